@@ -17,7 +17,7 @@ from typing import Any
 
 import bringup
 from bringup import config
-from bringup.api import foreign
+from bringup.api import foreign_names
 from bringup.cli.ops import facts
 from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.reporting import schema
@@ -241,14 +241,16 @@ key.
 def names_page() -> str:
     """The table of foreign names, section by section."""
     lines: list[str] = []
-    for section, rows in groupby(foreign.table(), key=lambda row: row.section):
+    for section, rows in groupby(foreign_names.table(), key=lambda row: row.section):
         answers: dict[str, list[str]] = {}
         for row in rows:
             answer = _code(row.answer) if row.answer else _code(row.why, whole=False)
             answers.setdefault(answer, []).append(f"`{row.name}`")
         cells = [(", ".join(names), answer) for answer, names in answers.items()]
         lines += [f"## {section}", "", *table(("there", "here"), cells), ""]
-    words = [(f"`{k}`", ", ".join(f"`{v}`" for v in own)) for k, own in foreign.PARAMETERS.items()]
+    words = [
+        (f"`{k}`", ", ".join(f"`{v}`" for v in own)) for k, own in foreign_names.PARAMETERS.items()
+    ]
     parameters = "\n".join(table(("there", "here"), words))
     return NAMES.format(note=NOTE, sections="\n".join(lines), parameters=parameters)
 

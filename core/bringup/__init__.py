@@ -15,7 +15,10 @@ import math as _math
 import typing as _typing
 
 from bringup import backend, errors, nn, tree
+from bringup.api import operators as _operators  # noqa: F401  (it completes Array)
 from bringup.api.array import Array
+from bringup.api.array import Operand as ArrayLike
+from bringup.api.boundary import publish as _publish
 from bringup.api.creation import (
     arange,
     array,
@@ -36,12 +39,19 @@ from bringup.api.creation import (
 )
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
 from bringup.api.defaults import default_dtype, set_default_dtype
-from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
+from bringup.api.deferred import clear_caches
+from bringup.api.derivatives import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from bringup.api.dlpack import from_dlpack
-from bringup.api.einsum import einsum
 from bringup.api.elementwise import (
     abs,
+    acos,
+    acosh,
     add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
     bitwise_and,
     bitwise_count,
     bitwise_invert,
@@ -49,21 +59,32 @@ from bringup.api.elementwise import (
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
+    cbrt,
     ceil,
     clip,
     copysign,
+    cos,
+    cosh,
     count_leading_zeros,
     divide,
     equal,
+    exp,
+    expm1,
     floor,
     floor_divide,
     greater,
     greater_equal,
+    hypot,
     isfinite,
     isinf,
     isnan,
     less,
     less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
     logical_and,
     logical_not,
     logical_or,
@@ -79,39 +100,18 @@ from bringup.api.elementwise import (
     reciprocal,
     remainder,
     round,
+    rsqrt,
     sign,
     signbit,
-    square,
-    subtract,
-    trunc,
-    where,
-)
-from bringup.api.engine import clear_caches
-from bringup.api.floating import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cbrt,
-    cos,
-    cosh,
-    exp,
-    expm1,
-    hypot,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    rsqrt,
     sin,
     sinh,
     sqrt,
+    square,
+    subtract,
     tan,
     tanh,
+    trunc,
+    where,
 )
 from bringup.api.gathering import (
     dynamic_slice,
@@ -121,11 +121,10 @@ from bringup.api.gathering import (
     take,
     take_along_axis,
 )
-from bringup.api.grad import grad, value_and_grad
 from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
+from bringup.api.info import device, devices
 from bringup.api.jit import Jitted, jit
-from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
@@ -143,15 +142,18 @@ from bringup.api.manipulation import (
     tile,
     unstack,
 )
-from bringup.api.names import publish as _publish
-from bringup.api.place import device, devices
-from bringup.api.promotion import Operand as ArrayLike
+from bringup.api.products import einsum, matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.reductions import (
     all,
     any,
     argmax,
     argmin,
     count_nonzero,
+    cummax,
+    cummin,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
     max,
     mean,
     min,
@@ -160,7 +162,7 @@ from bringup.api.reductions import (
     sum,
     var,
 )
-from bringup.api.traced import eval_shape, trace
+from bringup.api.trace import eval_shape, trace
 from bringup.api.vmap import vmap
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
@@ -204,15 +206,12 @@ _LATER = {
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
     ),
-    **dict.fromkeys(
-        ("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "bringup.api.prefixes"
-    ),
     "freeze": "bringup.api.freeze",
     **dict.fromkeys(
-        ("unique_all", "unique_counts", "unique_inverse", "unique_values"), "bringup.api.sets"
-    ),
-    **dict.fromkeys(
-        ("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
+        (
+            *("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
+            *("unique_all", "unique_counts", "unique_inverse", "unique_values"),
+        ),
         "bringup.api.sorting",
     ),
 }
@@ -221,13 +220,13 @@ _LATER = {
 _LATER |= {
     name: f"bringup.api.{module}"
     for module, names in {
-        "arranging": """
+        "numpy_shapes": """
             append argwhere array_split atleast_1d atleast_2d atleast_3d column_stack concatenate
             diag diagonal dsplit dstack flatnonzero fliplr flipud hsplit hstack identity ndim pad
             ravel ravel_multi_index rot90 shape size split swapaxes transpose tri tril_indices
             triu_indices unravel_index vsplit vstack
         """,
-        "lax_names": """
+        "jax_names": """
             associative_scan bitcast_convert_type block_until_ready clamp cumlogsumexp device_get
             device_put dynamic_index_in_dim dynamic_slice_in_dim dynamic_update_index_in_dim
             dynamic_update_slice_in_dim linearize map ravel_pytree segment_max segment_min
@@ -253,18 +252,28 @@ _LATER |= {
 if _typing.TYPE_CHECKING:
     from bringup import amp, debug, fft, lax, linalg, optim, prune, quant, random, special
     from bringup import tree as tree_util
-    from bringup.api.arranging import *
     from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
     from bringup.api.freeze import freeze
-    from bringup.api.lax_names import *
+    from bringup.api.jax_names import *
     from bringup.api.numeric import *
     from bringup.api.numpy_names import *
-    from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
-    from bringup.api.sets import unique_all, unique_counts, unique_inverse, unique_values
-    from bringup.api.sorting import argsort, isin, median, quantile, searchsorted, sort, top_k
+    from bringup.api.numpy_shapes import *
+    from bringup.api.sorting import (
+        argsort,
+        isin,
+        median,
+        quantile,
+        searchsorted,
+        sort,
+        top_k,
+        unique_all,
+        unique_counts,
+        unique_inverse,
+        unique_values,
+    )
 
 pi = _math.pi
 e = _math.e
@@ -273,233 +282,35 @@ nan = _math.nan
 newaxis = None
 
 __all__ = [
-    "Array",
-    "ArrayLike",
-    "BringupError",
-    "ComplexArray",
-    "Jitted",
-    "TensorType",
-    "__array_api_version__",
-    "__array_namespace_info__",
-    "__version__",
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "all",
-    "amp",
-    "angle",
-    "any",
-    "arange",
-    "argmax",
-    "argmin",
-    "argsort",
-    "array",
-    "asarray",
-    "asin",
-    "asinh",
-    "astype",
-    "atan",
-    "atan2",
-    "atanh",
-    "backend",
-    "bfloat16",
-    "bitwise_and",
-    "bitwise_count",
-    "bitwise_invert",
-    "bitwise_left_shift",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "bool",
-    "broadcast_arrays",
-    "broadcast_shapes",
-    "broadcast_to",
-    "can_cast",
-    "cbrt",
-    "ceil",
-    "checkpoint",
-    "clear_caches",
-    "clip",
-    "compare",
-    "complex",
-    "complex64",
-    "complex128",
-    "concat",
-    "cond",
-    "conj",
-    "copysign",
-    "cos",
-    "cosh",
-    "count_leading_zeros",
-    "count_nonzero",
-    "cummax",
-    "cummin",
-    "cumulative_prod",
-    "cumulative_sum",
-    "custom_jvp",
-    "custom_vjp",
-    "debug",
-    "default_dtype",
-    "device",
-    "devices",
-    "diff",
-    "divide",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "e",
-    "einsum",
-    "empty",
-    "empty_like",
-    "equal",
-    "errors",
-    "eval_shape",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "fft",
-    "finfo",
-    "flip",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float16",
-    "float32",
-    "float64",
-    "floor",
-    "floor_divide",
-    "fori_loop",
-    "freeze",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "grad",
-    "greater",
-    "greater_equal",
-    "hessian",
-    "hypot",
-    "iinfo",
-    "imag",
-    "inf",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "isdtype",
-    "isfinite",
-    "isin",
-    "isinf",
-    "isnan",
-    "jacfwd",
-    "jacrev",
-    "jit",
-    "jvp",
-    "lax",
-    "less",
-    "less_equal",
-    "linalg",
-    "linspace",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "matmul",
-    "matrix_transpose",
-    "max",
-    "maximum",
-    "mean",
-    "median",
-    "meshgrid",
-    "min",
-    "minimum",
-    "moveaxis",
-    "multiply",
-    "nan",
-    "negative",
-    "newaxis",
-    "nextafter",
-    "nn",
-    "nonzero",
-    "not_equal",
-    "ones",
-    "ones_like",
-    "optim",
-    "outer",
-    "permute_dims",
-    "pi",
-    "positive",
-    "pow",
-    "prod",
-    "prune",
-    "put_along_axis",
-    "quant",
-    "quantile",
-    "random",
-    "real",
-    "reciprocal",
-    "remainder",
-    "remat",
-    "repeat",
-    "reshape",
-    "result_type",
-    "roll",
-    "round",
-    "rsqrt",
-    "scan",
-    "searchsorted",
-    "set_default_dtype",
-    "sign",
-    "signbit",
-    "sin",
-    "sinh",
-    "sort",
-    "special",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "stop_gradient",
-    "subtract",
-    "sum",
-    "switch",
-    "take",
-    "take_along_axis",
-    "tan",
-    "tanh",
-    "tensordot",
-    "tile",
-    "top_k",
-    "trace",
-    "tree",
-    "tree_util",
-    "tril",
-    "triu",
-    "trunc",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-    "unstack",
-    "value_and_grad",
-    "var",
-    "vecdot",
-    "vjp",
-    "vmap",
-    "where",
-    "while_loop",
-    "zeros",
-    "zeros_like",
-]
+    "Array", "ArrayLike", "BringupError", "ComplexArray", "Jitted", "TensorType",
+    "__array_api_version__", "__array_namespace_info__", "__version__", "abs", "acos", "acosh",
+    "add", "all", "amp", "angle", "any", "arange", "argmax", "argmin", "argsort", "array",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "backend", "bfloat16",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "can_cast", "cbrt", "ceil", "checkpoint", "clear_caches", "clip", "compare",
+    "complex", "complex64", "complex128", "concat", "cond", "conj", "copysign", "cos", "cosh",
+    "count_leading_zeros", "count_nonzero", "cummax", "cummin", "cumulative_prod", "cumulative_sum",
+    "custom_jvp", "custom_vjp", "debug", "default_dtype", "device", "devices", "diff", "divide",
+    "dynamic_slice", "dynamic_update_slice", "e", "einsum", "empty", "empty_like", "equal",
+    "errors", "eval_shape", "exp", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
+    "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "floor", "floor_divide",
+    "fori_loop", "freeze", "from_dlpack", "full", "full_like", "grad", "greater", "greater_equal",
+    "hessian", "hypot", "iinfo", "imag", "inf", "int8", "int16", "int32", "int64", "isdtype",
+    "isfinite", "isin", "isinf", "isnan", "jacfwd", "jacrev", "jit", "jvp", "lax", "less",
+    "less_equal", "linalg", "linspace", "log", "log1p", "log2", "log10", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum",
+    "mean", "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",
+    "newaxis", "nextafter", "nn", "nonzero", "not_equal", "ones", "ones_like", "optim", "outer",
+    "permute_dims", "pi", "positive", "pow", "prod", "prune", "put_along_axis", "quant", "quantile",
+    "random", "real", "reciprocal", "remainder", "remat", "repeat", "reshape", "result_type",
+    "roll", "round", "rsqrt", "scan", "searchsorted", "set_default_dtype", "sign", "signbit", "sin",
+    "sinh", "sort", "special", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
+    "top_k", "trace", "tree", "tree_util", "tril", "triu", "trunc", "uint8", "uint16", "uint32",
+    "uint64", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
+    "value_and_grad", "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+]  # fmt: skip
 
 __all__ += [
     "absolute", "allclose", "amax", "amin", "append", "apply_along_axis", "arccos", "arccosh",

@@ -25,9 +25,9 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import numpy as np
 
 from bringup.api import promotion
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of, number_of
-from bringup.api.boundary import guarded, guarded_methods
+from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.complex import ComplexArray
 from bringup.api.creation import asarray, zeros
@@ -35,13 +35,10 @@ from bringup.api.datatypes import finfo
 from bringup.api.elementwise import abs, clip, divide, isfinite, logical_and, maximum, where
 from bringup.api.elementwise import minimum as smaller
 from bringup.api.manipulation import concat, expand_dims
-from bringup.api.names import publish
-from bringup.api.promotion import Operand
 from bringup.api.reductions import all as every
 from bringup.api.reductions import max as largest_of
 from bringup.dtypes import FLOATS, STORAGE, DType, bf16, f8e4m3fn, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, flatten, tree_map, unflatten
 
 P = ParamSpec("P")
@@ -117,8 +114,8 @@ def _cast(tree: T, dtype: DType) -> T:
             array = as_array(leaf)
             if array.dtype in FLOATS:
                 leaves[n] = convert(array, dtype)
-    made: T = unflatten(treedef, leaves)
-    return made
+    result: T = unflatten(treedef, leaves)
+    return result
 
 
 def _are_alone(treedef: TreeDef) -> list[bool]:
@@ -139,7 +136,7 @@ def all_finite(tree: Any) -> Array:
     flags = [every(isfinite(as_array(leaf))) for leaf in flatten(tree)[0]]
     result = asarray(True) if not flags else flags[0]
     for flag in flags[1:]:
-        result = logical_and(result, flag)
+        result = result & flag
     return result
 
 
@@ -156,7 +153,6 @@ def select(condition: Operand, tree: T, other: T) -> T:
     if chosen.shape or chosen.dtype.kind != "bool":
         raise OpTypeError(
             f"select: the condition is {chosen.type}, not bool[]",
-            location=user_location(),
             fix="give one truth for the whole containers, such as all_finite(gradients)",
         )
     leaves, treedef = flatten(tree)
@@ -164,7 +160,6 @@ def select(condition: Operand, tree: T, other: T) -> T:
     if found != treedef:
         raise OpTypeError(
             f"select: the containers differ: {treedef} and {found}",
-            location=user_location(),
             fix="give what was there before, and what takes its place",
         )
     picked: T = unflatten(
@@ -225,7 +220,6 @@ class LossScale:
         if period < 1 or factor <= 1 or not 0 < least <= largest:
             raise OpTypeError(
                 f"LossScale: period={period}, factor={factor}, least={least}, largest={largest}",
-                location=user_location(),
                 fix="give a period of at least 1, a factor above 1, and 0 < least <= largest",
             )
         # As arrays from the start, so that every step has the same signature.
@@ -342,9 +336,7 @@ class AmaxHistory:
             steps = integer_of("AmaxHistory", "amax", amax)
             if steps < 1:
                 raise OpTypeError(
-                    f"AmaxHistory: {steps} steps are no history",
-                    location=user_location(),
-                    fix="give at least 1",
+                    f"AmaxHistory: {steps} steps are no history", fix="give at least 1"
                 )
             amax = zeros(steps, dtype=f32)
         object.__setattr__(self, "amax", amax)

@@ -9,10 +9,9 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
+from bringup.api.boundary import publish
 from bringup.api.creation import asarray, zeros
-from bringup.api.names import publish
 from bringup.errors import BringupError, OpTypeError
-from bringup.graph import user_location
 from bringup.ops.prints import show
 from bringup.tracing.context import current
 
@@ -51,7 +50,6 @@ def _array(x: Any) -> Array:
     except BringupError as error:
         raise OpTypeError(
             f"print: a {type(x).__name__} is no array: {error.what}",
-            location=user_location(),
             fix="put what is no array into the text itself, as in f'{name}: {{}}'",
         ) from None
 
@@ -63,7 +61,6 @@ def _check(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     except (TypeError, ValueError) as error:
         raise OpTypeError(
             f"print: {text!r} is no format: {error}",
-            location=user_location(),
             fix="write {} for each value, {{ and }} for braces",
         ) from None
     counted = iter(range(len(fields)))
@@ -73,7 +70,6 @@ def _check(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         odd = ", ".join(sorted(named ^ given))
         raise OpTypeError(
             f"print: the places and the values of {text!r} differ: {odd}",
-            location=user_location(),
             fix="give each place in the text one value, and each value a place",
         )
 

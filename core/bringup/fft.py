@@ -13,43 +13,27 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, choice_of, integer_of, items_of, number_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj
 from bringup.api.creation import asarray, zeros_like
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import add, multiply, subtract
+from bringup.api.elementwise import add, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
-from bringup.api.names import publish
-from bringup.api.place import DeviceSpec
-from bringup.api.promotion import Operand, dtype_of
+from bringup.api.promotion import dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops._elementary import roots_of_unity
+from bringup.runtime.devices import DeviceSpec
 
 __all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 Pair = tuple[Array, Array]
 Axes = Sequence[int] | None
@@ -83,12 +67,10 @@ def rfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backw
     """
     x = _wide("rfft", x)
     if isinstance(x, ComplexArray):
-        raise OpTypeError(
-            f"rfft: takes real numbers, got {x.type}", location=user_location(), fix="use fft"
-        )
+        raise OpTypeError(f"rfft: takes real numbers, got {x.type}", fix="use fft")
     line, length, dim = _line("rfft", x, n, axis)
-    found = _half(line) if length % 2 == 0 else _first((line, zeros_like(line)), length)
-    return _back(_scaled(found, _factor("rfft", length, norm, inverse=False)), dim)
+    result = _half(line) if length % 2 == 0 else _first((line, zeros_like(line)), length)
+    return _back(_scaled(result, _factor("rfft", length, norm, inverse=False)), dim)
 
 
 def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -102,9 +84,9 @@ def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "back
     length = _length("irfft", x, 2 * (x.shape[dim] - 1) if n is None else n)
     parts, _, _ = _lines("irfft", x, length // 2 + 1, dim)
     parts = (parts[0], _without_ends(parts[1], length))
-    found = _from_half(parts) if length % 2 == 0 else _from_odd(parts)
+    result = _from_half(parts) if length % 2 == 0 else _from_odd(parts)
     scale = _factor("irfft", length, norm, inverse=True)
-    return moveaxis(found if scale == 1 else multiply(found, scale), -1, dim)
+    return moveaxis(result if scale == 1 else result * scale, -1, dim)
 
 
 def hfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -293,9 +275,7 @@ def _wide(name: str, x: Any) -> Array:
     """In f32, f64 or a complex dtype."""
     x = as_float(x)
     if x.ndim == 0:
-        raise OpTypeError(
-            f"{name}: {x.type} has no axis", location=user_location(), fix="reshape it to 1-d"
-        )
+        raise OpTypeError(f"{name}: {x.type} has no axis", fix="reshape it to 1-d")
     return convert(x, f32) if x.dtype in (f16, bf16) else x
 
 
@@ -304,7 +284,6 @@ def _length(name: str, x: Array, n: Any) -> int:
     if length < 1:
         raise OpTypeError(
             f"{name}: {n!r} elements of {x.type} have no transform",
-            location=user_location(),
             fix="give an axis, or n, of at least 1",
         )
     return length
@@ -313,16 +292,14 @@ def _length(name: str, x: Array, n: Any) -> int:
 def _count(name: str, n: int) -> int:
     length = integer_of(name, "n", n)
     if length < 1:
-        raise OpTypeError(
-            f"{name}: {n!r} is no length", location=user_location(), fix="give at least 1"
-        )
+        raise OpTypeError(f"{name}: {n!r} is no length", fix="give at least 1")
     return length
 
 
 def _spacing(name: str, d: float) -> float:
     spacing = number_of(name, "d", d)
     if not spacing:
-        raise OpTypeError(f"{name}: d is 0", location=user_location(), fix="give a spacing")
+        raise OpTypeError(f"{name}: d is 0", fix="give a spacing")
     return spacing
 
 
@@ -376,7 +353,7 @@ def _opposite(name: str, norm: str) -> str:
 
 
 def _scaled(x: Pair, scale: float) -> Pair:
-    return x if scale == 1 else (multiply(x[0], scale), multiply(x[1], scale))
+    return x if scale == 1 else (x[0] * scale, x[1] * scale)
 
 
 def _sites(
@@ -391,15 +368,14 @@ def _sites(
     if not dims or (s is not None and len(s) != len(dims)):
         raise OpTypeError(
             f"{name}: {len(dims)} axes and {'no' if s is None else len(s)} lengths for {x.type}",
-            location=user_location(),
             fix="give one axis at least, and a length for each or none",
         )
     return list(zip(dims, s if s is not None else [None] * len(dims), strict=True))
 
 
 def _made(values: Any, dtype: object, device: DeviceSpec) -> Array:
-    own = default_float() if dtype is None else dtype_of(dtype)
-    return asarray(values, dtype=own, device=device)
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
+    return asarray(values, dtype=result_dtype, device=device)
 
 
 # -- real numbers: two of them make one complex number ---------------------------------------------
@@ -430,7 +406,7 @@ def _folded(x: Pair) -> tuple[Array, Array, Array, Array]:
         (subtract, re, back_re),
         (add, im, back_im),
     )
-    a, b, c, d = (multiply(combine(u, v), 0.5) for combine, u, v in pairs)
+    a, b, c, d = (combine(u, v) * 0.5 for combine, u, v in pairs)
     return a, b, c, d
 
 
@@ -442,8 +418,8 @@ def _half(x: Array) -> Pair:
     whole = [concat([part, getitem(part, (..., slice(0, 1)))], axis=-1) for part in found]
     even_re, even_im, minus_odd_im, odd_re = _folded((whole[0], whole[1]))
     cos, sin = _constants(x, n // 2 + 1, n)
-    re = add(even_re, add(multiply(odd_re, cos), multiply(minus_odd_im, sin)))
-    im = add(even_im, subtract(multiply(odd_re, sin), multiply(minus_odd_im, cos)))
+    re = even_re + (odd_re * cos + minus_odd_im * sin)
+    im = even_im + (odd_re * sin - minus_odd_im * cos)
     return re, im
 
 
@@ -460,10 +436,10 @@ def _from_half(x: Pair) -> Array:
     count = x[0].shape[-1] - 1
     even_re, even_im, odd_re, odd_im = _folded(x)
     cos, sin = _constants(x[0], count + 1, 2 * count)
-    turned_re = add(multiply(odd_re, cos), multiply(odd_im, sin))
-    turned_im = subtract(multiply(odd_im, cos), multiply(odd_re, sin))
-    both = (subtract(even_re, turned_im), add(even_im, turned_re))
-    kept = [multiply(getitem(part, (..., slice(0, count))), 2.0) for part in both]
+    turned_re = odd_re * cos + odd_im * sin
+    turned_im = odd_im * cos - odd_re * sin
+    both = (even_re - turned_im, even_im + turned_re)
+    kept = [getitem(part, (..., slice(0, count))) * 2.0 for part in both]
     found = _transform((kept[0], kept[1]), inverse=True)
     pairs = stack(list(found), axis=-1)
     return reshape(pairs, (*pairs.shape[:-2], 2 * count))
@@ -472,7 +448,7 @@ def _from_half(x: Pair) -> Array:
 def _from_odd(x: Pair) -> Array:
     re, im = (getitem(part, (..., slice(1, None))) for part in x)
     whole_re = concat([x[0], flip(re, axis=-1)], axis=-1)
-    whole_im = concat([x[1], multiply(flip(im, axis=-1), -1.0)], axis=-1)
+    whole_im = concat([x[1], flip(im, axis=-1) * -1.0], axis=-1)
     return _transform((whole_re, whole_im), inverse=True)[0]
 
 

@@ -10,28 +10,49 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from bringup.api.apply import apply
-from bringup.api.arranging import concatenate
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import items_of, pair_of, shape_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import conj, imag, real
 from bringup.api.control import cond, fori_loop, scan, switch, while_loop
+from bringup.api.convolution import Ints, each_of, extents_of, padding_of
 from bringup.api.creation import full, full_like
 from bringup.api.custom import stop_gradient
 from bringup.api.datatypes import astype as convert_element_type
 from bringup.api.elementwise import (
     abs,
+    acos,
+    acosh,
     add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
     bitwise_and,
     bitwise_or,
     bitwise_xor,
+    cbrt,
     ceil,
+    cos,
+    cosh,
+    exp,
+    expm1,
     floor,
+    log,
+    log1p,
     nextafter,
     pow,
     reciprocal,
+    rsqrt,
     sign,
+    sin,
+    sinh,
+    sqrt,
     square,
+    tan,
+    tanh,
 )
 from bringup.api.elementwise import equal as eq
 from bringup.api.elementwise import greater as gt
@@ -46,30 +67,8 @@ from bringup.api.elementwise import negative as neg
 from bringup.api.elementwise import not_equal as ne
 from bringup.api.elementwise import subtract as sub
 from bringup.api.elementwise import where as select
-from bringup.api.floating import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cbrt,
-    cos,
-    cosh,
-    exp,
-    expm1,
-    log,
-    log1p,
-    rsqrt,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
-from bringup.api.lax_names import (
+from bringup.api.jax_names import (
     associative_scan,
     bitcast_convert_type,
     clamp,
@@ -81,14 +80,12 @@ from bringup.api.lax_names import (
     map,
 )
 from bringup.api.manipulation import broadcast_shapes, expand_dims, reshape, squeeze
-from bringup.api.names import publish
 from bringup.api.numpy_names import bitwise_not, exp2, rem
-from bringup.api.promotion import Operand, common, dtype_of
+from bringup.api.numpy_shapes import concatenate
+from bringup.api.promotion import common, dtype_of
 from bringup.api.sorting import top_k
-from bringup.api.windows import Ints, each_of, extents_of, padding_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.nn import erf, logistic
 
 #: "SAME", "VALID", or elements before and after each dimension.
@@ -138,7 +135,6 @@ def conv_dimension_numbers(
     if not specs or {rank, len(rhs_shape)} != {len(s) for s in specs}:
         raise OpTypeError(
             f"{name}: dimensions {dimension_numbers!r} of shapes {lhs_shape} and {rhs_shape}",
-            location=user_location(),
             fix='give three texts of a letter for each, as in ("NHWC", "HWIO", "NHWC")',
         )
     return ConvDimensionNumbers(*specs)
@@ -184,7 +180,6 @@ def conv_general_dilated(
     if isinstance(padding, str) and spread != ones:
         raise OpTypeError(
             f"{name}: padding {padding!r} of an operand spread by {spread}",
-            location=user_location(),
             fix="give a pair (before, after) for each spatial dimension",
         )
     sizes = tuple(x.shape[d] for d in lhs_dims[2:])
@@ -260,9 +255,7 @@ def reduce_window(
     kind, first = next((row[1:] for row in folds if row[0] is computation), ("", 0))
     if not kind:
         raise OpTypeError(
-            f"{name}: {computation!r} folds no windows",
-            location=user_location(),
-            fix="use bringup.lax.add, max or min",
+            f"{name}: {computation!r} folds no windows", fix="use bringup.lax.add, max or min"
         )
     window = each_of(name, "window_dimensions", window_dimensions, x.ndim)
     strides = each_of(name, "window_strides", window_strides, x.ndim)

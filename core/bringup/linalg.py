@@ -6,70 +6,41 @@ All take stacks of matrices, in the last two dimensions.
 
 from __future__ import annotations
 
-from bringup.api.linear import matmul, matrix_transpose, multi_dot, outer, tensordot, vecdot
-from bringup.api.names import publish
-from bringup.api.solving import (
+from bringup.api.boundary import publish
+from bringup.api.decompositions import (
     cho_factor,
     cho_solve,
     cholesky,
+    cond,
     cross,
     det,
     diagonal,
+    eigh,
+    eigvalsh,
     inv,
+    lstsq,
     lu,
+    matrix_norm,
     matrix_power,
+    matrix_rank,
+    norm,
+    pinv,
     qr,
     slogdet,
     solve,
     solve_triangular,
-    trace,
-)
-from bringup.api.spectra import (
-    cond,
-    eigh,
-    eigvalsh,
-    lstsq,
-    matrix_norm,
-    matrix_rank,
-    norm,
-    pinv,
     svd,
     svdvals,
+    trace,
     vector_norm,
 )
+from bringup.api.products import matmul, matrix_transpose, multi_dot, outer, tensordot, vecdot
 
 __all__ = [
-    "cho_factor",
-    "cho_solve",
-    "cholesky",
-    "cond",
-    "cross",
-    "det",
-    "diagonal",
-    "eigh",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "lu",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]
+    "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh",
+    "inv", "lstsq", "lu", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
 
 publish(globals(), "bringup.linalg")

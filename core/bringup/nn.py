@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bringup.api.activations import (
-    celu,
-    elu,
-    glu,
-    hard_sigmoid,
-    hard_swish,
-    hard_tanh,
-    identity,
-    leaky_relu,
-    mish,
-    relu6,
-    selu,
-    soft_sign,
-    squareplus,
-    standardize,
-)
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import (
     axes_of,
     axis_of,
@@ -36,6 +20,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import (
     as_array,
     as_float,
@@ -46,24 +31,42 @@ from bringup.api.broadcasting import (
     spread,
     unary,
 )
+from bringup.api.convolution import avg_pool, conv, conv_transpose, max_pool
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import isfinite, where
-from bringup.api.floating import exp, log
+from bringup.api.elementwise import abs as _abs
+from bringup.api.elementwise import (
+    add,
+    clip,
+    divide,
+    exp,
+    expm1,
+    greater,
+    isfinite,
+    log,
+    multiply,
+    rsqrt,
+    sqrt,
+    tanh,
+    where,
+)
 from bringup.api.manipulation import moveaxis, reshape
-from bringup.api.names import publish
-from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
-from bringup.api.promotion import Operand, common, dtype_of, literal
-from bringup.api.reductions import Axis
+from bringup.api.promotion import common, dtype_of, literal
+from bringup.api.reductions import mean as _mean
 from bringup.api.reductions import sum as _sum
-from bringup.api.windows import avg_pool, conv, conv_transpose, max_pool
+from bringup.api.reductions import var as _var
 from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.api import init
     from bringup.api.keys import Key
+
+Affine = tuple[Operand | None, int]
+
+
+# -- activations -----------------------------------------------------------------------------------
 
 
 def relu(x: Operand) -> Array:
@@ -138,6 +141,363 @@ def erf(x: Operand) -> Array:
     return float_unary("erf", x)
 
 
+def identity(x: Operand) -> Array:
+    """`x` itself.
+
+    >>> bu.nn.identity(bu.asarray([-1.0])).tolist()
+    [-1.0]
+    """
+    return as_array(x)
+
+
+def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Array:
+    """`x` above 0, ``negative_slope * x`` below.
+
+    >>> bu.nn.leaky_relu(bu.asarray([-1.0, 2.0]), 0.5).tolist()
+    [-0.5, 2.0]
+    """
+    x = as_float(x)
+    return where(x > 0, x, multiply(x, negative_slope))
+
+
+def elu(x: Operand, alpha: Operand = 1.0) -> Array:
+    """`x` above 0, ``alpha * expm1(x)`` below.
+
+    >>> bu.nn.elu(bu.asarray([-bu.inf, 2.0])).tolist()
+    [-1.0, 2.0]
+    """
+    x = as_float(x)
+    above = greater(x, 0)
+    return where(above, x, multiply(alpha, expm1(where(above, 0.0, x))))
+
+
+def celu(x: Operand, alpha: Operand = 1.0) -> Array:
+    """`x` above 0, ``alpha * expm1(x / alpha)`` below.
+
+    >>> bu.nn.celu(bu.asarray([-bu.inf, 2.0]), 3.0).tolist()
+    [-3.0, 2.0]
+    """
+    x = as_float(x)
+    above = greater(x, 0)
+    return where(above, x, multiply(alpha, expm1(divide(where(above, 0.0, x), alpha))))
+
+
+def selu(x: Operand) -> Array:
+    """`elu` with the factors of G. Klambauer (2017), which keep mean 0 and variance 1.
+
+    >>> bu.nn.selu(bu.asarray([0.0, 1.0])).tolist()
+    [0.0, 1.0507009873554805]
+    """
+    return elu(x, 1.6732632423543772) * 1.0507009873554805
+
+
+def relu6(x: Operand) -> Array:
+    """`x` limited to 0 … 6.
+
+    >>> bu.nn.relu6(bu.asarray([-1.0, 2.0, 7.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
+    return clip(x, 0, 6)
+
+
+def hard_tanh(x: Operand) -> Array:
+    """`x` limited to -1 … 1.
+
+    >>> bu.nn.hard_tanh(bu.asarray([-2.0, 0.5])).tolist()
+    [-1.0, 0.5]
+    """
+    return clip(as_float(x), -1.0, 1.0)
+
+
+def hard_sigmoid(x: Operand) -> Array:
+    """``relu6(x + 3) / 6``.
+
+    >>> bu.nn.hard_sigmoid(bu.asarray([-3.0, 0.0, 3.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return relu6(as_float(x) + 3.0) / 6.0
+
+
+def hard_swish(x: Operand) -> Array:
+    """``x * hard_sigmoid(x)``.
+
+    >>> bu.nn.hard_swish(bu.asarray([-3.0, 3.0])).tolist()
+    [-0.0, 3.0]
+    """
+    x = as_float(x)
+    return x * hard_sigmoid(x)
+
+
+def mish(x: Operand) -> Array:
+    """``x * tanh(softplus(x))``.
+
+    >>> bu.nn.mish(bu.asarray([0.0, 100.0])).tolist()
+    [0.0, 100.0]
+    """
+    x = as_float(x)
+    return x * tanh(float_unary("softplus", x))
+
+
+def soft_sign(x: Operand) -> Array:
+    """``x / (1 + |x|)``.
+
+    >>> bu.nn.soft_sign(bu.asarray([-1.0, 3.0])).tolist()
+    [-0.5, 0.75]
+    """
+    x = as_float(x)
+    return x / (1 + _abs(x))
+
+
+def squareplus(x: Operand, b: Operand = 4.0) -> Array:
+    """``(x + sqrt(add(x * x, b))) / 2``.
+
+    >>> bu.nn.squareplus(bu.asarray([0.0])).tolist()
+    [1.0]
+    """
+    x = as_float(x)
+    return (x + sqrt(add(x * x, b))) / 2
+
+
+def glu(x: Operand, axis: int = -1) -> Array:
+    """The first half of an axis times the sigmoid of the second.
+
+    Raises OpTypeError for an odd size.
+
+    >>> bu.nn.glu(bu.asarray([4.0, 0.0])).tolist()
+    [2.0]
+    """
+    x = as_float(x)
+    dim = axis_of("glu", axis, x.ndim)
+    half, odd = divmod(x.shape[dim], 2) if x.ndim else (0, 1)
+    if odd:
+        raise OpTypeError(
+            f"glu: axis {dim} of {x.type} has no halves", fix="give an axis of even size"
+        )
+    before = (slice(None),) * dim
+    gate = float_unary("logistic", x[(*before, slice(half, None))])
+    return x[*before, slice(0, half)] * gate
+
+
+def standardize(
+    x: Operand,
+    axis: Axis = -1,
+    mean: Operand | None = None,
+    variance: Operand | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """``(x - mean) / sqrt(variance + epsilon)``, both by default those of `x` over axes.
+
+    >>> bu.nn.standardize(bu.asarray([1.0, 3.0]), epsilon=0.0).tolist()
+    [-1.0, 1.0]
+    """
+    x, least = as_float(x), number_of("standardize", "epsilon", epsilon)
+    middle = _mean(x, axis, keepdims=True) if mean is None else as_array(mean)
+    spread = _var(x, axis, keepdims=True) if variance is None else as_array(variance)
+    return (x - middle) * rsqrt(spread + least)
+
+
+# -- normalisations --------------------------------------------------------------------------------
+
+
+def layer_norm(
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    axis: Axis = -1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """``(x - mean) / sqrt(var + epsilon) * gain + bias``, mean and variance over axes.
+
+    gain, bias: of the sizes of these axes; ones and zeros by default.
+
+    >>> bu.nn.layer_norm(bu.asarray([1.0, 3.0]), epsilon=0.0).tolist()
+    [-1.0, 1.0]
+    """
+    x = as_array(x)
+    dims = axes_of("layer_norm", axis, x.ndim)
+    shape = tuple(x.shape[d] for d in dims)
+    parts = _together("layer_norm", x, ((gain, 1), (bias, 0)), shape)
+    return apply(
+        "layer_norm", parts, {"dims": dims, "epsilon": number_of("layer_norm", "epsilon", epsilon)}
+    )
+
+
+def rms_norm(
+    x: Operand, gain: Operand | None = None, *, axis: Axis = -1, epsilon: float = 1e-5
+) -> Array:
+    """``x / sqrt(mean(x * x) + epsilon) * gain``, the mean over axes.
+
+    gain: of the sizes of these axes; ones by default.
+
+    >>> bu.nn.rms_norm(bu.asarray([1.0, -1.0]), epsilon=0.0).tolist()
+    [1.0, -1.0]
+    """
+    x = as_array(x)
+    dims = axes_of("rms_norm", axis, x.ndim)
+    shape = tuple(x.shape[d] for d in dims)
+    parts = _together("rms_norm", x, ((gain, 1),), shape)
+    return apply(
+        "rms_norm", parts, {"dims": dims, "epsilon": number_of("rms_norm", "epsilon", epsilon)}
+    )
+
+
+def group_norm(
+    x: Operand,
+    groups: int,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """`x` of mean 0 and variance 1 over each group of features of each member of the batch.
+
+    x: the first axis is the batch.  axis: that of the features.
+    gain, bias: per feature; ones and zeros by default.
+
+    >>> bu.nn.group_norm(bu.asarray([[1.0, 3.0, 7.0, 5.0]]), 2, epsilon=0.0).tolist()
+    [[-1.0, 1.0, 1.0, -1.0]]
+    """
+    x = as_array(x)
+    dim = axis_of("group_norm", axis, x.ndim)
+    parts = _together("group_norm", x, ((gain, 1), (bias, 0)), (x.shape[dim],))
+    count = integer_of("group_norm", "groups", groups)
+    return apply(
+        "group_norm",
+        parts,
+        {"dim": dim, "groups": count, "epsilon": number_of("group_norm", "epsilon", epsilon)},
+    )
+
+
+def instance_norm(
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """`group_norm` with a group for every feature.
+
+    >>> bu.nn.instance_norm(bu.asarray([[[1.0, 3.0]]]), epsilon=0.0).tolist()
+    [[[-1.0, 1.0]]]
+    """
+    x = as_array(x)
+    dim = axis_of("instance_norm", axis, x.ndim)
+    groups = x.shape[dim] or 1
+    return group_norm(x, groups, gain, bias, axis=dim, epsilon=epsilon)
+
+
+def batch_norm(
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    mean: Operand,
+    var: Operand,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """``(x - mean) / sqrt(var + epsilon) * gain + bias`` of each feature: what runs after training.
+
+    mean, var: per feature, such as `batch_norm_train` returns.
+    gain, bias: per feature; ones and zeros by default.  axis: that of the features.
+
+    >>> one = bu.ones(1)
+    >>> bu.nn.batch_norm(bu.asarray([[3.0]]), mean=one, var=one, epsilon=0.0).tolist()
+    [[2.0]]
+    """
+    x = as_array(x)
+    dim = axis_of("batch_norm", axis, x.ndim)
+    given = ((mean, 0), (var, 1), (gain, 1), (bias, 0))
+    wide, *parts = _together("batch_norm", x, given, (x.shape[dim],))
+    assert isinstance(wide, Array)
+    spread = (x.shape[dim],) + (1,) * (x.ndim - 1 - dim)
+    centre, square, factor, shift = (_spread(part, spread) for part in parts)
+    scale = rsqrt(square + number_of("batch_norm", "epsilon", epsilon))
+    return (wide - centre) * (scale * factor) + shift
+
+
+def batch_norm_train(
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    mean: Operand,
+    var: Operand,
+    axis: int = 1,
+    momentum: float = 0.1,
+    epsilon: float = 1e-5,
+) -> tuple[Array, Array, Array]:
+    """`x` of mean 0 and variance 1 by feature, scaled; and the running mean and variance, updated.
+
+    mean, var: the running ones, per feature; each moves to that of `x` by `momentum`, the variance
+    to the unbiased one.  gain, bias, axis: as for `batch_norm`.
+
+    >>> x, mean, var = bu.asarray([[1.0], [3.0]]), bu.zeros(1), bu.ones(1)
+    >>> y, mean, var = bu.nn.batch_norm_train(x, mean=mean, var=var, epsilon=0.0)
+    >>> y.tolist(), mean.tolist(), var.tolist()
+    ([[-1.0], [1.0]], [0.2], [1.1])
+    """
+    x = as_array(x)
+    dim = axis_of("batch_norm_train", axis, x.ndim)
+    parts = _together("batch_norm_train", x, ((gain, 1), (bias, 0)), (x.shape[dim],))
+    wide = parts[0]
+    assert isinstance(wide, Array)
+    result = apply(
+        "batch_norm",
+        parts,
+        {"dim": dim, "epsilon": number_of("batch_norm_train", "epsilon", epsilon)},
+    )
+    others = [d for d in range(x.ndim) if d != dim]
+    return result, *_moved(
+        (mean, var), wide, others, number_of("batch_norm_train", "momentum", momentum)
+    )
+
+
+def _moved(
+    running: tuple[Operand, Operand], x: Array, others: Sequence[int], momentum: float
+) -> tuple[Array, Array]:
+    kept = 1.0 - momentum
+    count = 1
+    for d in others:
+        count *= x.shape[d]
+    freed = count / (count - 1) if count > 1 else 1.0
+    centre = as_array(running[0]) * kept + _mean(x, axis=others) * momentum
+    spread = as_array(running[1]) * kept + _var(x, axis=others) * (momentum * freed)
+    return centre, spread
+
+
+def _together(
+    name: str, x: Array, affine: Sequence[Affine], shape: tuple[int, ...]
+) -> list[Array | Literal]:
+    """`x` and the others, with defaults, in the float dtype in which they meet."""
+    dtype, _ = common([x, *(v for v, _ in affine if v is not None)])
+    wide = TensorType(x.shape, dtype if dtype.is_float else default_float())
+    small = wide.with_shape(shape)
+    parts: list[Array | Literal] = [fit(x, wide)]
+    for value, default in affine:
+        if value is None:
+            parts.append(literal(default, small))
+            continue
+        if as_array(value).shape != shape:
+            raise OpTypeError(
+                f"{name}: {as_array(value).type} is given where {small} is needed",
+                fix=f"give it shape {shape}",
+            )
+        parts.append(convert(as_array(value), wide.dtype))
+    return parts
+
+
+def _spread(part: Array | Literal, shape: tuple[int, ...]) -> Array:
+    array = part if isinstance(part, Array) else apply("constant", (), {"value": part})
+    return reshape(array, shape)
+
+
+# -- softmax, losses, attention, images ------------------------------------------------------------
+
+
 def softmax(x: Operand, axis: Axis = -1) -> Array:
     """``exp(x)`` over its sum along axes, without overflow.
 
@@ -178,43 +538,6 @@ def _over_axes(name: str, x: Operand, axis: Axis) -> Array:
     return apply(name, (x,), {"dims": axes_of(name, axis, x.ndim)})
 
 
-def layer_norm(
-    x: Operand,
-    gain: Operand | None = None,
-    bias: Operand | None = None,
-    *,
-    axis: Axis = -1,
-    epsilon: float = 1e-5,
-) -> Array:
-    """``(x - mean) / sqrt(var + epsilon) * gain + bias``, mean and variance over axes.
-
-    gain, bias: of the sizes of these axes; ones and zeros by default.
-
-    >>> bu.nn.layer_norm(bu.asarray([1.0, 3.0]), epsilon=0.0).tolist()
-    [-1.0, 1.0]
-    """
-    x = as_array(x)
-    dtype, _ = common([v for v in (x, gain, bias) if v is not None])
-    dims = axes_of("layer_norm", axis, x.ndim)
-    wide = TensorType(x.shape, dtype if dtype.is_float else default_float())
-    affine = wide.with_shape(tuple(x.shape[d] for d in dims))
-    parts = [fit(x, wide)]
-    for value, default in ((gain, 1), (bias, 0)):
-        if value is None:
-            parts.append(literal(default, affine))
-            continue
-        if as_array(value).shape != affine.shape:
-            raise OpTypeError(
-                f"layer_norm: gain or bias is {as_array(value).type}, not {affine}",
-                location=user_location(),
-                fix=f"give it shape {affine.shape}, the sizes of the normalised axes",
-            )
-        parts.append(fit(value, affine))
-    return apply(
-        "layer_norm", parts, {"dims": dims, "epsilon": number_of("layer_norm", "epsilon", epsilon)}
-    )
-
-
 def cross_entropy(scores: Operand, labels: Operand, *, axis: int = -1) -> Array:
     """Minus `log_softmax` of the scores at each label.
 
@@ -231,7 +554,6 @@ def cross_entropy(scores: Operand, labels: Operand, *, axis: int = -1) -> Array:
     if labels.shape != scores.shape[:dim] + scores.shape[dim + 1 :] or not labels.dtype.is_integer:
         raise OpTypeError(
             f"cross_entropy: labels {labels.type} do not fit scores {scores.type}",
-            location=user_location(),
             fix=f"give integers of the shape of the scores without axis {dim}",
         )
     size = scores.shape[dim]
@@ -253,7 +575,7 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
     >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
-    own = default_float() if dtype is None else dtype_of(dtype)
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
     (size,) = shape_of("one_hot", integer_of("one_hot", "num_classes", num_classes))
     if not isinstance(indices, Array):
         host = np.asarray(indices)
@@ -261,10 +583,9 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
         if wrong.any():
             raise ArrayIndexError(
                 f"index {host[wrong].flat[0]} is out of range for {size} classes",
-                location=user_location(),
                 fix=f"use 0 … {size - 1}; what has no class, such as padding, mask with where",
             )
-    result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
+    result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": result_dtype})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
 
 
@@ -334,7 +655,7 @@ def _with_rank(x: Array, rank: int) -> Array:
 
 
 def _wrong_attention(what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"attention: {what}", location=user_location(), fix=fix)
+    return OpTypeError(f"attention: {what}", fix=fix)
 
 
 def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
@@ -350,8 +671,7 @@ def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
     ([0.0, 1.25], True)
     """
     from bringup.api.keys import checked
-    from bringup.api.samplers import bernoulli
-    from bringup.api.sampling import parameter
+    from bringup.api.samplers import bernoulli, parameter
 
     x, key = as_float(x), checked("dropout", key)
     rate = parameter("dropout", "rate", rate, key)
@@ -360,9 +680,7 @@ def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
         return where(bernoulli(key, spread(kept, x.shape)), x / kept, 0.0)
     if not 0 <= rate <= 1:
         raise OpTypeError(
-            f"dropout: rate={rate} is no probability",
-            location=user_location(),
-            fix="give the share to drop, 0 <= rate <= 1",
+            f"dropout: rate={rate} is no probability", fix="give the share to drop, 0 <= rate <= 1"
         )
     return where(bernoulli(key, 1 - rate, x.shape), x * (1 / (1 - rate) if rate < 1 else 0.0), 0.0)
 
@@ -397,7 +715,6 @@ def resize(
     if len(sizes) != len(axes) or len(set(axes)) != len(axes):
         raise OpTypeError(
             f"resize: sizes {sizes} are given for axes {tuple(axes)} of {x.type}",
-            location=user_location(),
             fix="give one size for each axis, or name the axes",
         )
     table = dict(zip(axes, sizes, strict=True))
@@ -415,50 +732,12 @@ logsigmoid = log_sigmoid
 swish = silu
 
 __all__ = [
-    "attention",
-    "avg_pool",
-    "batch_norm",
-    "batch_norm_train",
-    "celu",
-    "conv",
-    "conv_transpose",
-    "cross_entropy",
-    "dropout",
-    "elu",
-    "erf",
-    "gelu",
-    "glu",
-    "group_norm",
-    "hard_sigmoid",
-    "hard_silu",
-    "hard_swish",
-    "hard_tanh",
-    "identity",
-    "init",
-    "instance_norm",
-    "layer_norm",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "logistic",
-    "logsigmoid",
-    "logsumexp",
-    "max_pool",
-    "mish",
-    "one_hot",
-    "relu",
-    "relu6",
-    "resize",
-    "rms_norm",
-    "selu",
-    "sigmoid",
-    "silu",
-    "soft_sign",
-    "softmax",
-    "softplus",
-    "squareplus",
-    "standardize",
-    "swish",
-]
+    "attention", "avg_pool", "batch_norm", "batch_norm_train", "celu", "conv", "conv_transpose",
+    "cross_entropy", "dropout", "elu", "erf", "gelu", "glu", "group_norm", "hard_sigmoid",
+    "hard_silu", "hard_swish", "hard_tanh", "identity", "init", "instance_norm", "layer_norm",
+    "leaky_relu", "log_sigmoid", "log_softmax", "logistic", "logsigmoid", "logsumexp", "max_pool",
+    "mish", "one_hot", "relu", "relu6", "resize", "rms_norm", "selu", "sigmoid", "silu",
+    "soft_sign", "softmax", "softplus", "squareplus", "standardize", "swish",
+]  # fmt: skip
 
 publish(globals(), "bringup.nn", later={"init": "bringup.api.init:"})

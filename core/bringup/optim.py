@@ -24,15 +24,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bringup.api.array import Array
+from bringup.api.boundary import guarded, publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
-from bringup.api.elementwise import clip, sign, square, where
-from bringup.api.floating import cos, exp, expm1, sqrt
-from bringup.api.names import publish
+from bringup.api.elementwise import clip, cos, exp, expm1, sign, sqrt, square, where
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, flatten, tree_map, unflatten
 
 #: The rate of each step: a number, or a function of the steps made so far, an i32 array.
@@ -71,28 +69,30 @@ _Leaf = Callable[[Array, Array, Sequence[Array], Any, Array], tuple[Array, Seque
 def _optimizer(count: int, leaf: _Leaf, rate: Rate) -> Optimizer:
     """An optimiser that treats every leaf alike and keeps `count` numbers for each element."""
 
+    @guarded
     def init(params: Any) -> State:
         leaves, treedef = _floats(params)
         kept = [[zeros(p.shape, dtype=_wide(p.dtype), device=p._device) for p in leaves]] * count
         device = leaves[0]._device if leaves else None
         return State(zeros((), dtype=i32, device=device), _trees(treedef, kept))
 
+    @guarded
     def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
         leaves, treedef = _floats(params)
         slopes = _like(treedef, "gradients", gradients)
         slots = [_like(treedef, "slots", s) for s in state.slots]
         now, step = (rate(state.step) if callable(rate) else rate), state.step + 1
-        made: list[Array] = []
+        result: list[Array] = []
         kept: list[Sequence[Array]] = []
         for i, p in enumerate(leaves):
             wide = _wide(p.dtype)
             pace = convert(now, wide) if isinstance(now, Array) else now
             slope, memory = convert(slopes[i], wide), [s[i] for s in slots]
             new, after = leaf(slope, convert(p, wide), memory, pace, convert(step, wide))
-            made.append(convert(new, p.dtype))
+            result.append(convert(new, p.dtype))
             kept.append(after)
         columns = [[after[n] for after in kept] for n in range(count)]
-        return unflatten(treedef, made), State(step, _trees(treedef, columns))
+        return unflatten(treedef, result), State(step, _trees(treedef, columns))
 
     return Optimizer(init, update)
 
@@ -105,7 +105,6 @@ def _floats(params: Any) -> tuple[list[Array], TreeDef]:
         if not array.dtype.is_float:
             raise OpTypeError(
                 f"{path} is {array.type}, and only floats are optimised",
-                location=user_location(),
                 fix="keep other arrays apart from the parameters",
             )
     return arrays, treedef
@@ -116,7 +115,6 @@ def _like(treedef: TreeDef, what: str, tree: Any) -> list[Array]:
     if found != treedef:
         raise OpTypeError(
             f"the {what} are {found}, the parameters {treedef}",
-            location=user_location(),
             fix="give the gradients of these parameters, and the state made for them",
         )
     return [as_array(x) for x in leaves]
@@ -276,6 +274,7 @@ def chain(*changes: Callable[[Any], Any], optimizer: Optimizer) -> Optimizer:
     [2.7, 3.6]
     """
 
+    @guarded
     def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
         for change in changes:
             gradients = change(gradients)
@@ -348,18 +347,17 @@ def cosine_schedule(
     """
     if not 0 <= warmup < steps:
         raise OpTypeError(
-            f"cosine_schedule: warmup={warmup} of steps={steps}",
-            location=user_location(),
-            fix="give 0 <= warmup < steps",
+            f"cosine_schedule: warmup={warmup} of steps={steps}", fix="give 0 <= warmup < steps"
         )
 
+    @guarded
     def rate(step: Any) -> Array:
-        made = _made(step)
-        along = clip((made - float(warmup)) / float(steps - warmup), 0.0, 1.0)
+        result = _made(step)
+        along = clip((result - float(warmup)) / float(steps - warmup), 0.0, 1.0)
         falling = final + (peak - final) * (0.5 + 0.5 * cos(math.pi * along))
         if not warmup:
             return falling
-        return where(made < warmup, made * (peak / warmup), falling)
+        return where(result < warmup, result * (peak / warmup), falling)
 
     return rate
 
@@ -373,7 +371,7 @@ def linear_schedule(first: float, last: float, steps: int) -> Callable[[Any], Ar
     >>> [float(rate(n)) for n in (0, 5, 10, 99)]
     [1.0, 0.75, 0.5, 0.5]
     """
-    return lambda step: first + (last - first) * clip(_made(step) / float(steps), 0.0, 1.0)
+    return guarded(lambda step: first + (last - first) * clip(_made(step) / float(steps), 0.0, 1.0))
 
 
 def exponential_schedule(first: float, factor: float, every: int) -> Callable[[Any], Array]:
@@ -385,7 +383,7 @@ def exponential_schedule(first: float, factor: float, every: int) -> Callable[[A
     >>> [float(rate(n)) for n in (0, 5, 10)]
     [1.0, 0.5, 0.25]
     """
-    return lambda step: first * exp(_made(step) * (math.log(factor) / every))
+    return guarded(lambda step: first * exp(_made(step) * (math.log(factor) / every)))
 
 
 def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callable[[Any], Array]:
@@ -401,15 +399,15 @@ def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callabl
     if len(bounds) != len(rates) - 1 or list(bounds) != sorted(set(bounds)):
         raise OpTypeError(
             f"piecewise_schedule: {len(rates)} rates with the bounds {list(bounds)}",
-            location=user_location(),
             fix="give a bound between each two rates, in rising order",
         )
 
+    @guarded
     def rate(step: Any) -> Array:
-        made, found = _made(step), convert(as_array(rates[0]), f32)
+        made, result = _made(step), convert(as_array(rates[0]), f32)
         for bound, after in zip(bounds, rates[1:], strict=True):
-            found = where(made < bound, found, after)
-        return found
+            result = where(made < bound, result, after)
+        return result
 
     return rate
 
@@ -420,21 +418,9 @@ def _made(step: Any) -> Array:
 
 
 __all__ = [
-    "Optimizer",
-    "State",
-    "adam",
-    "adamw",
-    "chain",
-    "clip_by_global_norm",
-    "cosine_schedule",
-    "ema",
-    "exponential_schedule",
-    "global_norm",
-    "linear_schedule",
-    "lion",
-    "piecewise_schedule",
-    "rmsprop",
-    "sgd",
-]
+    "Optimizer", "State", "adam", "adamw", "chain", "clip_by_global_norm", "cosine_schedule", "ema",
+    "exponential_schedule", "global_norm", "linear_schedule", "lion", "piecewise_schedule",
+    "rmsprop", "sgd",
+]  # fmt: skip
 
 publish(globals(), "bringup.optim")

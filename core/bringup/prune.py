@@ -24,22 +24,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
-from bringup.api.boundary import guarded_methods
+from bringup.api.array import Array, Operand
+from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
 from bringup.api.creation import asarray, ones, zeros
-from bringup.api.elementwise import abs, clip, logical_and, where
+from bringup.api.elementwise import abs, clip, where
 from bringup.api.elementwise import round as rounded
 from bringup.api.gathering import take
 from bringup.api.manipulation import broadcast_to, concat, permute_dims, reshape
-from bringup.api.names import publish
-from bringup.api.promotion import Operand, promote
+from bringup.api.promotion import promote
 from bringup.api.reductions import mean
 from bringup.api.sorting import argsort
 from bringup.dtypes import FLOATS, bool_, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
@@ -94,16 +92,14 @@ def masks(
     elif scope == "layer":
         chosen = [_best(s, sparsity) for s in scores]
     else:
-        raise OpTypeError(
-            f"masks: scope={scope!r}", location=user_location(), fix='give "layer" or "global"'
-        )
-    found = [ones((), dtype=bool_) for _ in arrays]
+        raise OpTypeError(f"masks: scope={scope!r}", fix='give "layer" or "global"')
+    result = [ones((), dtype=bool_) for _ in arrays]
     for n, kept, whole in zip(taken, chosen, blocks, strict=True):
         *outer, rows, height, columns, width = whole.shape
         spread = reshape(kept, (*outer, rows, 1, columns, 1))
         full = broadcast_to(spread, (*outer, rows, height, columns, width))
-        found[n] = reshape(full, arrays[n].shape)
-    return unflatten(treedef, found)
+        result[n] = reshape(full, arrays[n].shape)
+    return unflatten(treedef, result)
 
 
 def n_of_m_masks(
@@ -127,7 +123,6 @@ def n_of_m_masks(
         if not 0 < n <= m or size % m:
             raise OpTypeError(
                 f"n_of_m_masks: {n} of {m} along axis {axis} of {p.type}",
-                location=user_location(),
                 fix="give 0 < n <= m, and an m that divides the axis",
             )
         groups = reshape(abs(p), (*p.shape[:dim], size // m, m, *p.shape[dim + 1 :]))
@@ -176,9 +171,9 @@ def polynomial(
     """
 
     def share(step: Any) -> Array:
-        made = convert(as_array(step), f32) - float(begin)
-        left = 1.0 - clip(made / float(steps), 0.0, 1.0)
-        return where(made < 0, 0.0, last + (first - last) * left**power)
+        result = convert(as_array(step), f32) - float(begin)
+        left = 1.0 - clip(result / float(steps), 0.0, 1.0)
+        return where(result < 0, 0.0, last + (first - last) * left**power)
 
     return share
 
@@ -224,20 +219,22 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
     ([[0.0, -2.0]], 2)
     """
 
+    @guarded
     def init(params: Any) -> PruningState:
         full = tree_map(lambda x: ones(as_array(x).shape, dtype=bool_), params)
         return PruningState(zeros((), dtype=i32), full)
 
     def made(params: Any, step: Array) -> Any:
         now = share(step) if callable(share) else share
-        found = masks(params, now, **how)
-        return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, found)
+        result = masks(params, now, **how)
+        return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, result)
 
+    @guarded
     def update(params: Any, state: PruningState) -> tuple[Any, PruningState]:
         step = state.step + 1
         due = step % every == 0
         if until is not None:
-            due = logical_and(due, step <= until)
+            due = due & (step <= until)
         kept = cond(due, lambda: made(params, step), lambda: state.masks)
         return masked(params, kept), PruningState(step, kept)
 
@@ -355,7 +352,6 @@ class BlockSparse:
         if not x.ndim or x.shape[-1] != self.shape[0]:
             raise OpTypeError(
                 f"matmul: {x.type} and a block-sparse matrix {self.shape}",
-                location=user_location(),
                 fix=f"give x a last axis of size {self.shape[0]}",
             )
         dtype = promote(x.dtype, self.blocks.dtype)
@@ -389,7 +385,6 @@ def block_sparse(w: Operand, *, block: Block = (32, 32)) -> BlockSparse:
     if array.ndim != 2:
         raise OpTypeError(
             f"block_sparse: {array.type} is no matrix",
-            location=user_location(),
             fix="give it two axes; a stack of matrices is a list of them",
         )
     split = permute_dims(_blocks("block_sparse", array, block), (0, 2, 1, 3))
@@ -440,7 +435,6 @@ def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
     if unknown or not places:
         raise OpTypeError(
             f"without_units: no parameter is named {', '.join(unknown) or 'at all'}",
-            location=user_location(),
             fix=f"name some of {', '.join(arrays)}",
         )
     fits = {path: -arrays[path].ndim <= axis < arrays[path].ndim for path, axis in places.items()}
@@ -452,7 +446,6 @@ def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
         raise OpTypeError(
             f"without_units: axis {places[path]} of {path}, {arrays[path].type}, does not count"
             f" the {count} units of the layer",
-            location=user_location(),
             fix="name the axis of each parameter that has an entry for every unit",
         )
     return count
@@ -473,7 +466,6 @@ def _blocks(name: str, p: Array, block: Block) -> Array:
     if not height or not width or rows % height or columns % width:
         raise OpTypeError(
             f"{name}: blocks of {block[0]} x {block[1]} in {p.type}",
-            location=user_location(),
             fix="give blocks that divide the last two axes",
         )
     return reshape(p, (*outer, rows // height, height, columns // width, width))
@@ -486,21 +478,9 @@ def _best(scores: Array, share: float | Array) -> Array:
 
 
 __all__ = [
-    "BlockSparse",
-    "Gradual",
-    "Pattern",
-    "PruningState",
-    "Units",
-    "block_sparse",
-    "block_sparse_params",
-    "gradual",
-    "masked",
-    "masks",
-    "matrices",
-    "n_of_m_masks",
-    "polynomial",
-    "sparsity",
-    "without_units",
-]
+    "BlockSparse", "Gradual", "Pattern", "PruningState", "Units", "block_sparse",
+    "block_sparse_params", "gradual", "masked", "masks", "matrices", "n_of_m_masks", "polynomial",
+    "sparsity", "without_units",
+]  # fmt: skip
 
 publish(globals(), "bringup.prune")

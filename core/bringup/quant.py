@@ -24,9 +24,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, flag_of, integer_of, number_of
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.closures import require_function
 from bringup.api.creation import arange, asarray, zeros
@@ -37,7 +37,7 @@ from bringup.api.elementwise import (
     clip,
     floor,
     isfinite,
-    logical_and,
+    log2,
     maximum,
     minimum,
     pow,
@@ -47,20 +47,16 @@ from bringup.api.elementwise import (
 from bringup.api.elementwise import bitwise_left_shift as shift_left
 from bringup.api.elementwise import bitwise_right_shift as shift_right
 from bringup.api.elementwise import round as nearest
-from bringup.api.floating import log2
-from bringup.api.linear import matmul
 from bringup.api.manipulation import flip, reshape, squeeze
-from bringup.api.names import publish
 from bringup.api.numeric import bincount
-from bringup.api.prefixes import cumulative_sum
-from bringup.api.promotion import Operand, dtype_among, promote
-from bringup.api.reductions import argmin
+from bringup.api.products import matmul
+from bringup.api.promotion import dtype_among, promote
+from bringup.api.reductions import argmin, cumulative_sum
 from bringup.api.reductions import max as largest_of
 from bringup.api.reductions import min as least_of
 from bringup.api.reductions import sum as sum_of
 from bringup.dtypes import FLOATS, f32, i8, i16, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import flatten, unflatten
 
 T = TypeVar("T")
@@ -168,7 +164,6 @@ class Int8Array:
             raise OpTypeError(
                 f"matmul: no exact product of integers with {self.values.type}"
                 f" and scales {self.scale.type}",
-                location=user_location(),
                 fix="give matrices quantised with axis=-1, of fewer rows, or dequantize them",
             )
 
@@ -265,9 +260,7 @@ def quantize(
     if scale is None:
         if zero_point is not None:
             raise OpTypeError(
-                "quantize: a zero point without a scale",
-                location=user_location(),
-                fix="give both, or symmetric=False",
+                "quantize: a zero point without a scale", fix="give both, or symmetric=False"
             )
         if flag_of("quantize", "symmetric", symmetric):
             step, zero = _symmetric(_own(abs(array), axis), 8), None
@@ -309,7 +302,6 @@ def _groups(name: str, array: Array, group: int) -> Array:
     if array.ndim < 2 or group < 2 or group % 2 or array.shape[-2] % group:
         raise OpTypeError(
             f"{name}: groups of {group} rows of {array.type}",
-            location=user_location(),
             fix="give an even group that divides the axis before the last",
         )
     *outer, rows, columns = array.shape
@@ -396,7 +388,6 @@ class Histogram:
         if bins < 2 or bins % 2 or (share is not None and not 0 < share <= 1):
             raise OpTypeError(
                 f"Histogram: {bins} bins, keep={share}",
-                location=user_location(),
                 fix="give an even number of bins, and a share above 0 and at most 1",
             )
         made = counts if isinstance(counts, Array) else zeros(bins, dtype=f32)
@@ -484,9 +475,7 @@ def fake_quantize(
     array = floats_of("fake_quantize", x)
     most = _MOST.get(integer_of("fake_quantize", "bits", bits))
     if most is None:
-        raise OpTypeError(
-            f"fake_quantize: bits={bits}", location=user_location(), fix="give 8 or 4"
-        )
+        raise OpTypeError(f"fake_quantize: bits={bits}", fix="give 8 or 4")
     wide = convert(array, f32)
     zero = 0.0 if zero_point is None else convert(as_array(zero_point), f32)
     if scale is None:
@@ -495,7 +484,7 @@ def fake_quantize(
         step = convert(as_array(scale), f32)
     lowest = -most if zero_point is None else -most - 1
     codes = _nearest_through(wide / step) + zero
-    inside = logical_and(codes >= lowest, codes <= most)
+    inside = (codes >= lowest) & (codes <= most)
     codes = where(inside, codes, stop_gradient(clip(codes, lowest, most)))
     return convert((codes - zero) * step, array.dtype)
 
@@ -528,7 +517,6 @@ def quantize_params(
     if bits not in _MOST or (dynamic and bits == 4):
         raise OpTypeError(
             f"quantize_params: bits={bits}, dynamic={dynamic}",
-            location=user_location(),
             fix="give bits=8, or bits=4 without dynamic",
         )
 
@@ -592,7 +580,6 @@ def calibrate(
     if isinstance(batches, Array | np.ndarray) or not isinstance(batches, Iterable):
         raise OpTypeError(
             f"calibrate: batches of {type(batches).__name__}",
-            location=user_location(),
             fix="give a list of batches, or another iterable of them",
         )
     seen: dict[str, MinMax | Histogram] = {}
@@ -608,7 +595,6 @@ def calibrate(
         if path not in seen:
             raise OpTypeError(
                 f"calibrate: params{path} was not multiplied with anything",
-                location=user_location(),
                 fix="use it as x @ w in fn, give batches, or leave it out by takes",
             )
         return quantize(p, axis=-1).with_inputs(*seen[path].qparams())

@@ -12,32 +12,37 @@ with a sum or a logarithm of arguments: `categorical` and `choice` with weights.
 
 from __future__ import annotations
 
-from bringup.api.choosing import choice, permutation, shuffle
+from bringup.api.boundary import publish
 from bringup.api.distributions import (
+    beta,
     binomial,
     cauchy,
     chisquare,
+    dirichlet,
+    gamma,
     geometric,
     logistic,
     lognormal,
     multivariate_normal,
     pareto,
+    poisson,
     rademacher,
     rayleigh,
     t,
     weibull_min,
 )
 from bringup.api.keys import Key, bits, fold_in, key, split
-from bringup.api.names import publish
-from bringup.api.rejection import beta, dirichlet, gamma, poisson
 from bringup.api.samplers import (
     bernoulli,
     categorical,
+    choice,
     exponential,
     gumbel,
     laplace,
     normal,
+    permutation,
     randint,
+    shuffle,
     truncated_normal,
     uniform,
 )
@@ -45,40 +50,11 @@ from bringup.api.samplers import (
 PRNGKey = key
 
 __all__ = [
-    "Key",
-    "PRNGKey",
-    "bernoulli",
-    "beta",
-    "binomial",
-    "bits",
-    "categorical",
-    "cauchy",
-    "chisquare",
-    "choice",
-    "dirichlet",
-    "exponential",
-    "fold_in",
-    "gamma",
-    "geometric",
-    "gumbel",
-    "key",
-    "laplace",
-    "logistic",
-    "lognormal",
-    "multivariate_normal",
-    "normal",
-    "pareto",
-    "permutation",
-    "poisson",
-    "rademacher",
-    "randint",
-    "rayleigh",
-    "shuffle",
-    "split",
-    "t",
-    "truncated_normal",
-    "uniform",
-    "weibull_min",
-]
+    "Key", "PRNGKey", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare",
+    "choice", "dirichlet", "exponential", "fold_in", "gamma", "geometric", "gumbel", "key",
+    "laplace", "logistic", "lognormal", "multivariate_normal", "normal", "pareto", "permutation",
+    "poisson", "rademacher", "randint", "rayleigh", "shuffle", "split", "t", "truncated_normal",
+    "uniform", "weibull_min",
+]  # fmt: skip
 
 publish(globals(), "bringup.random")

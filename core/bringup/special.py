@@ -13,40 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert, float_unary
 from bringup.api.creation import asarray
 from bringup.api.custom import custom_jvp
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     abs,
+    atanh,
     clip,
-    equal,
+    exp,
     floor,
-    greater,
-    greater_equal,
     isfinite,
     isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
+    log,
+    log1p,
     maximum,
     minimum,
     pow,
-    remainder,
     where,
 )
-from bringup.api.floating import atanh, exp, log, log1p
 from bringup.api.gathering import take
-from bringup.api.names import publish
-from bringup.api.promotion import Operand, common
-from bringup.api.quantiles import upper_quantile
+from bringup.api.portable_math import upper_quantile
+from bringup.api.promotion import common
 from bringup.dtypes import DType, bf16, f16, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.nn import logistic, logsumexp
 
 
@@ -105,9 +98,7 @@ def _floats(name: str, *operands: Operand) -> tuple[list[Array], DType]:
     dtype, _ = common(operands)
     if dtype.is_complex:
         raise OpTypeError(
-            f"{name}: takes real numbers, not {dtype}",
-            location=user_location(),
-            fix="take the real part, or the magnitude",
+            f"{name}: takes real numbers, not {dtype}", fix="take the real part, or the magnitude"
         )
     own = dtype if dtype.is_float else default_float()
     wide = f32 if own in (f16, bf16) else own
@@ -131,11 +122,11 @@ def logit(x: Operand, /) -> Array:
     >>> bu.special.logit(bu.asarray([0.0, 0.5, 1.0])).tolist()
     [-inf, 0.0, inf]
     """
-    (x,), own = _floats("logit", x)
-    central = less(abs(x - 0.5), 0.25)
+    (x,), result_dtype = _floats("logit", x)
+    central = abs(x - 0.5) < 0.25
     # The difference is exact where it is used.
     near = 2 * atanh(where(central, 2 * x - 1, 0.0))
-    return convert(where(central, near, log(x) - log1p(-x)), own)
+    return convert(where(central, near, log(x) - log1p(-x)), result_dtype)
 
 
 def xlogy(x: Operand, y: Operand, /) -> Array:
@@ -146,8 +137,8 @@ def xlogy(x: Operand, y: Operand, /) -> Array:
     >>> bu.special.xlogy(bu.asarray([0.0, 2.0]), bu.asarray([0.0, 1.0])).tolist()
     [0.0, 0.0]
     """
-    (x, y), own = _floats("xlogy", x, y)
-    return convert(x * log(where(_vanishing(x, y), 1.0, y)), own)
+    (x, y), result_dtype = _floats("xlogy", x, y)
+    return convert(x * log(where(_vanishing(x, y), 1.0, y)), result_dtype)
 
 
 def xlog1py(x: Operand, y: Operand, /) -> Array:
@@ -156,14 +147,14 @@ def xlog1py(x: Operand, y: Operand, /) -> Array:
     >>> bu.special.xlog1py(bu.asarray([0.0, 2.0]), bu.asarray([-1.0, 0.0])).tolist()
     [0.0, 0.0]
     """
-    (x, y), own = _floats("xlog1py", x, y)
-    return convert(x * log1p(where(_vanishing(x, 1 + y), 0.0, y)), own)
+    (x, y), result_dtype = _floats("xlog1py", x, y)
+    return convert(x * log1p(where(_vanishing(x, 1 + y), 0.0, y)), result_dtype)
 
 
 def _vanishing(x: Array, y: Array) -> Array:
     """Where x is 0, and y, which is no NaN, has no finite logarithm."""
-    finite = logical_and(greater(y, 0), isfinite(y))
-    return logical_and(equal(x, 0), logical_not(logical_or(finite, isnan(y))))
+    finite = (y > 0) & isfinite(y)
+    return (x == 0) & ~(finite | isnan(y))
 
 
 def entr(x: Operand, /) -> Array:
@@ -172,9 +163,9 @@ def entr(x: Operand, /) -> Array:
     >>> bu.special.entr(bu.asarray([0.0, 1.0, -1.0])).tolist()
     [0.0, 0.0, -inf]
     """
-    (x,), own = _floats("entr", x)
-    inside = where(less(x, 0), 0.0, x)
-    return convert(where(less(x, 0), -math.inf, 0.0 - xlogy(inside, inside)), own)
+    (x,), result_dtype = _floats("entr", x)
+    inside = where(x < 0, 0.0, x)
+    return convert(where(x < 0, -math.inf, 0.0 - xlogy(inside, inside)), result_dtype)
 
 
 def rel_entr(x: Operand, y: Operand, /) -> Array:
@@ -183,12 +174,12 @@ def rel_entr(x: Operand, y: Operand, /) -> Array:
     >>> bu.special.rel_entr(bu.asarray([0.0, 1.0, 1.0]), bu.asarray([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, inf]
     """
-    (x, y), own = _floats("rel_entr", x, y)
-    both = logical_and(greater(x, 0), greater(y, 0))
+    (x, y), result_dtype = _floats("rel_entr", x, y)
+    both = (x > 0) & (y > 0)
     ratio = where(both, x, 1.0) / where(both, y, 1.0)
-    nothing = logical_and(equal(x, 0), greater_equal(y, 0))
-    found = where(both, x * log(ratio), where(nothing, 0.0, math.inf))
-    return convert(where(logical_or(isnan(x), isnan(y)), math.nan, found), own)
+    nothing = (x == 0) & (y >= 0)
+    result = where(both, x * log(ratio), where(nothing, 0.0, math.inf))
+    return convert(where(isnan(x) | isnan(y), math.nan, result), result_dtype)
 
 
 def kl_div(x: Operand, y: Operand, /) -> Array:
@@ -197,8 +188,8 @@ def kl_div(x: Operand, y: Operand, /) -> Array:
     >>> bu.special.kl_div(bu.asarray([0.0, 1.0]), bu.asarray([0.5, 1.0])).tolist()
     [0.5, 0.0]
     """
-    (x, y), own = _floats("kl_div", x, y)
-    return convert(rel_entr(x, y) - x + y, own)
+    (x, y), result_dtype = _floats("kl_div", x, y)
+    return convert(rel_entr(x, y) - x + y, result_dtype)
 
 
 # -- the normal distribution -----------------------------------------------------------------------
@@ -210,8 +201,8 @@ def ndtr(x: Operand, /) -> Array:
     >>> bu.special.ndtr(bu.asarray([0.0, bu.inf])).tolist()
     [0.5, 1.0]
     """
-    (x,), own = _floats("ndtr", x)
-    return convert(erfc(x * -math.sqrt(0.5)) * 0.5, own)
+    (x,), result_dtype = _floats("ndtr", x)
+    return convert(erfc(x * -math.sqrt(0.5)) * 0.5, result_dtype)
 
 
 #: Coefficients of Mills' ratio in 1/x², by its asymptotic series.
@@ -226,16 +217,16 @@ def log_ndtr(x: Operand, /) -> Array:
     >>> round(bu.special.log_ndtr(bu.asarray([-1000.0])).item(), 4)
     -500007.8267
     """
-    (x,), own = _floats("log_ndtr", x)
+    (x,), result_dtype = _floats("log_ndtr", x)
     # From here on down the series is as good as the dtype, and the probability no subnormal number.
     end = -10.0 if x.dtype is f32 else -20.0
-    high, low = greater(x, 0), less(x, end)
+    high, low = x > 0, x < end
     above = log1p(-ndtr(-where(high, x, 1.0)))
-    middle = log(ndtr(where(logical_or(high, low), -1.0, x)))
+    middle = log(ndtr(where(high | low, -1.0, x)))
     far = where(low, x, 2 * end)
     series = log(_polynomial(1 / (far * far), _MILLS))
     below = series - log(-far) - 0.5 * math.log(2 * math.pi) - far * far * 0.5
-    return convert(where(high, above, where(low, below, middle)), own)
+    return convert(where(high, above, where(low, below, middle)), result_dtype)
 
 
 def ndtri(p: Operand, /) -> Array:
@@ -247,9 +238,9 @@ def ndtri(p: Operand, /) -> Array:
     >>> bu.special.ndtri(bu.asarray([0.0, 0.5, 1.0])).tolist()
     [-inf, 0.0, inf]
     """
-    (p,), own = _floats("ndtri", p)
-    found: Array = _normal_quantile(p)
-    return convert(found, own)
+    (p,), result_dtype = _floats("ndtri", p)
+    result: Array = _normal_quantile(p)
+    return convert(result, result_dtype)
 
 
 @custom_jvp
@@ -257,10 +248,10 @@ def _normal_quantile(p: Array) -> Array:
     least = float(np.finfo(p.dtype.numpy).tiny)
     tail = clip(minimum(p, 1 - p), least, 0.5)
     size = upper_quantile(tail, abs(p - 0.5), deep=True)
-    found = where(less(p, 0.5), -size, size)
-    found = where(equal(p, 0), -math.inf, where(equal(p, 1), math.inf, found))
-    inside = logical_and(greater_equal(p, 0), less_equal(p, 1))
-    return where(inside, found, math.nan)
+    result = where(p < 0.5, -size, size)
+    result = where(p == 0, -math.inf, where(p == 1, math.inf, result))
+    inside = (p >= 0) & (p <= 1)
+    return where(inside, result, math.nan)
 
 
 @_normal_quantile.defjvp
@@ -280,14 +271,14 @@ def gamma(x: Operand, /) -> Array:
     >>> bu.round(bu.special.gamma(bu.asarray([0.5, 5.0])), 9).tolist()
     [1.772453851, 24.0]
     """
-    (x,), own = _floats("gamma", x)
+    (x,), result_dtype = _floats("gamma", x)
     down = floor(x)
-    odd = logical_and(less(x, 0), equal(remainder(down, 2), 1))
+    odd = (x < 0) & (down % 2 == 1)
     size = exp(lgamma(x))
-    found = where(odd, -size, size)
-    found = where(equal(x, 0), 1 / x, found)
-    pole = logical_and(less(x, 0), equal(down, x))
-    return convert(where(pole, math.nan, found), own)
+    result = where(odd, -size, size)
+    result = where(x == 0, 1 / x, result)
+    pole = (x < 0) & (down == x)
+    return convert(where(pole, math.nan, result), result_dtype)
 
 
 _FACTORIALS = tuple(float(math.factorial(n)) for n in range(171))
@@ -299,15 +290,15 @@ def factorial(n: Operand, /) -> Array:
     >>> bu.special.factorial(bu.asarray([0, 5, -1])).tolist()
     [1.0, 120.0, 0.0]
     """
-    (x,), own = _floats("factorial", n)
+    (x,), result_dtype = _floats("factorial", n)
     with np.errstate(over="ignore"):
         held = np.asarray(_FACTORIALS, x.dtype.numpy)
-    whole = logical_and(equal(x, floor(x)), less_equal(x, 170))
+    whole = (x == floor(x)) & (x <= 170)
     place = convert(clip(x, 0, 170), i32)
-    found = where(
+    result = where(
         whole, take(asarray(held, device=x._device), place), gamma(where(whole, 1.0, x) + 1)
     )
-    return convert(where(less(x, 0), 0.0, found), own)
+    return convert(where(x < 0, 0.0, result), result_dtype)
 
 
 #: Of 1/x in Stirling's series: B(2k) / (2k (2k - 1)).
@@ -327,9 +318,9 @@ def betaln(a: Operand, b: Operand, /) -> Array:
     >>> round(bu.special.betaln(bu.asarray([1e9]), 1e9).item(), 2)
     -1386294370.22
     """
-    (x, y), own = _floats("betaln", a, b)
+    (x, y), result_dtype = _floats("betaln", a, b)
     small, large = minimum(x, y), maximum(x, y)
-    first, second = less(large, 10), less(small, 10)
+    first, second = large < 10, small < 10
     a, b = where(first, 1.0, small), where(first, 10.0, large)
     growth, beyond = log1p(a / b), _stirling(b) - _stirling(a + b)
     # One is large: lgamma(b) - lgamma(a + b) in one.
@@ -339,7 +330,7 @@ def betaln(a: Operand, b: Operand, /) -> Array:
     both = (wide - 0.5) * log(wide / (wide + b)) - b * log1p(wide / b) - 0.5 * log(b)
     both = both + 0.5 * math.log(2 * math.pi) + _stirling(wide) + _stirling(b) - _stirling(wide + b)
     plain = lgamma(small) + lgamma(large) - lgamma(small + large)
-    return convert(where(first, plain, where(second, mixed, both)), own)
+    return convert(where(first, plain, where(second, mixed, both)), result_dtype)
 
 
 def beta(a: Operand, b: Operand, /) -> Array:
@@ -370,21 +361,21 @@ def zeta(x: Operand, q: Operand = 1, /) -> Array:
     >>> round(bu.special.zeta(bu.asarray([2.0])).item(), 9)
     1.644934067
     """
-    (x, q), own = _floats("zeta", x, q)
-    valid = logical_and(greater(x, 1), greater(q, 0))
+    (x, q), result_dtype = _floats("zeta", x, q)
+    valid = (x > 1) & (q > 0)
     s, first = where(valid, x, 2.0), where(valid, q, 1.0)
     last = first + 10
     tail = pow(last, -s)
-    found = tail * (0.5 + last / (s - 1))
+    result = tail * (0.5 + last / (s - 1))
     rising = tail * s / last
     for k, coefficient in enumerate(_BERNOULLI, 1):
-        found = found + rising * coefficient
+        result = result + rising * coefficient
         rising = rising * ((s + (2 * k - 1)) / last) * ((s + 2 * k) / last)
     # The smallest terms come first.
     for k in range(9, -1, -1):
-        found = found + pow(first + k, -s)
-    pole = logical_or(equal(x, 1), logical_and(greater(x, 1), equal(q, 0)))
-    return convert(where(valid, found, where(pole, math.inf, math.nan)), own)
+        result = result + pow(first + k, -s)
+    pole = (x == 1) | (x > 1) & (q == 0)
+    return convert(where(valid, result, where(pole, math.inf, math.nan)), result_dtype)
 
 
 def polygamma(n: int, x: Operand, /) -> Array:
@@ -397,14 +388,12 @@ def polygamma(n: int, x: Operand, /) -> Array:
     """
     order = integer_of("polygamma", "n", n)
     if not 0 <= order <= 100:
-        raise OpTypeError(
-            f"polygamma: n is {order}", location=user_location(), fix="give an int from 0 to 100"
-        )
-    (x,), own = _floats("polygamma", x)
+        raise OpTypeError(f"polygamma: n is {order}", fix="give an int from 0 to 100")
+    (x,), result_dtype = _floats("polygamma", x)
     if not order:
-        return convert(digamma(x), own)
+        return convert(digamma(x), result_dtype)
     scale = float(math.factorial(order)) * (-1) ** (order + 1)
-    return convert(zeta(float(order + 1), x) * scale, own)
+    return convert(zeta(float(order + 1), x) * scale, result_dtype)
 
 
 # -- Bessel functions ------------------------------------------------------------------------------
@@ -416,8 +405,8 @@ def i0(x: Operand, /) -> Array:
     >>> round(bu.special.i0(bu.asarray([1.0])).item(), 9)
     1.266065878
     """
-    (x,), own = _floats("i0", x)
-    return convert(_bessel_i0(x), own)
+    (x,), result_dtype = _floats("i0", x)
+    return convert(_bessel_i0(x), result_dtype)
 
 
 def i0e(x: Operand, /) -> Array:
@@ -435,8 +424,8 @@ def i1(x: Operand, /) -> Array:
     >>> round(bu.special.i1(bu.asarray([1.0])).item(), 9)
     0.565159104
     """
-    (x,), own = _floats("i1", x)
-    return convert(_unscaled(i1e, x), own)
+    (x,), result_dtype = _floats("i1", x)
+    return convert(_unscaled(i1e, x), result_dtype)
 
 
 def i1e(x: Operand, /) -> Array:
@@ -467,34 +456,9 @@ def _unscaled(scaled: Callable[[Array], Array], x: Array) -> Array:
 
 
 __all__ = [
-    "beta",
-    "betaln",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfinv",
-    "expit",
-    "factorial",
-    "gamma",
-    "gammaln",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "kl_div",
-    "lgamma",
-    "log_ndtr",
-    "logit",
-    "logsumexp",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "psi",
-    "rel_entr",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfinv", "expit", "factorial", "gamma",
+    "gammaln", "i0", "i0e", "i1", "i1e", "kl_div", "lgamma", "log_ndtr", "logit", "logsumexp",
+    "ndtr", "ndtri", "polygamma", "psi", "rel_entr", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
 
 publish(globals(), "bringup.special")

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bringup.api.names import publish
+from bringup.api.boundary import publish
 from bringup.tracing.pytree import TreeDef, flatten, register, tree_map, unflatten
 
 T = TypeVar("T")
@@ -42,8 +42,8 @@ def leaves_with_path(tree: Any) -> list[tuple[str, Any]]:
     >>> bu.tree.leaves_with_path({"w": 1, "b": (2, None)})
     [("['b'][0]", 2), ("['w']", 1)]
     """
-    found, treedef = flatten(tree)
-    return list(zip(treedef.paths(), found, strict=True))
+    result, treedef = flatten(tree)
+    return list(zip(treedef.paths(), result, strict=True))
 
 
 def map_with_path(fn: Callable[..., Any], tree: T, *rest: Any) -> T:
@@ -84,24 +84,9 @@ tree_structure = structure
 tree_unflatten = unflatten
 
 __all__ = [
-    "TreeDef",
-    "all",
-    "flatten",
-    "leaves",
-    "leaves_with_path",
-    "map",
-    "map_with_path",
-    "reduce",
-    "register",
-    "structure",
-    "tree_all",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "tree_reduce",
-    "tree_structure",
-    "tree_unflatten",
-    "unflatten",
-]
+    "TreeDef", "all", "flatten", "leaves", "leaves_with_path", "map", "map_with_path", "reduce",
+    "register", "structure", "tree_all", "tree_flatten", "tree_leaves", "tree_map", "tree_reduce",
+    "tree_structure", "tree_unflatten", "unflatten",
+]  # fmt: skip
 
 publish(globals(), "bringup.tree")

@@ -7,7 +7,7 @@ import functools
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Each group may import itself and the groups before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "locks", "records", "version"),
+    ("errors", "config", "integers", "locks", "records", "version"),
     ("dtypes",),
     ("types",),
     ("graph",),
@@ -74,7 +74,15 @@ EXEMPT = {
     ),
     ("core/bringup/dtypes.py", "dtypes imports types"): "`f32[4, 8]` spells a type",
     ("core/bringup/dtypes.py", "dtypes imports api"): "`f32(0.5)` makes an array",
-    ("core/bringup/api/foreign.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
+    ("core/bringup/api/foreign_names.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
+}
+
+# (module, what it imports): why this import may lie on a cycle. One that is on none is an error.
+CYCLES = {
+    ("bringup.dtypes", "bringup.types"): "types only: `f32[4, 8]` spells a type",
+    ("bringup.dtypes", "bringup.api.array"): "types only: `f32(0.5)` makes an array",
+    ("bringup.api.array", "bringup.api.indexing"): "types only: what `x.at` is",
+    ("bringup.backend.device", "bringup.backend.dispatch"): "types only: what a dispatcher is",
 }
 
 
@@ -152,12 +160,15 @@ def module_of(path: str) -> str:
     return ".".join(part for part in parts[first:] if part != "__init__")
 
 
-def imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Each imported dotted name with its line, deferred ones too; ``from a import b`` is `a.b`."""
+def imports(source: Source, nodes: Iterable[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
+    """Each imported dotted name with its line, deferred ones too; ``from a import b`` is `a.b`.
+
+    nodes: of the file, all by default.
+    """
     package = module_of(source.path).split(".")
     if not source.path.endswith("__init__.py"):
         package = package[:-1]
-    for node in source.nodes:
+    for node in source.nodes if nodes is None else nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -185,6 +196,48 @@ def wrong_direction(root: Path) -> Iterator[Problem]:
                 yield Problem(source.path, line, "imports the package itself; name the module")
             elif RANK.get(parts[1], len(LAYERS)) > RANK[here[1]]:
                 yield Problem(source.path, line, f"{here[1]} imports {parts[1]}")
+
+
+def early_imports(source: Source, modules: Container[str]) -> Iterator[tuple[int, str]]:
+    """The modules of core that a file imports while it is loaded, or for types alone.
+
+    Imports inside functions are left out: they run when every module stands.
+    """
+    inside = {
+        id(node)
+        for function in source.nodes
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    early = [node for node in source.nodes if id(node) not in inside]
+    for line, name in imports(source, early):
+        module = name if name in modules else name.rpartition(".")[0]
+        if module in modules and module != module_of(source.path):
+            yield line, module
+
+
+def import_cycles(root: Path) -> Iterator[Problem]:
+    """Imports in core, for types too, by which modules import one another in a circle."""
+    files = {module_of(source.path): source for source in sources(root, CORE)}
+    found = {name: list(early_imports(source, files)) for name, source in files.items()}
+    edges = {
+        name: {target for _, target in targets if (name, target) not in CYCLES}
+        for name, targets in found.items()
+    }
+    for name, targets in found.items():
+        for line, target in targets:
+            if target in edges[name] and name in reached(edges, target):
+                yield Problem(files[name].path, line, f"imports {target}, which imports it")
+
+
+def reached(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    """The modules that one imports, and those that these import, and so on."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        for name in edges[waiting.pop()] - seen:
+            seen.add(name)
+            waiting.append(name)
+    return seen
 
 
 def backend_imports(root: Path) -> Iterator[Problem]:
@@ -353,6 +406,7 @@ def borrowed_functions(root: Path) -> Iterator[Problem]:
 Rule = Callable[[Path], Iterator[Problem]]
 RULES: tuple[Rule, ...] = (
     wrong_direction,
+    import_cycles,
     backend_imports,
     private_uses,
     device_names,
@@ -381,6 +435,27 @@ def test_every_exemption_excuses_something(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", [CORE, CONFORMANCE, SELFTEST, *BACKENDS])
 def test_the_rules_look_at_real_files(folder: str) -> None:
     assert list(sources(ROOT, folder))
+
+
+def test_the_rule_sees_cycles(tmp_path: Path) -> None:
+    write(tmp_path, f"{CORE}/a.py", "from bringup.b import f\nfrom bringup.d import g\n")
+    write(tmp_path, f"{CORE}/b.py", "from typing import Any\nfrom bringup import c\n")
+    write(tmp_path, f"{CORE}/c.py", "if TYPE_CHECKING:\n    import bringup.a\n")
+    write(tmp_path, f"{CORE}/d.py", "def g():\n    from bringup.a import f\n")
+    found = {str(problem) for problem in import_cycles(tmp_path)}
+    assert found == {
+        f"{CORE}/a.py:1: imports bringup.b, which imports it",
+        f"{CORE}/b.py:2: imports bringup.c, which imports it",
+        f"{CORE}/c.py:2: imports bringup.a, which imports it",
+    }
+
+
+def test_every_exemption_of_a_cycle_excuses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for (module, imported), reason in dict(CYCLES).items():
+        monkeypatch.delitem(CYCLES, (module, imported))
+        texts = [str(problem) for problem in import_cycles(ROOT)]
+        assert any(f"imports {imported}, which" in text for text in texts), (module, imported)
+        monkeypatch.setitem(CYCLES, (module, imported), reason)
 
 
 # One small violation per line: rule, file, text, and what the message must say.

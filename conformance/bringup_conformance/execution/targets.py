@@ -16,6 +16,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, Executable
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
+from bringup.integers import round_up
 from bringup.passes.pipeline import passes_for
 from bringup.program.program import Program
 from bringup.runtime import transfer
@@ -180,7 +181,7 @@ def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) ->
 def _spoil(device: Device, sizes: Sequence[int]) -> None:
     """Leave memory of these sizes, twice each, to be found full of 0xFF."""
     unit = device.capabilities.alignment  # what allocators round sizes to, as far as is known
-    rounded = [-(-size // unit) * unit for size in sizes]
+    rounded = [round_up(size, unit) for size in sizes]
     spoilt = [np.full(size, 0xFF, np.uint8) for size in rounded for _ in range(2)]
     held = [transfer.upload(device, array) for array in spoilt]
     del held

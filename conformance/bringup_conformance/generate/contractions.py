@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import f32, i32, u32
+from bringup.integers import ceil_div
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import pick
@@ -54,7 +55,7 @@ def boundaries(shapes: Shapes, turn: int) -> list[Sizes]:
     found = [(values[i], values[(i + step) % count], values[i - step]) for i in range(count)]
     if shapes.products:
         side = round(shapes.products ** (1 / 3))
-        depth = -(-shapes.products // side**2)
+        depth = ceil_div(shapes.products, side**2)
         found += [(side, side, depth + d) for d in (-1, 0, 1)]
     return found
 
@@ -66,7 +67,7 @@ def beyond(shapes: Shapes) -> Sizes:
     (12, 12, 4)
     """
     side = round((3 * shapes.products) ** (1 / 3))
-    return side, side, -(-shapes.products // side**2)
+    return side, side, ceil_div(shapes.products, side**2)
 
 
 def laid_out(sizes: Sizes, layout: int) -> Site:
@@ -74,7 +75,7 @@ def laid_out(sizes: Sizes, layout: int) -> Site:
     with no dimension of the product next to each other in memory.
     """
     m, n, k = sizes
-    pieces = (3, -(-k // 3))
+    pieces = (3, ceil_div(k, 3))
     return (
         ((m, k), (k, n), _NONE, _PLAIN),
         ((m, k), (n, k), _NONE, ((1,), (1,))),
@@ -82,7 +83,7 @@ def laid_out(sizes: Sizes, layout: int) -> Site:
         ((k, m), (n, k), _NONE, ((0,), (1,))),
         ((m, 2, k), (2, n, k), ((1,), (0,)), ((2,), (2,))),
         ((m, *pieces), (pieces[0], n, pieces[1]), _NONE, ((1, 2), (0, 2))),
-        ((-(-m // 5), k, 5, 2), (k, n, 2), ((3,), (2,)), ((1,), (0,))),
+        ((ceil_div(m, 5), k, 5, 2), (k, n, 2), ((3,), (2,)), ((1,), (0,))),
     )[layout % LAYOUTS]
 
 

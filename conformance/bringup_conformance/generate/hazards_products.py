@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import f16, i8, i32, u8
 from bringup.graph import Value
+from bringup.integers import ceil_div, round_up
 from bringup.ops.build import (
     broadcast_to,
     convert,
@@ -60,9 +61,9 @@ def _results_met(inputs: PatternInputs) -> Values:
     picked, repeated and tiled backwards from the middle.
     """
     m, n, k = inputs.far
-    n = -(-n // 4) * 4  # so that columns can be stored by vectors
+    n = round_up(n, 4)  # so that columns can be stored by vectors
     made = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
-    five = -(-n // 5) + 1
+    five = ceil_div(n, 5) + 1
     repeated = broadcast_to(inputs.new(five), (five, 5), (0,))
     tiled = broadcast_to(inputs.new(5), (five, 5), (1,))
     back = [

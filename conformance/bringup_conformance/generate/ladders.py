@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bringup.dtypes import f32, i32
 from bringup.graph import Builder, Value
+from bringup.integers import ceil_div
 from bringup.kernel.limits import Limits
 from bringup.ops.build import like, reverse, rows, slice_dim, splat, sum_, transpose
 from bringup.passes.base import as_results
@@ -55,7 +56,7 @@ def cases(
 
 def _rank(builder: Builder, count: int) -> Values:
     """Dimensions of two among many of one, turned round and folded."""
-    shape = tuple(2 if d % -(-count // 6) == 0 else 1 for d in range(count))
+    shape = tuple(2 if d % ceil_div(count, 6) == 0 else 1 for d in range(count))
     x, y = builder.input(f32[shape]), builder.input(f32[shape[::-1]])
     order = tuple(range(count))[::-1]
     turned = rows.sub(transpose(x, order), y)

@@ -13,6 +13,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
+from bringup.integers import ceil_div
 from bringup.ops.special import allowed, special_value
 from bringup.ops.table import OpDef, Special
 from bringup.types import TensorType
@@ -46,7 +47,7 @@ def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Ce
         else:
             found.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
     for cells in packed.values():
-        repeats = max(_PATTERNS, -(-(2 * vector + 3) // len(cells)))
+        repeats = max(_PATTERNS, ceil_div(2 * vector + 3, len(cells)))
         rules = tuple(rule_of(row, dtype, cell) for cell in cells)
         found.append(Cells(tuple(cells), repeats, True, rules))
     return found

@@ -14,6 +14,7 @@ import numpy as np
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
+from bringup.integers import ceil_div
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
 from bringup_conformance.oracle.span import Span, spanning
@@ -31,7 +32,7 @@ def height(count: int, longest: int) -> int:
     (40, 1027)
     """
     chain = min(max(longest, 1), count)
-    parts = -(-count // chain) if chain else 0
+    parts = ceil_div(count, chain) if chain else 0
     return chain + (math.ceil(math.log2(parts)) if parts > 1 else 0) + EXTRA
 
 

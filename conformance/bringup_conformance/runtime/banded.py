@@ -12,6 +12,7 @@ import numpy as np
 
 from bringup.backend import BufferView
 from bringup.backend.device import Device, Executable, Handle
+from bringup.integers import round_up
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
@@ -158,7 +159,7 @@ class BandedSteps(_Bands, Stepwise):
         Stepwise.__init__(self, inner)
         self.ledger, self.poison = Ledger(), poison
         step = self.capabilities.alignment
-        self._front = -(-BAND // step) * step
+        self._front = round_up(BAND, step)
 
     def inside(self, view: BufferView) -> BufferView:
         """Behind the front band."""

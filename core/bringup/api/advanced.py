@@ -12,12 +12,11 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.creation import refuse_masked
-from bringup.api.elementwise import add, less, minimum, where
+from bringup.api.elementwise import minimum, where
 from bringup.api.manipulation import concat, reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64, u64
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.types import TensorType
@@ -75,7 +74,7 @@ def picks(type_: TensorType, key: Any) -> Picks:
     together = data[-1] - data[0] == len(data) - 1
     items = _without_dots(type_, items)
     slices: list[slice] = []
-    found: dict[int, Index] = {}
+    by_dim: dict[int, Index] = {}
     sizes: list[int] = []  # of the result's dimensions that are sliced or new
     marks: list[int] = []  # how many of those stand before each index
     for item in items:
@@ -86,15 +85,15 @@ def picks(type_: TensorType, key: Any) -> Picks:
             slices.append(item)
             sizes.append(len(_range(item, type_.shape[dim])))
         else:
-            found[dim] = _from_start(item, dim, type_)
+            by_dim[dim] = _from_start(item, dim, type_)
             marks.append(len(sizes))
             slices.append(slice(None))
     # Indices side by side keep their place; otherwise their dimensions come first.
     at = marks[0] if together else 0
-    indices = _alike(list(found.values()), type_)
+    indices = _alike(list(by_dim.values()), type_)
     shape = (*sizes[:at], *indices[0].shape, *sizes[at:])
     front = _sliced_before(items, at)
-    return Picks(tuple(slices), tuple(found), indices, front, shape)
+    return Picks(tuple(slices), tuple(by_dim), indices, front, shape)
 
 
 def _is_plain(item: Any) -> bool:
@@ -113,7 +112,6 @@ def _range(item: slice, size: int) -> range:
     except (TypeError, ValueError) as error:
         raise ArrayIndexError(
             f"a slice in a key with arrays slices nothing: {error}",
-            location=user_location(),
             fix="give integers, and a step that is not 0",
         ) from None
 
@@ -124,16 +122,16 @@ def _range(item: slice, size: int) -> range:
 def _without_masks(type_: TensorType, key: tuple[Any, ...]) -> list[Any]:
     """The key with every mask replaced by the positions of its true elements."""
     items = [_as_index(item) for item in key]
-    found: list[Any] = []
+    result: list[Any] = []
     for n, item in enumerate(items):
         if not isinstance(item, Array | np.ndarray) or not is_mask(item):
-            found.append(item)
+            result.append(item)
             continue
         hidden = any(before is Ellipsis for before in items[:n])
         used = sum(map(_width, items[n:] if hidden else items[:n]))
         _check_mask(type_, item, type_.rank - used if hidden else used)
-        found += np.nonzero(_seen(item))
-    return found
+        result += np.nonzero(_seen(item))
+    return result
 
 
 def is_mask(index: Index) -> bool:
@@ -144,10 +142,10 @@ def is_mask(index: Index) -> bool:
 def _as_index(item: Any) -> Any:
     if isinstance(item, list | tuple):
         try:
-            made = np.asarray(item)
+            host = np.asarray(item)
         except ValueError:  # ragged
-            made = np.empty(1, object)
-        return made if made.size else made.astype(np.int64)
+            host = np.empty(1, object)
+        return host if host.size else host.astype(np.int64)
     refuse_masked(item)
     return np.asarray(item) if isinstance(item, bool | np.bool_) else item
 
@@ -160,7 +158,6 @@ def host_index(name: str, indices: Any) -> Host:
     except (ValueError, OverflowError):
         raise OpTypeError(
             f"{name}: indices {indices!r} are no array",
-            location=user_location(),
             fix="give an integer, or nested lists of equal lengths",
         ) from None
 
@@ -178,7 +175,6 @@ def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
         raise ArrayIndexError(
             f"a mask of shape {tuple(mask.shape)} does not fit {type_}, whose dimensions there"
             f" are {wanted}",
-            location=user_location(),
             fix="give the mask the sizes of the dimensions that it stands for",
         )
 
@@ -229,7 +225,6 @@ def _without_dots(type_: TensorType, items: Sequence[Any]) -> list[Any]:
         problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
         raise ArrayIndexError(
             f"{problem} for {type_}, which has rank {type_.rank}",
-            location=user_location(),
             fix=f"give indices for at most {type_.rank} dimensions, and at most one '...'",
         )
     at = dots[0] if dots else len(items)
@@ -242,7 +237,6 @@ def _from_start(item: Any, dim: int, type_: TensorType) -> Index:
     if not (index.dtype.is_integer if isinstance(index, Array) else index.dtype.kind in "iu"):
         raise ArrayIndexError(
             f"{item!r} does not index an array",
-            location=user_location(),
             fix="use integers, slices, '...', None, integer arrays and boolean masks",
         )
     return from_start(index, dim, type_)
@@ -259,7 +253,6 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
         if wrong.any():
             raise ArrayIndexError(
                 f"index {index[wrong].flat[0]} is out of range for dimension {dim} of {type_}",
-                location=user_location(),
                 fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
             )
         index = index.astype(np.int64)  # first: a narrow dtype does not hold the size
@@ -267,14 +260,13 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
     if not size and index.size:
         raise ArrayIndexError(
             f"dimension {dim} of {type_} is empty: no index is in range",
-            location=user_location(),
             fix="give the dimension at least one element",
         )
     if index.dtype.kind == "uint":
         return index
     if size > np.iinfo(index.dtype.numpy).max:
         index = convert(index, i32 if size < 2**31 else i64)
-    return where(less(index, 0), add(index, size), index)
+    return where(index < 0, index + size, index)
 
 
 def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:
@@ -284,7 +276,6 @@ def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:
         shapes = ", ".join(str(tuple(index.shape)) for index in indices)
         raise ArrayIndexError(
             f"index arrays of {type_} do not broadcast to one shape: {shapes}",
-            location=user_location(),
             fix="make their sizes equal or 1, counted from the last dimension",
         )
     if all(isinstance(index, np.ndarray) for index in indices):
@@ -321,9 +312,9 @@ def selected(x: Array, key: Any) -> Array | None:
     known = tuple(
         item._host("the indices of") if isinstance(item, Array) else item for item in items
     )
-    made = np.ascontiguousarray(seen[known])
-    buffer = transfer.upload(concrete.device.device, made)
-    return Array(TensorType(made.shape, x.dtype), concrete._device, buffer)
+    picked = np.ascontiguousarray(seen[known])
+    buffer = transfer.upload(concrete.device.device, picked)
+    return Array(TensorType(picked.shape, x.dtype), concrete._device, buffer)
 
 
 def numbers(x: Array, picked: Picks) -> tuple[Array, dict[str, Any]]:

@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.api import engine, place
+from bringup.api import deferred
 from bringup.api.array import Array
-from bringup.api.place import OpenDevice
 from bringup.errors import OpTypeError
 from bringup.graph import (
     Graph,
@@ -23,6 +22,8 @@ from bringup.graph import (
 )
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.passes.base import deep
+from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.context import Trace, Traced, current
 from bringup.tracing.lazy import (
     Leaf,
@@ -81,7 +82,7 @@ def lift(trace: Trace, array: Array) -> Value:
             return node.value
         node.check_open()
     elif node is None and array._buffer is None:
-        raise engine.deleted(f"an array of type {array._type}")
+        raise deferred.deleted(f"an array of type {array._type}")
     if array._device is not None:
         if trace.device is None:
             trace.device = array._device
@@ -106,11 +107,11 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     if any(isinstance(instr.op, OpDef) and instr.op.holds_graphs for instr in graph.instrs):
         # Nobody differentiates what is recorded, and rules would keep equal programs apart.
         graph = deep(_without_calls)(graph)
-    device = _common_device(arrays) or place.get()
+    device = _common_device(arrays) or devices.get()
     if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
         # Nobody may ever look at a result of it.
         buffers = [array._concrete("an operand")._buffer for array in arrays]
-        made = engine.run_graph(graph, buffers, device)
+        made = deferred.run_graph(graph, buffers, device)
         pairs = zip(graph.outputs, made, strict=True)
         return [Array(v.type, device, buffer) for v, buffer in pairs]
     table: dict[Value, Source] = {
@@ -132,7 +133,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
             new.append(array._node)
     # All at once: they share most of what they wait for.
     if new and overdue(max(new, key=lambda node: node.bound)):
-        engine.evaluate(new, device)
+        deferred.evaluate(new, device)
     return [shown[value] for value in graph.outputs]
 
 
@@ -152,7 +153,7 @@ def source(array: Array) -> Leaf | Node:
     node = array._node
     if node is None:
         if array._buffer is None:
-            raise engine.deleted(f"an array of type {array._type}")
+            raise deferred.deleted(f"an array of type {array._type}")
         node = array._node = Leaf(array._type, array._buffer)
     if isinstance(node, Traced):
         node.check_open()
@@ -200,15 +201,15 @@ def _defer(
         elif operand._device is not device:
             raise _two_devices(device, operand.device)
     if device is None:
-        device = place.get()
+        device = devices.get()
     nodes = record(op, tuple(sources), attrs)
     arrays = [_show(node, device) for node in nodes]
     if op.kind in (Kind.CONTROL, Kind.COMPOSITE) and has_effects(op, attrs):
-        engine.evaluate(nodes, device)  # nobody may ever look
+        deferred.evaluate(nodes, device)  # nobody may ever look
         return arrays
     if overdue(nodes[-1]):
         for group in groups(nodes[-1]):
-            engine.evaluate(group, device)
+            deferred.evaluate(group, device)
         for node in nodes:
             node.weight = 1
     return arrays
@@ -218,7 +219,7 @@ def _on_parts(
     op: Operation, operands: Sequence[Array | Literal], attrs: Mapping[str, Any]
 ) -> Array:
     """The result for complex operands: arrays of a class of their own."""
-    from bringup.api.pairs import apply_rule
+    from bringup.api.complex_rules import apply_rule
 
     return apply_rule(op.name, operands, attrs)
 
@@ -234,18 +235,17 @@ def _show(node: Source, device: OpenDevice) -> Array:
 
 
 def _common_device(arrays: Sequence[Array]) -> OpenDevice | None:
-    found: OpenDevice | None = None
+    device: OpenDevice | None = None
     for array in arrays:
-        if found is None:
-            found = array._device
-        elif array._device is not found:
-            raise _two_devices(found, array.device)
-    return found
+        if device is None:
+            device = array._device
+        elif array._device is not device:
+            raise _two_devices(device, array.device)
+    return device
 
 
 def _two_devices(first: OpenDevice, second: OpenDevice) -> OpTypeError:
     return OpTypeError(
         f"operands are on different devices: {first} and {second}",
-        location=user_location(),
         fix=f'move one of them first: x.to("{first}")',
     )

@@ -1,94 +1,37 @@
-"""`Array`: a value on a device, computed when it is looked at."""
+"""`Array`: a value on a device, computed when it is looked at.
+
+Operators and most methods are in `bringup.api.operators`: they are made of functions, which stand
+on this class.
+"""
+# ruff: noqa: D102  (methods that are only declared here)
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from bringup.api import engine, place
-from bringup.api.boundary import guarded, guarded_methods, hide
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
-from bringup.dtypes import DType
+from bringup.api import deferred
+from bringup.api.boundary import guarded_methods, missing_attribute
+from bringup.dtypes import DType, f32
 from bringup.errors import (
     ArrayIndexError,
     ConversionError,
-    DeviceError,
     OpTypeError,
     TraceError,
 )
-from bringup.graph import user_location
-from bringup.runtime import transfer
-from bringup.tracing.context import Traced
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.tracing.context import Traced, made_at
 from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
-    from bringup.api.promotion import Operand
+    from bringup.api.indexing import At
 
-F = TypeVar("F", bound=Callable[..., Any])
 Host = np.ndarray[Any, Any]
 Scalar = bool | int | float
-
-
-def _binary(name: str) -> Callable[[Array, Operand], Array]:
-    def method(self: Array, other: Any) -> Array:
-        if not isinstance(other, _EITHER):
-            return _foreign(name, other, self)  # type: ignore[no-any-return]
-        try:
-            result: Array = getattr(_elementwise, name)(self, other)
-        except Exception as error:
-            hide(error, name)
-            raise
-        return result
-
-    return method
-
-
-def _reflected(name: str) -> Callable[[Array, Operand], Array]:
-    def method(self: Array, other: Any) -> Array:
-        if not isinstance(other, _EITHER):
-            return NotImplemented if name in ("add", "multiply") else _foreign(name, other, self)
-        try:
-            result: Array = getattr(_elementwise, name)(other, self)
-        except Exception as error:
-            hide(error, name)
-            raise
-        return result
-
-    return method
-
-
-class _Late:
-    """A module of functions that is imported when one of them is first asked for."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(f"bringup.api.{self._name}"), name)
-
-
-class _Method:
-    """A function as a method, looked up when it is first asked for."""
-
-    def __init__(self, find: Callable[[], Callable[..., Any]]) -> None:
-        self._find = find
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, x: Array | None, owner: type) -> Any:
-        setattr(Array, self._name, guarded(self._find(), self._name))
-        return getattr(owner if x is None else x, self._name)
-
-
-def _method(find: Callable[[], F]) -> F:
-    """A function as a method, with its signature."""
-    method: Any = _Method(find)
-    return method  # type: ignore[no-any-return]
 
 
 @guarded_methods
@@ -133,7 +76,7 @@ class Array:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):  # probes by protocols, and slots not filled yet
                 raise AttributeError(f"Array has no attribute {name!r}")
-            raise _names.missing_attribute(self, str(self.type), name)
+            raise missing_attribute(self, str(self.type), name)
 
     # ---- what is known without looking
 
@@ -169,8 +112,8 @@ class Array:
 
     @property
     def device(self) -> OpenDevice:
-        """Where the array is or will be."""
-        return self._device if self._device is not None else place.get()
+        """Where the array is or will be.  Raises BackendError if there is no default device."""
+        return self._device if self._device is not None else devices.get()
 
     @property
     def is_traced(self) -> bool:
@@ -192,10 +135,10 @@ class Array:
         if isinstance(node, Traced):
             return _known(node, what, fix)
         if not isinstance(node, Node):
-            raise engine.deleted(f"an array of type {self._type}")
+            raise deferred.deleted(f"an array of type {self._type}")
         if node.buffer is None:
             assert self._device is not None
-            engine.evaluate([node], self._device)
+            deferred.evaluate([node], self._device)
         self._buffer = node.buffer
         return self
 
@@ -203,13 +146,10 @@ class Array:
         """The elements as a numpy array: the device's own memory, read-only, or a new array."""
         concrete = self._concrete(what, fix)
         device = concrete.device.device
-        try:
-            seen = transfer.view(device, concrete._buffer, self._type)
-            if seen is not None:
-                return seen
-            return transfer.download(device, concrete._buffer, self._type)
-        except DeviceError as error:
-            raise at_user_line(error)  # noqa: B904  (the same object)
+        seen = transfer.view(device, concrete._buffer, self._type)
+        if seen is not None:
+            return seen
+        return transfer.download(device, concrete._buffer, self._type)
 
     def _shared(self, what: str) -> Any:
         """The buffer, for others that keep it: a later donation must not change what they see."""
@@ -241,18 +181,9 @@ class Array:
         if copy is False and not zero_copy:
             raise ConversionError(
                 f"{self._type} on {self.device} does not become numpy's {wanted} without a copy",
-                location=user_location(),
                 fix="leave out copy=False",
             )
         return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Operators with numpy's arrays on the left are ours; other ufuncs see the values."""
-        return _ufuncs.answer(ufunc, method, inputs, options, _info.namespace(None))
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        """Functions of numpy see the values, also where we have a method of that name."""
-        return _ufuncs.called(function, args, options, _info.namespace(None))
 
     def item(self) -> Scalar:
         """The only element as a Python scalar.  Raises ConversionError for other sizes.
@@ -262,9 +193,7 @@ class Array:
         """
         if self.size != 1:
             raise ConversionError(
-                f"{self._type} has {self.size} elements, not one",
-                location=user_location(),
-                fix="index or reduce it first",
+                f"{self._type} has {self.size} elements, not one", fix="index or reduce it first"
             )
         return _scalar(self._host("the element of"))
 
@@ -300,11 +229,7 @@ class Array:
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise ArrayIndexError(
-                f"only integers index, not {self._type}",
-                location=user_location(),
-                fix="convert it to int",
-            )
+            raise ArrayIndexError(f"only integers index, not {self._type}", fix="convert it to int")
         fix = "for a window use dynamic_slice(x, starts, sizes), or make the argument static"
         return int(self._zero_d("the integer of", fix))
 
@@ -312,294 +237,189 @@ class Array:
         if self.shape:
             raise ConversionError(
                 f"{what} {self._type} is ambiguous: it is not 0-d",
-                location=user_location(),
                 fix="reduce it first with any, all, sum …, or index one element",
             )
         return _scalar(self._host(what, fix))
 
     def __len__(self) -> int:
         if not self.shape:
-            raise OpTypeError(
-                f"{self._type} is 0-d and has no length",
-                location=user_location(),
-                fix="use x.size",
-            )
+            raise OpTypeError(f"{self._type} is 0-d and has no length", fix="use x.size")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         """The entries of the first dimension."""
         if not self.shape:
             raise OpTypeError(
-                f"{self._type} is 0-d and cannot be iterated over",
-                location=user_location(),
-                fix="use x.item()",
+                f"{self._type} is 0-d and cannot be iterated over", fix="use x.item()"
             )
-        return _manipulation.rows_of(self)
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(_reductions.any(_elementwise.equal(self, value)))
+        return self._rows()
 
     def __repr__(self) -> str:
-        return _text.represent(self)
+        """``Array([1., 2.], dtype=float32, device=name)``; no values of traced and deleted ones."""
+        hidden = self._hidden()
+        if hidden is not None:
+            return hidden
+        values = self._text(separator=", ", prefix="Array(")
+        shape = f", shape={self.shape}" if not self.size and self.ndim > 1 else ""  # as numpy does
+        return f"Array({values}{shape}, dtype={self.dtype.long_name}, device={self.device})"
 
     def __str__(self) -> str:
-        return _text.plain(self)
+        return self._hidden() or self._text(separator=" ", prefix="")
+
+    def _text(self, *, separator: str, prefix: str) -> str:
+        """The values, laid out by numpy."""
+        host = self._host("the text of")
+        if self.dtype.is_storage or (self.dtype.is_float and host.dtype.kind == "V"):
+            host = host.astype(f32.numpy)  # numpy lays out none of ml_dtypes
+        if not host.ndim and separator == " ":
+            return str(host[()])
+        return np.array2string(host, separator=separator, prefix=prefix)
+
+    def _hidden(self) -> str | None:
+        """The text of an array without values; None if it has some."""
+        if self.is_deleted:
+            return f"Array<{self.type}, deleted: it was donated>"
+        if isinstance(self._node, Traced):
+            try:
+                self._concrete("the text of")
+            except TraceError:
+                return f"Array<{self.type}, traced in {self._node.trace.name!r}>"
+        return None
 
     def __format__(self, spec: str) -> str:
         if spec and self.shape:
             raise ConversionError(
                 f"{self._type} has no format {spec!r}: it is not 0-d",
-                location=user_location(),
                 fix="format each element of x.tolist(), or leave out the format",
             )
         return format(self.item(), spec) if spec else str(self)
-
-    # ---- moving
-
-    def to(self, device: DeviceSpec) -> Array:
-        """The array on another device, through the host unless that device reaches the memory
-        itself; the array itself if it is there already.
-
-        Raises BackendError for an unknown device, TraceError inside a traced function.
-        """
-        return _creation.to_device(self, device)
-
-    def to_device(self, device: DeviceSpec, /, *, stream: None = None) -> Array:
-        """`to`, under the name of the array API standard; streams are not supported."""
-        return _creation.to_device(self, device)
 
     def __copy__(self) -> Array:
         """The array itself: a second object with its memory would outlive a donation."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> Array:
-        """The values in memory of their own, which donating the array leaves alone."""
-        return _creation.copy_of(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The values alone: they come back on the default device."""
-        return _creation.asarray, (self._host("a pickle of").copy(), self.dtype)
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        return _info.namespace(api_version)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        return _dlpack.export(
-            self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _dlpack.device_of(self)
-
-    # ---- shape and indices
-
-    @property
-    def T(self) -> Array:
-        """The dimensions in reverse order."""
-        return self.transpose()
-
-    @property
-    def mT(self) -> Array:
-        """The last two dimensions swapped.  Raises OpTypeError if there are fewer."""
-        return _linear.matrix_transpose(self)
-
-    def reshape(self, *shape: Any) -> Array:
-        """`bringup.reshape`, to sizes one by one or in a sequence.
-
-        >>> bu.arange(6).reshape(2, -1).shape
-        (2, 3)
-        """
-        return _manipulation.reshape(self, *_one_sequence(shape))
-
-    def transpose(self, *axes: Any) -> Array:
-        """`bringup.permute_dims`, by axes one by one or in a sequence; in reverse without any.
-
-        >>> bu.zeros((2, 3, 4)).transpose(1, 0, 2).shape, bu.zeros((2, 3, 4)).transpose().shape
-        ((3, 2, 4), (4, 3, 2))
-        """
-        given = _one_sequence(axes)
-        reverse = not axes or given == (None,)
-        return _manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else given))
-
-    def swapaxes(self, axis1: int, axis2: int) -> Array:
-        """Two axes in each other's place.
-
-        >>> bu.zeros((2, 3, 4)).swapaxes(0, -1).shape
-        (4, 3, 2)
-        """
-        return _manipulation.swapaxes(self, axis1, axis2)
-
-    def flatten(self) -> Array:
-        """All elements in one dimension, row by row.
-
-        >>> bu.asarray([[1, 2], [3, 4]]).flatten().tolist()
-        [1, 2, 3, 4]
-        """
-        return _manipulation.reshape(self, -1)
-
-    ravel = flatten
-
-    def __getitem__(self, key: Any) -> Array:
-        """Indexing as numpy's: by integers, slices, ``...``, None, integer arrays and masks.
-
-        Negative indices count from the end.  Indices known here are checked; those in an array are
-        data, and kept in range.  The elements that a mask selects are counted, so its values are
-        looked at, which a traced function cannot do.
-
-        >>> x = bu.asarray([[1, 2, 3], [4, 5, 6]])
-        >>> x[:, bu.asarray([2, 0])].tolist(), x[x > 4].tolist()
-        ([[3, 1], [6, 4]], [5, 6])
-        """
-        return _indexing.getitem(self, key)
-
-    if not TYPE_CHECKING:  # a checker shall find assignments to elements
-
-        def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            raise _indexing.immutable(self, key)
-
-        def __delitem__(self, key: Any) -> NoReturn:
-            raise _indexing.undeletable(self, key)
-
-    @property
-    def at(self) -> _indexing.At:
-        """Functional updates: ``x.at[1:3].set(v)`` is a new array.
-
-        >>> bu.zeros(3).at[1].set(5.0).tolist()
-        [0.0, 5.0, 0.0]
-        """
-        return _indexing.At(self)
-
     def __hash__(self) -> int:
         raise OpTypeError(
             f"{self._type} is not hashable: == compares the elements",
-            location=user_location(),
             fix="use id(x) as the key, or x.tolist() for the values",
         )
 
-    def __round__(self, ndigits: int | None = None) -> Array:
-        return _elementwise.round(self, 0 if ndigits is None else ndigits)
+    if TYPE_CHECKING:  # operators and methods that `bringup.api.operators` installs
 
-    # ---- functions as methods
+        @property
+        def T(self) -> Array: ...
+        @property
+        def mT(self) -> Array: ...
+        @property
+        def at(self) -> At: ...
+        def to(self, device: DeviceSpec) -> Array: ...
+        def to_device(self, device: DeviceSpec, /, *, stream: None = None) -> Array: ...
+        def reshape(self, *shape: Any) -> Array: ...
+        def transpose(self, *axes: Any) -> Array: ...
+        def swapaxes(self, axis1: int, axis2: int) -> Array: ...
+        def flatten(self) -> Array: ...
+        def ravel(self) -> Array: ...
+        def _rows(self) -> Iterator[Array]: ...
 
-    all = _method(lambda: _reductions.all)
-    any = _method(lambda: _reductions.any)
-    argmax = _method(lambda: _reductions.argmax)
-    argmin = _method(lambda: _reductions.argmin)
-    argsort = _method(lambda: _sorting.argsort)
-    astype = _method(lambda: _datatypes.astype)
-    clip = _method(lambda: _elementwise.clip)
-    conj = _method(lambda: _complex.conj)
-    cumprod = _method(lambda: _prefixes.cumulative_prod)
-    cumsum = _method(lambda: _prefixes.cumulative_sum)
-    diagonal = _method(lambda: _solving.diagonal)
-    dot = _method(lambda: _numeric.dot)
-    max = _method(lambda: _reductions.max)
-    mean = _method(lambda: _reductions.mean)
-    min = _method(lambda: _reductions.min)
-    nonzero = _method(lambda: _gathering.nonzero)
-    prod = _method(lambda: _reductions.prod)
-    repeat = _method(lambda: _manipulation.repeat)
-    round = _method(lambda: _elementwise.round)
-    searchsorted = _method(lambda: _sorting.searchsorted)
-    sort = _method(lambda: _sorting.sort)
-    squeeze = _method(lambda: _manipulation.squeeze)
-    std = _method(lambda: _reductions.std)
-    sum = _method(lambda: _reductions.sum)
-    take = _method(lambda: _gathering.take)
-    trace = _method(lambda: _solving.trace)
-    var = _method(lambda: _reductions.var)
+        def astype(
+            self, dtype: object, /, *, copy: bool = True, device: DeviceSpec = None
+        ) -> Array: ...
+        def clip(self, /, min: Operand | None = None, max: Operand | None = None) -> Array: ...
+        def conj(self) -> Array: ...
+        def diagonal(self, /, *, offset: int = 0) -> Array: ...
+        def dot(self, x2: Operand, /) -> Array: ...
+        def nonzero(self, /, *, size: int | None = None, fill: int = 0) -> tuple[Array, ...]: ...
+        def repeat(self, /, repeats: Any, axis: int | None = None) -> Array: ...
+        def round(self, decimals: int = 0) -> Array: ...
+        def searchsorted(
+            self, x2: Operand, /, side: str = "left", sorter: Operand | None = None
+        ) -> Array: ...
+        def squeeze(self, /, axis: int | Sequence[int] | None = None) -> Array: ...
+        def take(self, /, indices: Operand, axis: int | None = None) -> Array: ...
+        def trace(self, /, *, offset: int = 0, dtype: object = None) -> Array: ...
 
-    # ---- operators
+        def sum(
+            self, /, axis: Axis = None, dtype: object = None, *, keepdims: bool = False
+        ) -> Array: ...
 
-    def __pos__(self) -> Array:
-        return _elementwise.positive(self)
+        prod = sum
 
-    def __neg__(self) -> Array:
-        return _elementwise.negative(self)
+        def mean(self, /, axis: Axis = None, *, keepdims: bool = False) -> Array: ...
 
-    def __abs__(self) -> Array:
-        return _elementwise.abs(self)
+        all = any = max = min = mean
 
-    def __invert__(self) -> Array:
-        return _elementwise.bitwise_invert(self)
+        def std(
+            self,
+            /,
+            axis: Axis = None,
+            *,
+            correction: float = 0.0,
+            keepdims: bool = False,
+            ddof: float | None = None,
+        ) -> Array: ...
 
-    __add__ = _binary("add")
-    __radd__ = _reflected("add")
-    __sub__ = _binary("subtract")
-    __rsub__ = _reflected("subtract")
-    __mul__ = _binary("multiply")
-    __rmul__ = _reflected("multiply")
-    __truediv__ = _binary("divide")
-    __rtruediv__ = _reflected("divide")
-    __floordiv__ = _binary("floor_divide")
-    __rfloordiv__ = _reflected("floor_divide")
-    __mod__ = _binary("remainder")
-    __rmod__ = _reflected("remainder")
-    __pow__ = _binary("pow")
-    __rpow__ = _reflected("pow")
-    __and__ = _binary("bitwise_and")
-    __rand__ = _reflected("bitwise_and")
-    __or__ = _binary("bitwise_or")
-    __ror__ = _reflected("bitwise_or")
-    __xor__ = _binary("bitwise_xor")
-    __rxor__ = _reflected("bitwise_xor")
-    __lshift__ = _binary("bitwise_left_shift")
-    __rlshift__ = _reflected("bitwise_left_shift")
-    __rshift__ = _binary("bitwise_right_shift")
-    __rrshift__ = _reflected("bitwise_right_shift")
-    __eq__ = _binary("equal")  # type: ignore[assignment]
-    __ne__ = _binary("not_equal")  # type: ignore[assignment]
-    __lt__ = _binary("less")
-    __le__ = _binary("less_equal")
-    __gt__ = _binary("greater")
-    __ge__ = _binary("greater_equal")
+        var = std
 
-    def __divmod__(self, other: Operand) -> tuple[Array, Array]:
-        return self // other, self % other
+        def argmax(self, /, axis: int | None = None, *, keepdims: bool = False) -> Array: ...
 
-    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
-        return other // self, other % self
+        argmin = argmax
 
-    def __matmul__(self, other: Operand) -> Array:
-        if not isinstance(other, _EITHER):
-            return _foreign("matmul", other, self)
-        return _linear.matmul(self, other)
+        def argsort(
+            self, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+        ) -> Array: ...
 
-    def __rmatmul__(self, other: Operand) -> Array:
-        if not isinstance(other, _EITHER):
-            return _foreign("matmul", other, self)
-        return _linear.matmul(other, self)
+        sort = argsort
 
+        def cumsum(
+            self,
+            /,
+            axis: int | None = None,
+            dtype: object = None,
+            *,
+            include_initial: bool = False,
+        ) -> Array: ...
+
+        cumprod = cumsum
+
+        def __getitem__(self, key: Any) -> Array: ...
+        def __pos__(self) -> Array: ...
+
+        __neg__ = __abs__ = __invert__ = __pos__
+
+        def __add__(self, other: Operand) -> Array: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __add__
+        __matmul__ = __rmatmul__ = __and__ = __rand__ = __or__ = __ror__ = __add__
+        __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
+        __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+        def __eq__(self, other: Operand) -> Array: ...  # type: ignore[override]
+        def __ne__(self, other: Operand) -> Array: ...  # type: ignore[override]
+        def __divmod__(self, other: Operand) -> tuple[Array, Array]: ...
+        def __rdivmod__(self, other: Operand) -> tuple[Array, Array]: ...
+        def __array_namespace__(self, *, api_version: str | None = None) -> Any: ...
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+        def __dlpack__(
+            self,
+            *,
+            stream: Any = None,
+            max_version: tuple[int, int] | None = None,
+            dl_device: tuple[int, int] | None = None,
+            copy: bool | None = None,
+        ) -> Any: ...
+
+
+#: An operand: an array, a Python scalar, or a numpy array or scalar.
+Operand = Array | bool | int | float | complex | np.generic | np.ndarray[Any, Any]
+#: What reductions reduce: one axis, several, or all for None.
+Axis = int | Sequence[int] | None
 
 #: What to do instead of handing a traced array to numpy.
 _NOT_NUMPY = (
     "use bringup's functions, and bringup.asarray(a)[i] to index an array of numpy's;"
     " or make the argument static"
 )
-_NO_OPERANDS = (list, tuple, str, bytes, dict, set, frozenset, type(None))
-_EITHER = (Array, bool, int, float, complex, np.ndarray, np.generic)
-
-
-def _foreign(name: str, other: Any, x: Array) -> Any:
-    """NotImplemented, so that Python asks the other operand; an error for one that has no answer.
-
-    Lists to be repeated, or to be extended by rows, are Python's own affair.
-    """
-    repeated = name == "multiply" and not x.shape and x.dtype.is_integer
-    if name in ("equal", "not_equal") or repeated or not isinstance(other, _NO_OPERANDS):
-        return NotImplemented
-    raise OpTypeError(
-        f"{name}: an array or a number is needed, not {type(other).__name__}",
-        location=user_location(),
-        fix="make an array of it with asarray(…)" if isinstance(other, list | tuple) else None,
-    )
 
 
 def _scalar(host: Host) -> Scalar:
@@ -615,8 +435,8 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
         raise _refused(node, what, "before any value exists", fix)
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]
-    device = node.trace.device or (inputs[0].device if inputs else place.get())
-    buffers = engine.run_graph(graph, [array._buffer for array in inputs], device)
+    device = node.trace.device or (inputs[0].device if inputs else devices.get())
+    buffers = deferred.run_graph(graph, [array._buffer for array in inputs], device)
     return Array(node.value.type, device, buffers[0])
 
 
@@ -629,40 +449,6 @@ def _outside(node: Traced, what: str, fix: str | None) -> TraceError:
 def _refused(node: Traced, what: str, why: str, fix: str | None) -> TraceError:
     return TraceError(
         f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, {why}",
-        location=user_location(),
         notes=(f"the value was {made_at(node.value)}",),
         fix=fix or "return the array and look at it outside, or make the argument static",
-    )
-
-
-def _one_sequence(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sizes or axes given one by one as one sequence; what was given at once as it is."""
-    return (given,) if all(isinstance(each, int) for each in given) and len(given) != 1 else given
-
-
-# The functions stand on the class, and the operators on the functions.
-from bringup.api import creation as _creation  # noqa: E402
-from bringup.api import datatypes as _datatypes  # noqa: E402
-from bringup.api import dlpack as _dlpack  # noqa: E402
-from bringup.api import elementwise as _elementwise  # noqa: E402
-from bringup.api import gathering as _gathering  # noqa: E402
-from bringup.api import indexing as _indexing  # noqa: E402
-from bringup.api import info as _info  # noqa: E402
-from bringup.api import linear as _linear  # noqa: E402
-from bringup.api import manipulation as _manipulation  # noqa: E402
-from bringup.api import names as _names  # noqa: E402
-from bringup.api import reductions as _reductions  # noqa: E402
-from bringup.api import text as _text  # noqa: E402
-from bringup.api import ufuncs as _ufuncs  # noqa: E402
-from bringup.tracing.context import made_at  # noqa: E402
-
-if TYPE_CHECKING:
-    from bringup.api import complex as _complex
-    from bringup.api import numeric as _numeric
-    from bringup.api import prefixes as _prefixes
-    from bringup.api import solving as _solving
-    from bringup.api import sorting as _sorting
-else:
-    _complex, _numeric, _prefixes, _solving, _sorting = map(
-        _Late, ("complex", "numeric", "prefixes", "solving", "sorting")
     )

@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 
 from bringup.errors import AxisError, BringupError, OpTypeError
-from bringup.graph import user_location
 
 
 def integer_of(name: str, what: str, value: int) -> int:
     """An int, numpy's included.  Raises OpTypeError, which calls the argument `what`."""
     try:
-        found = operator.index(value)
+        result = operator.index(value)
     except TypeError:
+        raise OpTypeError(f"{name}: {what} {value!r} is no integer", fix="use an int") from None
+    if not -(2**63) <= result < 2**63:
         raise OpTypeError(
-            f"{name}: {what} {value!r} is no integer", location=user_location(), fix="use an int"
-        ) from None
-    if not -(2**63) <= found < 2**63:
-        raise OpTypeError(
-            f"{name}: {what} is an integer of {found.bit_length()} bits",
-            location=user_location(),
+            f"{name}: {what} is an integer of {result.bit_length()} bits",
             fix="use an int of 64 bits",
         )
-    return found
+    return result
 
 
 def number_of(name: str, what: str, value: Any) -> float:
@@ -42,9 +38,7 @@ def number_of(name: str, what: str, value: Any) -> float:
         if isinstance(error, BringupError):
             raise
         raise OpTypeError(
-            f"{name}: {what} {value!r} is no number: {error}",
-            location=user_location(),
-            fix="use a float",
+            f"{name}: {what} {value!r} is no number: {error}", fix="use a float"
         ) from None
 
 
@@ -52,9 +46,7 @@ def flag_of(name: str, what: str, value: Any) -> bool:
     """A bool, from whatever Python takes for one value.  Raises OpTypeError."""
     if isinstance(value, bool | int | float | np.bool_) or value is None:
         return bool(value)
-    raise OpTypeError(
-        f"{name}: {what} {value!r} is no bool", location=user_location(), fix="use True or False"
-    )
+    raise OpTypeError(f"{name}: {what} {value!r} is no bool", fix="use True or False")
 
 
 def choice_of(name: str, what: str, value: Any, choices: Iterable[str]) -> str:
@@ -62,9 +54,7 @@ def choice_of(name: str, what: str, value: Any, choices: Iterable[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     raise OpTypeError(
-        f"{name}: {what} {value!r} is unknown",
-        location=user_location(),
-        fix=f"use one of {', '.join(choices)}",
+        f"{name}: {what} {value!r} is unknown", fix=f"use one of {', '.join(choices)}"
     )
 
 
@@ -76,9 +66,7 @@ def items_of(name: str, what: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError:
         raise OpTypeError(
-            f"{name}: {what} {value!r} are no sequence",
-            location=user_location(),
-            fix="give a list or a tuple",
+            f"{name}: {what} {value!r} are no sequence", fix="give a list or a tuple"
         ) from None
 
 
@@ -87,9 +75,7 @@ def pair_of(name: str, what: str, value: Any) -> list[Any]:
     items = items_of(name, what, value)
     if len(items) != 2:
         raise OpTypeError(
-            f"{name}: {what} {value!r} are {len(items)}, not two",
-            location=user_location(),
-            fix="give a tuple of two",
+            f"{name}: {what} {value!r} are {len(items)}, not two", fix="give a tuple of two"
         )
     return items
 
@@ -101,11 +87,7 @@ def axis_of(name: str, axis: int, rank: int) -> int:
         fix = f"axes are {-rank} … {rank - 1}"
         if not rank:
             fix = "give an array that has axes, such as bringup.reshape(x, (1,)): this one is 0-d"
-        raise AxisError(
-            f"{name}: axis {index} is out of range for {rank} dimensions",
-            location=user_location(),
-            fix=fix,
-        )
+        raise AxisError(f"{name}: axis {index} is out of range for {rank} dimensions", fix=fix)
     return index % rank if rank else 0
 
 
@@ -116,11 +98,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int
     given = axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
     axes = tuple(sorted(axis_of(name, a, rank) for a in given))
     if len(set(axes)) != len(axes):
-        raise AxisError(
-            f"{name}: axes {tuple(given)} repeat one",
-            location=user_location(),
-            fix="name each axis once",
-        )
+        raise AxisError(f"{name}: axes {tuple(given)} repeat one", fix="name each axis once")
     return axes
 
 
@@ -136,13 +114,11 @@ def shape_of(name: str, shape: int | Sequence[int], *, inferred: bool = False) -
     except TypeError:
         raise OpTypeError(
             f"{name}: {shape!r} is no shape",
-            location=user_location(),
             fix="give an int or a tuple of ints; shapes are static",
         ) from None
     if any(n < (-1 if inferred else 0) for n in sizes):
         raise OpTypeError(
             f"{name}: shape {sizes} has a negative size",
-            location=user_location(),
             fix="give sizes of at least 0" + (", and -1 for one of them" if inferred else ""),
         )
     return sizes

@@ -1,21 +1,27 @@
 """The boundary between a user's code and ours: what an error that crosses it shows.
 
-A traceback keeps the frames of the user's code; ``BRINGUP_TRACEBACK=full`` keeps ours as well.  An
-error that is a defect of ours keeps all frames.
+An error of ours that names no line gets the user's.  A traceback keeps the frames of the user's
+code; ``BRINGUP_TRACEBACK=full`` keeps ours as well.  An error that is a defect of ours keeps all
+frames.
+
+A public namespace is a module whose functions are such boundaries; it answers for names that it
+does not have.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any, TypeVar
 
 from bringup import config
-from bringup.errors import BringupError, OpTypeError
+from bringup.errors import BringupError, MissingAttributeError, OpTypeError
 from bringup.graph import NOT_USERS, user_location
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,10 +57,13 @@ def guarded(fn: F, called: str = "", module: str = "") -> F:
 def guarded_methods(cls: C) -> C:
     """A class whose own methods, and the properties that raise, are `guarded`; a decorator.
 
-    Methods that another function made, as operators are, see to their errors themselves.
+    Methods that another function made, as operators are, see to their errors themselves.  A
+    constructor is guarded if users call it: if the class or the constructor says what it raises.
     """
     for name, value in list(vars(cls).items()):
-        if name == "__init__" or (name.startswith("_") and not name.endswith("__")):
+        if name.startswith("_") and not name.endswith("__"):
+            continue
+        if name == "__init__" and "Raises" not in f"{cls.__doc__} {value.__doc__}":
             continue
         if isinstance(value, FunctionType) and value.__name__ == name:
             setattr(cls, name, guarded(value))
@@ -94,20 +103,27 @@ def _boundary(
 
 
 def hide(error: Exception, called: str) -> None:
-    """Take our frames out of the traceback of an error that is about to be raised again.
+    """Make an error that an operator is about to raise again show the user's code alone.
 
-    called: what the user calls the instruction at fault.
+    called: what the user calls the instruction at fault, if the operator is in the user's code; in
+    ours the function that it is a part of has the name.
     """
-    _rename(error, called)
+    frame, between = sys._getframe(1), {__file__, sys._getframe(1).f_code.co_filename}
+    while frame.f_back is not None and frame.f_code.co_filename in between:
+        frame = frame.f_back
+    _complete(error, "" if frame.f_code.co_filename.startswith(NOT_USERS) else called)
     error.__traceback__ = _users(error)
 
 
-def _rename(error: Exception, called: str) -> None:
+def _complete(error: Exception, called: str) -> None:
+    """Tell an error of ours what the user called, if that has a name, and on which line."""
     if not isinstance(error, BringupError):
         return
     op, colon, rest = error.what.partition(": ")
-    if colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
+    if called and colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
         error.what, error.op = f"{called}: {rest}", None
+    if error.location is None:
+        error.location = user_location()
 
 
 def _users(error: BaseException, *callables: Any) -> Any:
@@ -156,8 +172,7 @@ def _explained(
     kwargs: dict[str, Any],
 ) -> Exception:
     """The error itself, or ours for arguments that `fn` does not take."""
-    if called:
-        _rename(error, called)
+    _complete(error, called)
     entry = error.__traceback__
     if type(error) is not TypeError or entry is None or entry.tb_next is not None:
         return error
@@ -189,7 +204,7 @@ def _shown(signature: inspect.Signature) -> str:
 def _fix(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
-    from bringup.api.foreign import PARAMETERS
+    from bringup.api.foreign_names import PARAMETERS
 
     parameters = signature.parameters
     by_position = [p for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
@@ -228,3 +243,110 @@ def _literal(value: Any) -> str:
     """A short value as it is written, else an ellipsis."""
     plain = isinstance(value, bool | int | float | str | tuple | None)
     return repr(value) if plain and len(repr(value)) < 20 else "…"
+
+
+#: Namespaces below `bringup`, searched for a name that another of them lacks.
+_SPACES = (
+    "nn",
+    "linalg",
+    "random",
+    "special",
+    "fft",
+    "optim",
+    "prune",
+    "quant",
+    "tree",
+    "amp",
+    "debug",
+    "lax",
+    "nn.init",
+)
+
+
+def publish(
+    own: dict[str, Any], called: str = "bringup", later: Mapping[str, str] | None = None
+) -> None:
+    """Make a module a public namespace: its functions are `guarded`, ``dir`` lists ``__all__``, and
+    a name that is missing gets an answer.
+
+    own: the globals of the module, with ``__all__``.
+    called: what users call it.
+    later: names that are imported when they are first asked for, and the module each is in, which
+    ends in a colon where the name stands for the module itself.
+    """
+    names: Sequence[str] = own["__all__"]
+    for name in names:
+        if isinstance(own.get(name), FunctionType):
+            own[name] = guarded(own[name], name, own["__name__"])
+
+    def get(name: str) -> object:
+        home = (later or {}).get(name)
+        if home is not None:
+            module = importlib.import_module(home.rstrip(":"))
+            result = module if home.endswith(":") else getattr(module, name)
+            return own.setdefault(
+                name,
+                guarded(result, name, own["__name__"])
+                if isinstance(result, FunctionType)
+                else result,
+            )
+        if name.startswith("_"):
+            raise AttributeError(f"module {called!r} has no attribute {name!r}")
+        raise _missing(name, names, called)
+
+    own["__getattr__"] = guarded(get)
+    own["__dir__"] = lambda: list(names)
+
+
+def _missing(name: str, names: Sequence[str], called: str) -> MissingAttributeError:
+    """The error for a name that a public namespace does not have."""
+    space = called.removeprefix("bringup").lstrip(".")
+    close = [f"{called}.{n}" for n in (f"vector_{name}", f"matrix_{name}") if n in names]
+    fix = _answer(name, space) or _suggestion(name, names, lambda n: f"{called}.{n}", close)
+    return MissingAttributeError(
+        f"{called} has no {name!r}",
+        fix=fix or f"names are those of the Python array API standard; dir({called}) lists them",
+    )
+
+
+def missing_attribute(x: Any, what: str, name: str, kind: str = "Array") -> MissingAttributeError:
+    """The error for an attribute that an object of ours does not have.
+
+    what: how the message calls the object.
+    kind: the section of the table of foreign names that is about such objects.
+    """
+    own = [n for n in dir(type(x)) if not n.startswith("_")]
+    space = importlib.import_module("bringup")
+    function = kind == "Array" and name in space.__all__ and callable(getattr(space, name))
+    return MissingAttributeError(
+        f"{what} has no attribute {name!r}",
+        fix=(f"use bringup.{name}(x, …)" if function else None)
+        or _answer(name, kind)
+        or _suggestion(name, own, lambda n: f"x.{n}")
+        or f"there are {', '.join(own)}",
+    )
+
+
+def _answer(name: str, space: str) -> str | None:
+    """What the table of foreign names says of one, or where else of ours it is."""
+    from bringup.api import foreign_names
+
+    rows = [row for row in foreign_names.table() if row.name == name]
+    own = next((row.fix for row in rows if row.space == space), None)
+    if own is not None:
+        return own
+    root = importlib.import_module("bringup")
+    for other in ("", *_SPACES):
+        module = root
+        for part in other.split(".") if other else ():
+            module = getattr(module, part)
+        if other != space and name in module.__all__:
+            return f"use bringup.{other + '.' if other else ''}{name}"
+    return rows[0].fix if rows else None
+
+
+def _suggestion(
+    name: str, names: Sequence[str], shown: Callable[[str], str], close: Sequence[str] = ()
+) -> str | None:
+    result = close or [shown(n) for n in difflib.get_close_matches(name, names, n=2, cutoff=0.8)]
+    return f"use {' or '.join(result)}" if result else None

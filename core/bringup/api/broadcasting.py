@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.defaults import default_float
-from bringup.api.promotion import (
-    Operand,
-    common,
-    dtype_of,
-    is_weak,
-    literal,
-    no_array,
-)
+from bringup.api.promotion import common, dtype_of, is_weak, literal, no_array
 from bringup.dtypes import FLOATS, DType
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 #: The default dtypes of numpy.
@@ -114,9 +107,7 @@ def floats_of(name: str, x: Any) -> Array:
     array = as_array(x)
     if array.dtype not in FLOATS:
         raise OpTypeError(
-            f"{name}: {array.type} has no floats to compute with",
-            location=user_location(),
-            fix="convert it to float32 first",
+            f"{name}: {array.type} has no floats to compute with", fix="convert it to float32 first"
         )
     return array
 
@@ -138,11 +129,7 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
         return x
     skipped = len(shape) - x.ndim
     if skipped < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skipped:], strict=True)):
-        raise OpTypeError(
-            f"{x.type} does not broadcast to shape {shape}",
-            location=user_location(),
-            fix=_fix(x.shape, shape),
-        )
+        raise OpTypeError(f"{x.type} does not broadcast to shape {shape}", fix=_fix(x.shape, shape))
     dims = tuple(range(skipped, len(shape)))
     return apply("broadcast_in_dim", (x,), {"shape": shape, "dims": dims})
 
@@ -159,7 +146,6 @@ def common_shape(name: str, operands: Sequence[Any]) -> tuple[int, ...]:
         types = " and ".join(str(TensorType(x.shape, dtype_of(x.dtype))) for x in arrays)
         raise OpTypeError(
             f"{name}: shapes do not broadcast: {types}",
-            location=user_location(),
             fix=_fix(arrays[0].shape, arrays[1].shape) if len(arrays) == 2 else _RULE,
         )
     return shape

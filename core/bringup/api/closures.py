@@ -13,9 +13,9 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.promotion import is_weak, kind_of, with_weak
-from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
+from bringup.api.trace import LeafType, array_type, graph_name, leaf_type, trace_function
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph, replay, user_location
+from bringup.graph import Builder, Graph, replay
 from bringup.records import record
 from bringup.tracing.context import current
 from bringup.tracing.pytree import TreeDef, flatten, unflatten
@@ -41,7 +41,6 @@ def require_function(name: str, fn: Any, what: str) -> None:
     if not callable(fn):
         raise OpTypeError(
             f"{name}: {what} is of type {type(fn).__name__}, no function",
-            location=user_location(),
             fix="give a function, such as lambda x: x",
         )
 
@@ -70,7 +69,6 @@ def closed_over(
         if pair and not (isinstance(result, tuple) and len(result) == 2):
             raise OpTypeError(
                 f"{pair}: {graph_name(fn)} gives one {type(result).__name__}, not (carry, y)",
-                location=user_location(),
                 fix="return two things, the second None if there is nothing to stack",
             )
         leaves, treedef = flatten(result)
@@ -81,8 +79,8 @@ def closed_over(
 
     around = current()
     device = around.device if around is not None else None
-    made = trace_function(call, types, name=graph_name(fn), device=device)
-    return Closed(made.graph, made.captured, made.result, tuple(weak))
+    traced = trace_function(call, types, name=graph_name(fn), device=device)
+    return Closed(traced.graph, traced.captured, traced.result, tuple(weak))
 
 
 def _is_weak(leaf: Any) -> bool:
@@ -129,20 +127,19 @@ class State:
         Raises OpTypeError unless it returns the state as it got it, containers and types.
         """
         for _ in range(2):
-            made = trace(self)
-            after = made.result if self.label == "state" else made.result.children[0]
+            traced = trace(self)
+            after = traced.result if self.label == "state" else traced.result.children[0]
             if after != self.treedef:
                 before, after = map(self._own, (self.treedef, after))
                 raise OpTypeError(
                     f"{self.name}: the {self.part or self.label} is {before} before an iteration "
                     f"and {after} after it",
-                    location=user_location(),
                     fix="return the same containers",
                 )
-            if not self._adopt([v.type for v in made.graph.outputs]):
+            if not self._adopt([v.type for v in traced.graph.outputs]):
                 break
-        self._check([v.type for v in made.graph.outputs])
-        return made
+        self._check([v.type for v in traced.graph.outputs])
+        return traced
 
     def _own(self, tree: TreeDef) -> TreeDef:
         return tree.children[-1] if self.part else tree
@@ -169,7 +166,6 @@ class State:
             cast = f"convert it, as in astype(x, {before.dtype.long_name}), or start with {after}"
             raise OpTypeError(
                 f"{self.name}: {path} is {before} before an iteration and {after} after it",
-                location=user_location(),
                 fix=cast if before.shape == after.shape else "make the function keep its shape",
             )
 

@@ -13,9 +13,8 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.axes import integer_of
 from bringup.api.jit import Jitted, jit
-from bringup.api.traced import graph_name
+from bringup.api.trace import graph_name
 from bringup.errors import OpTypeError, TraceError
-from bringup.graph import user_location
 from bringup.program.program import Cost
 from bringup.records import record
 from bringup.tracing.context import current
@@ -110,14 +109,11 @@ def compare(fn: Callable[..., Any], *args: Any, repeats: int = 20, **kwargs: Any
     if current() is not None:
         raise TraceError(
             "compare runs a function, and nothing runs while a function is traced",
-            location=user_location(),
             fix="call it outside, with arrays",
         )
     if integer_of("compare", "repeats", repeats) < 1:
         raise OpTypeError(
-            f"compare: {repeats} calls have no median time",
-            location=user_location(),
-            fix="give repeats of at least 1",
+            f"compare: {repeats} calls have no median time", fix="give repeats of at least 1"
         )
     base: Any = fn if isinstance(fn, Jitted) else jit(fn)
     pair = base._alike(fuse=True), base._alike(fuse=False)

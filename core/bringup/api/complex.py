@@ -1,7 +1,7 @@
 """`ComplexArray`: a pair of real arrays that behaves as one complex array.
 
-Ops know real numbers only.  An op applied to a complex array is looked up in `bringup.api.pairs`,
-which says what it does to the parts; so every function made of such ops takes complex arrays.
+Ops know real numbers only.  What an op applied to a complex array does to the parts is looked up in
+`bringup.api.complex_rules`; so every function made of such ops takes complex arrays.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array, Host
+from bringup.api.array import Array, Host, Operand
+from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import aligned, as_array, as_float, convert
-from bringup.api.place import DeviceSpec
-from bringup.api.promotion import Operand
 from bringup.dtypes import COMPLEX_OF, PART_OF, DType, bf16, f16, f32
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
+from bringup.runtime.devices import DeviceSpec
 from bringup.tracing import pytree
 from bringup.tracing.context import Traced
 
 
+@guarded_methods
 class ComplexArray(Array):
     """A complex array: two real arrays of one shape, f32 for complex64 and f64 for complex128.
 
@@ -88,7 +89,6 @@ class ComplexArray(Array):
     def _not_real(self, what: str) -> ConversionError:
         return ConversionError(
             f"{what} of {self.type}, which is complex",
-            location=user_location(),
             fix="take a part first: x.real, x.imag or abs(x)",
         )
 
@@ -119,9 +119,7 @@ def complex(real: Operand, imag: Operand = 0.0, /) -> ComplexArray:
     (a, b), _ = aligned("complex", (first, imag))
     if a.type.dtype.is_complex:
         raise OpTypeError(
-            f"complex: the parts meet in {a.type}, which is complex already",
-            location=user_location(),
-            fix="pass real arrays",
+            f"complex: the parts meet in {a.type}, which is complex already", fix="pass real arrays"
         )
     return ComplexArray(*(_part(x, first) for x in (a, b)))
 
@@ -183,11 +181,11 @@ def from_literal(x: Literal, device: Any) -> ComplexArray:
     """A complex constant as an array: one operation on each of its scalars, not a constant."""
     type_ = x.type.with_dtype(PART_OF[x.type.dtype])
     attrs = {"shape": type_.shape}
-    made = [
+    result = [
         apply("reshape", (Literal.splat(part, type_),), attrs, device=device)
         for part in (x.scalar.real, x.scalar.imag)
     ]
-    return ComplexArray(*made)
+    return ComplexArray(*result)
 
 
 def _zeros(x: Array) -> Array:
@@ -197,9 +195,9 @@ def _zeros(x: Array) -> Array:
 
 def of_parts(real: Any, imag: Any) -> ComplexArray:
     """The container of two parts that stand for arrays: data of the host, types, paths."""
-    made = object.__new__(ComplexArray)
-    made._real, made._imag = real, imag
-    return made
+    result = object.__new__(ComplexArray)
+    result._real, result._imag = real, imag
+    return result
 
 
 def _split(x: ComplexArray) -> tuple[Sequence[Any], Sequence[str], Hashable]:
@@ -211,7 +209,6 @@ def _join(_rest: Hashable, children: Sequence[Any]) -> Any:
     if isinstance(real, ComplexArray) or isinstance(imag, ComplexArray):
         raise OpTypeError(
             "the parts of a complex array would be complex, as in a Jacobian of f(z) by z",
-            location=user_location(),
             fix="differentiate real(f(z)) and imag(f(z)) apart; keep what maps over parts real",
         )
     if isinstance(real, Array) and isinstance(imag, Array):

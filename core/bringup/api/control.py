@@ -30,7 +30,6 @@ from bringup.api.creation import asarray
 from bringup.api.elementwise import less, logical_or, where
 from bringup.dtypes import bool_, i32
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, unflatten
 from bringup.types import TensorType
 
@@ -153,7 +152,6 @@ def cond(pred: Any, true_fun: Callable[..., R], false_fun: Callable[..., R], *op
         shaped = "reduce it with any or all, or choose element by element with where"
         raise OpTypeError(
             f"cond: the predicate is {pred.type}, not one bool",
-            location=user_location(),
             fix=shaped if pred.shape else "compare it, as in x != 0",
         )
     index = convert(pred, i32)
@@ -178,9 +176,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
     for n, branch in enumerate(branches):
         require_function("switch", branch, f"branch {n}")
     if not branches:
-        raise OpTypeError(
-            "switch: there are no branches", location=user_location(), fix="give one at least"
-        )
+        raise OpTypeError("switch: there are no branches", fix="give one at least")
     if type(index) is int:
         return branches[index if 0 <= index < len(branches) else -1](*operands)
     number = _bound(index, "switch: the index")
@@ -204,16 +200,13 @@ def _while(
     require_function(name, body, "body_fun")
     state = state_of(name, init, "state", labels)
     if not state.arrays:
-        raise OpTypeError(
-            f"{name}: the state holds no array", location=user_location(), fix="give it one"
-        )
+        raise OpTypeError(f"{name}: the state holds no array", fix="give it one")
     run = state.settled(lambda given: closed_over(body, [given.treedef], given.types, given.wanted))
     test = closed_over(cond, [state.treedef], state.types, None)
     if [v.type for v in test.graph.outputs] != [bool_[()]]:
         found = ", ".join(str(v.type) for v in test.graph.outputs) or "nothing"
         raise OpTypeError(
             f"{name}: cond_fun gives {found}, not one bool",
-            location=user_location(),
             fix="compare something, as in x != 0; any and all make one bool of several",
         )
     outer = list({id(x): x for x in (*test.captured, *run.captured)}.values())
@@ -296,7 +289,6 @@ def _length(
         if not type_.shape:
             raise OpTypeError(
                 f"{name}: {path} is {type_}, which has no rows",
-                location=user_location(),
                 fix="use what is the same for each row inside the function, not in xs",
             )
         if length is None:
@@ -304,19 +296,12 @@ def _length(
         elif length != type_.shape[0]:
             raise OpTypeError(
                 f"{name}: {path} has {type_.shape[0]} rows, {source} says {length}",
-                location=user_location(),
                 fix="give all of them as many rows",
             )
     if length is None:
-        raise OpTypeError(
-            f"{name}: nothing says how often to run",
-            location=user_location(),
-            fix="give xs, or length=",
-        )
+        raise OpTypeError(f"{name}: nothing says how often to run", fix="give xs, or length=")
     if type(length) is not int or length < 0:
-        raise OpTypeError(
-            f"{name}: length={length!r} is no count", location=user_location(), fix="pass an int"
-        )
+        raise OpTypeError(f"{name}: length={length!r} is no count", fix="pass an int")
     return length
 
 
@@ -331,17 +316,17 @@ def _switch(
         require_function(name, branch, label)
     given = state_of(name, operands, "operands", None)
     trees = list(given.treedef.children)
-    made = [closed_over(branch, trees, given.types, None) for branch in branches]
-    wanted = _met(name, made, names)
-    if any(wanted != [v.type for v in each.graph.outputs] for each in made):
-        made = [closed_over(branch, trees, given.types, wanted) for branch in branches]
-    _check_alike(name, made, names)
-    if not made[0].graph.outputs:
-        return unflatten(made[0].result, [])
-    outer = list({id(x): x for each in made for x in each.captured}.values())
-    graphs = tuple(graph_of(each, given.types, outer) for each in made)
+    closed = [closed_over(branch, trees, given.types, None) for branch in branches]
+    wanted = _met(name, closed, names)
+    if any(wanted != [v.type for v in each.graph.outputs] for each in closed):
+        closed = [closed_over(branch, trees, given.types, wanted) for branch in branches]
+    _check_alike(name, closed, names)
+    if not closed[0].graph.outputs:
+        return unflatten(closed[0].result, [])
+    outer = list({id(x): x for each in closed for x in each.captured}.values())
+    graphs = tuple(graph_of(each, given.types, outer) for each in closed)
     results = apply_all("case", [index, *given.arrays, *outer], {"branches": graphs})
-    return unflatten(made[0].result, results)
+    return unflatten(closed[0].result, results)
 
 
 def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
@@ -353,14 +338,13 @@ def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[Tensor
         if other.result != made[0].result:
             raise OpTypeError(
                 f"{name}: {names[0]} gives {made[0].result}, {label} gives {other.result}",
-                location=user_location(),
                 fix="make them give the same containers",
             )
-    found = []
+    result = []
     for place, value in enumerate(made[0].graph.outputs):
         strong = (b.graph.outputs[place].type for b in made if not b.weak[place])
-        found.append(next(strong, value.type))
-    return found
+        result.append(next(strong, value.type))
+    return result
 
 
 def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> None:
@@ -371,7 +355,6 @@ def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> Non
                 cast = f"convert one of them, as in astype(x, {one.dtype.long_name})"
                 raise OpTypeError(
                     f"{name}: {path} is {one.type} from {names[0]}, {two.type} from {label}",
-                    location=user_location(),
                     fix=cast if one.shape == two.shape else "make the shapes equal",
                 )
 
@@ -379,17 +362,15 @@ def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> Non
 def _bound(value: Any, what: str = "fori_loop: a bound") -> Array:
     """A 0-d integer array."""
     try:
-        found = asarray(value)
+        result = asarray(value)
     except ConversionError:
-        found = None
-    if found is None or found.shape or not found.dtype.is_integer:
-        shown = type(value).__name__ if found is None else str(found.type)
+        result = None
+    if result is None or result.shape or not result.dtype.is_integer:
+        shown = type(value).__name__ if result is None else str(result.type)
         raise OpTypeError(
-            f"{what} is {shown}, not one integer",
-            location=user_location(),
-            fix="pass an int, or a 0-d array of integers",
+            f"{what} is {shown}, not one integer", fix="pass an int, or a 0-d array of integers"
         )
-    return found
+    return result
 
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]

@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api import place
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
+from bringup.api.elementwise import add, where
 from bringup.api.manipulation import stack
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import (
     DEFAULT_INT,
-    Operand,
     check_range,
     common,
     dtype_of,
@@ -34,9 +31,10 @@ from bringup.api.promotion import (
 )
 from bringup.dtypes import DType, as_dtype, bool_, f64
 from bringup.errors import ConversionError, DeviceError, OpTypeError, TraceError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops.table import lookup
-from bringup.runtime import transfer
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 from bringup.types import TensorType
 
@@ -73,9 +71,7 @@ def asarray(
         return copy_of(result) if copy and result is obj else result
     if copy is False:
         raise ConversionError(
-            f"a {type(obj).__name__} becomes an array by copying only",
-            location=user_location(),
-            fix="leave out copy=False",
+            f"a {type(obj).__name__} becomes an array by copying only", fix="leave out copy=False"
         )
     if isinstance(obj, list | tuple):
         items = list(_items(obj))
@@ -101,7 +97,6 @@ def _items(obj: Any, levels: int = _LEVELS) -> Iterator[Any]:
     if not levels:
         raise ConversionError(
             f"a sequence nested more than {_LEVELS} levels deep, or in itself, is no array",
-            location=user_location(),
             fix="give sequences of fewer levels, none of them a part of itself",
         )
     for item in obj:
@@ -132,7 +127,7 @@ def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
         check_device(device)
         return apply("constant", (), {"value": Literal(host, type_)})
     target = trace.device if trace is not None and device is None else None
-    opened = target or place.get(device)
+    opened = target or devices.get(device)
     return _uploaded(host, type_, opened)
 
 
@@ -141,7 +136,7 @@ def _uploaded(host: np.ndarray[Any, Any], type_: TensorType, device: OpenDevice)
         return Array(type_, device, transfer.upload(device.device, host))
     except DeviceError as error:
         error.notes = (*error.notes, f"while {type_} was uploaded to {device}")
-        raise at_user_line(error)  # noqa: B904  (the same object)
+        raise
 
 
 def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -162,7 +157,6 @@ def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         return cast_host(np.asarray(obj), dtype)
     raise ConversionError(
         f"a {type(obj).__name__} does not become an array",
-        location=user_location(),
         fix="give numbers, nested lists of numbers, or an array",
     )
 
@@ -173,7 +167,6 @@ def refuse_masked(obj: Any) -> None:
     if type(obj) is not np.ndarray and isinstance(obj, np.ndarray) and hasattr(obj, "mask"):
         raise ConversionError(
             f"a masked array of numpy's {obj.dtype} has no equivalent here: its mask would be lost",
-            location=user_location(),
             fix="give x.filled(value), or x.data and x.mask apart",
         )
 
@@ -185,7 +178,6 @@ def _from_sequence(obj: Sequence[Any]) -> np.ndarray[Any, Any]:
     except ValueError:
         raise ConversionError(
             "nested sequences of different lengths do not become an array",
-            location=user_location(),
             fix="give sequences of equal lengths",
         ) from None
     return host.astype(np.float64) if host.size == 0 else host
@@ -211,7 +203,6 @@ def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     except OpTypeError:
         raise ConversionError(
             f"numpy's {host.dtype} has no equivalent here",
-            location=user_location(),
             fix="give bools, integers, floats or complex numbers",
         ) from None
     if dtype is None:
@@ -221,7 +212,6 @@ def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     if own.is_complex and not dtype.is_complex:
         raise ConversionError(
             f"numpy's {host.dtype} does not become {dtype} without losing a part",
-            location=user_location(),
             fix="take its .real or its .imag",
         )
     if dtype.is_complex:
@@ -241,7 +231,7 @@ def array(obj: Any, dtype: object = None, *, device: DeviceSpec = None) -> Array
 
 def to_device(x: Array, device: DeviceSpec) -> Array:
     """The array on a device, through the host where it must; itself if it is there already."""
-    target = place.get(device)
+    target = devices.get(device)
     if x._device is target:
         return x
     if x.dtype.is_complex:
@@ -249,7 +239,6 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
     if x.is_traced:
         raise TraceError(
             f"a value of type {x.type} cannot move to {target} inside a traced function",
-            location=user_location(),
             fix="move arrays before or after the call",
         )
     moved = _adopted(x, target)
@@ -260,10 +249,7 @@ def _adopted(x: Array, target: OpenDevice) -> Array | None:
     """The array on a device that reaches the memory where it is; None on others."""
     concrete = x._concrete("a copy of")
     source = concrete.device.device
-    try:
-        buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
-    except DeviceError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
+    buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
     return None if buffer is None else Array(x.type, target, buffer)
 
 
@@ -271,11 +257,10 @@ def check_device(device: DeviceSpec) -> OpenDevice | None:
     """The device meant; inside a trace it must be the trace's, else TraceError."""
     if device is None:
         return None
-    wanted, trace = place.get(device), current()
+    wanted, trace = devices.get(device), current()
     if trace is not None and trace.device not in (None, wanted):
         raise TraceError(
             f"a function traced for {trace.device} cannot make an array on {wanted}",
-            location=user_location(),
             fix="leave out device=, or make the array outside",
         )
     return wanted
@@ -412,23 +397,23 @@ def arange(
     for what, value in (("start", first), ("stop", last), ("step", step)):
         number_of("arange", what, value)
     if step == 0:
-        raise OpTypeError("arange: step 0", location=user_location(), fix="give another step")
+        raise OpTypeError("arange: step 0", fix="give another step")
     whole = all(isinstance(v, int) for v in (first, last, step))
     length = -(-(last - first) // step) if whole else (last - first) / step
     if not whole and not math.isfinite(length):
         raise ConversionError(
-            f"arange: {length} is no number of elements",
-            location=user_location(),
-            fix="give finite bounds and a finite step",
+            f"arange: {length} is no number of elements", fix="give finite bounds and a finite step"
         )
     count = max(math.ceil(length), 0)
-    own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
+    result_dtype = (
+        dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
+    )
     # Integers count exactly; float ramps are computed in f64 and rounded once.
     counted = DEFAULT_INT if whole else f64
     ramp = iota(TensorType((count,), counted), 0, opened)
     if step != 1:
-        ramp = multiply(ramp, step)
-    return convert(add(ramp, first) if first != 0 else ramp, own)
+        ramp = ramp * step
+    return convert(ramp + first if first != 0 else ramp, result_dtype)
 
 
 def linspace(
@@ -457,9 +442,9 @@ def linspace(
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), f64), 0, opened)
-    values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
+    values = ramp * ((stop - start) / intervals if intervals > 0 else 0.0) + start
     if endpoint and num > 1:
-        values = where(greater_equal(ramp, float(num - 1)), ends(stop), values)
+        values = where(ramp >= float(num - 1), ends(stop), values)
     return convert(values, own)
 
 
@@ -500,7 +485,7 @@ def tril(x: Operand, /, k: int = 0) -> Array:
     """
     x = _matrix("tril", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
-    return where(less_equal(column, row), x, _nothing(x))
+    return where(column <= row, x, _nothing(x))
 
 
 def triu(x: Operand, /, k: int = 0) -> Array:
@@ -511,7 +496,7 @@ def triu(x: Operand, /, k: int = 0) -> Array:
     """
     x = _matrix("triu", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
-    return where(greater_equal(column, row), x, _nothing(x))
+    return where(column >= row, x, _nothing(x))
 
 
 def _nothing(x: Array) -> Any:
@@ -522,9 +507,7 @@ def _matrix(name: str, x: Operand) -> Array:
     x = as_array(x)
     if x.ndim < 2:
         raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions",
-            location=user_location(),
-            fix="reshape it to a matrix",
+            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     return x
 
@@ -541,11 +524,7 @@ def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Array]:
     parts = [as_array(x) for x in arrays]
     for x in parts:
         if x.ndim != 1:
-            raise OpTypeError(
-                f"meshgrid: {x.type} is not 1-d",
-                location=user_location(),
-                fix="reshape it to (-1,)",
-            )
+            raise OpTypeError(f"meshgrid: {x.type} is not 1-d", fix="reshape it to (-1,)")
     rank = len(parts)
     order = list(range(rank))
     if indexing == "xy" and rank > 1:

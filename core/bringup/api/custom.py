@@ -13,15 +13,16 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
+from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.closures import closed_over, require_function
 from bringup.api.creation import asarray, zeros
 from bringup.api.defaults import current_float, default_dtype
 from bringup.api.promotion import is_weak
-from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
+from bringup.api.trace import LeafType, array_type, graph_name, leaf_type, trace_function
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Graph, Literal, Value, replay, user_location
+from bringup.graph import Graph, Literal, Value, replay
 from bringup.ops.build import zeros_like
 from bringup.ops.calls import RECOMPUTE, STOP, Derive, Rule
 from bringup.ops.table import lookup
@@ -50,8 +51,8 @@ def stop_gradient(x: Any) -> Any:
 def _stopped(x: Any) -> Any:
     if not isinstance(x, Array) or not x.dtype.is_float:
         return x
-    made = trace_function(lambda arrays: arrays[0], [x.type], name="stop_gradient")
-    return apply_all("call", [x], {"body": made.graph, "rule": STOP}, weak=is_weak(x))[0]
+    traced = trace_function(lambda arrays: arrays[0], [x.type], name="stop_gradient")
+    return apply_all("call", [x], {"body": traced.graph, "rule": STOP}, weak=is_weak(x))[0]
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,6 +68,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     require_function("checkpoint", fn, "the function")
 
+    @guarded
     @functools.wraps(fn)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         if current() is None:
@@ -114,8 +116,8 @@ class _Site:
         def packed(given: Any) -> Any:
             return fn(*given[0], **given[1])
 
-        made = closed_over(packed, [treedef], types, None)
-        graph, captured, result = made.graph, made.captured, made.result
+        traced = closed_over(packed, [treedef], types, None)
+        graph, captured, result = traced.graph, traced.captured, traced.result
         return cls(fn, arrays, types, treedef, graph, captured, result, current_float())
 
     def called(self, rule: Rule) -> Any:
@@ -129,10 +131,12 @@ class _Site:
         return unflatten(self.result, apply_all("call", operands, attrs))
 
 
+@guarded_methods
 class _Custom:
     """What functions with rules of their own share.  fixed: positions that are no arrays."""
 
     def __init__(self, fn: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        """Raises OpTypeError for what is no function and for negative positions."""
         name = type(self).__name__
         require_function(name, fn, "the function")
         wrapper: Any = self
@@ -142,7 +146,6 @@ class _Custom:
         if any(i < 0 for i in fixed):
             raise OpTypeError(
                 f"{name}: nondiff_argnums {nondiff_argnums} are no positions",
-                location=user_location(),
                 fix="give positions of arguments, counted from 0",
             )
         self._fixed = fixed
@@ -163,7 +166,6 @@ class _Custom:
             raise OpTypeError(
                 f"{type(self).__name__}: {graph_name(self._fn)} has arguments by keyword alone: "
                 f"{', '.join(bound.kwargs)}",
-                location=user_location(),
                 fix="let rules and function take all arguments by position",
             )
         return bound.args
@@ -184,7 +186,6 @@ class _Custom:
             raise OpTypeError(
                 f"{name}: {graph_name(self._fn)} uses an array of type {outside.type} of the "
                 "function around it, and its rule gives no derivative by that",
-                location=user_location(),
                 fix="pass the array as an argument",
             )
         return site.called(rule(_Parts(name, site, fixed, len(args))))
@@ -231,7 +232,6 @@ class _Parts:
                 raise OpTypeError(
                     f"{self.name}: a rule of {graph_name(self.site.fn)} uses an array of type "
                     f"{x.type} of the function around it",
-                    location=user_location(),
                     fix="pass the array as an argument of the function",
                 )
             literal = Literal(np.asarray(x), x.type)
@@ -254,10 +254,8 @@ class _Parts:
         try:
             leaves = prefix_leaves(tree, treedef, what)
         except ConversionError as error:
-            raise OpTypeError(
-                f"{self.name}: {error.what}", location=user_location(), fix=error.fix
-            ) from None
-        found = []
+            raise OpTypeError(f"{self.name}: {error.what}", fix=error.fix) from None
+        result = []
         yielding = numbers or [False] * len(types)
         paths = treedef.paths(what)
         for leaf, type_, path, number in zip(leaves, types, paths, yielding, strict=True):
@@ -269,11 +267,10 @@ class _Parts:
             if array.type is not type_:
                 raise OpTypeError(
                     f"{self.name}: {path} is {array.type}, and what it belongs to is {type_}",
-                    location=user_location(),
                     fix=f"give it type {type_}, or None for zeros",
                 )
-            found.append(array)
-        return found
+            result.append(array)
+        return result
 
 
 def _array(leaf: Any, type_: TensorType) -> Array:
@@ -282,6 +279,7 @@ def _array(leaf: Any, type_: TensorType) -> Array:
     return convert(leaf, type_.dtype) if is_weak(leaf) else leaf
 
 
+@guarded_methods
 class custom_vjp(_Custom):  # noqa: N801  (a decorator)
     """A function whose gradient is a function of the user's.
 
@@ -339,7 +337,6 @@ class _VjpRule(Rule):
                 raise OpTypeError(
                     f"custom_vjp: fwd of {self.name} returned a {type(made).__name__}, "
                     "not (result, residuals)",
-                    location=user_location(),
                     fix="return a tuple of two",
                 )
             rest = iter(given)
@@ -351,7 +348,6 @@ class _VjpRule(Rule):
                 raise OpTypeError(
                     f"custom_vjp: the result of bwd of {self.name} is no tuple of "
                     f"{len(parts.args.children)}, one for each argument",
-                    location=user_location(),
                     fix="return a tuple of cotangents, None for zeros",
                 )
             return parts.like(
@@ -369,6 +365,7 @@ class _VjpRule(Rule):
         return [*made, *[None] * captured]
 
 
+@guarded_methods
 class custom_jvp(_Custom):  # noqa: N801  (a decorator)
     """A function whose derivative, in every mode, is a function of the user's.
 
@@ -429,7 +426,6 @@ class _JvpRule(Rule):
                 raise OpTypeError(
                     f"custom_jvp: the rule of {self.name} returned a {type(made).__name__}, "
                     "not (result, tangent)",
-                    location=user_location(),
                     fix="return a tuple of two",
                 )
             types = [v.type for v in body.outputs]
@@ -449,7 +445,6 @@ class _JvpRule(Rule):
 def _no_rule(function: _Custom, method: str) -> OpTypeError:
     return OpTypeError(
         f"{type(function).__name__}: {graph_name(function._fn)} has no rule yet",
-        location=user_location(),
         fix=f"name one first: {graph_name(function._fn)}.{method}",
     )
 

@@ -7,15 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
-from bringup.api.place import DeviceSpec
-from bringup.api.promotion import Operand, common, dtype_of, host_dtype, promote, with_weak
+from bringup.api.promotion import common, dtype_of, host_dtype, promote, with_weak
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
+from bringup.runtime.devices import DeviceSpec
 
 _KINDS = {
     "bool": ("bool",),
@@ -58,9 +57,7 @@ def result_type(*operands: Any) -> DType:
     (f32, f64)
     """
     if not operands:
-        raise OpTypeError(
-            "result_type: no operands", location=user_location(), fix="give one or more"
-        )
+        raise OpTypeError("result_type: no operands", fix="give one or more")
     strong: DType | None = None
     weak: list[Any] = []
     for x in operands:
@@ -100,18 +97,16 @@ def isdtype(dtype: object, kind: Any) -> bool:
     >>> bu.isdtype(bu.float32, "real floating"), bu.isdtype(bu.int8, (bu.int16, "bool"))
     (True, False)
     """
-    own = dtype_of(dtype)
+    result_dtype = dtype_of(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(one, str) and one in _KINDS:
-            if own.kind in _KINDS[one]:
+            if result_dtype.kind in _KINDS[one]:
                 return True
         elif isinstance(one, str):
             raise OpTypeError(
-                f"isdtype: no kind is called {one!r}",
-                location=user_location(),
-                fix=f"use one of {', '.join(_KINDS)}",
+                f"isdtype: no kind is called {one!r}", fix=f"use one of {', '.join(_KINDS)}"
             )
-        elif dtype_of(one) is own:
+        elif dtype_of(one) is result_dtype:
             return True
     return False
 
@@ -150,7 +145,7 @@ def finfo(type: Any, /) -> FInfo:
     if dtype.is_complex:
         dtype = PART_OF[dtype]
     if not dtype.is_float:
-        raise OpTypeError(f"finfo: {dtype} is no float", location=user_location(), fix="use iinfo")
+        raise OpTypeError(f"finfo: {dtype} is no float", fix="use iinfo")
     info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     return FInfo(
         dtype.bits,
@@ -170,8 +165,6 @@ def iinfo(type: Any, /) -> IInfo:
     """
     dtype = type.dtype if isinstance(type, Array) else dtype_of(type)
     if not dtype.is_integer:
-        raise OpTypeError(
-            f"iinfo: {dtype} is no integer", location=user_location(), fix="use finfo"
-        )
+        raise OpTypeError(f"iinfo: {dtype} is no integer", fix="use finfo")
     info = np.iinfo(dtype.numpy)
     return IInfo(dtype.bits, int(info.max), int(info.min), dtype)

@@ -14,10 +14,8 @@ from typing import Protocol
 from weakref import WeakSet
 
 from bringup import config
-from bringup.api.place import at_user_line
 from bringup.dtypes import FLOATS, DType, as_dtype, c64, c128, f64
-from bringup.errors import BringupError, OpTypeError
-from bringup.graph import user_location
+from bringup.errors import OpTypeError
 from bringup.locks import ProcessLock
 
 
@@ -141,25 +139,18 @@ def _forget() -> None:
 
 
 def _checked(name: str, dtype: object) -> DType:
-    try:
-        found = as_dtype(dtype)
-    except OpTypeError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
-    if found not in FLOATS:
+    result = as_dtype(dtype)
+    if result not in FLOATS:
         raise OpTypeError(
-            f"{name}: {found} is no float dtype to compute with",
-            location=user_location(),
+            f"{name}: {result} is no float dtype to compute with",
             fix=f"use {', '.join(d.long_name for d in reversed(FLOATS))}",
         )
-    return found
+    return result
 
 
 def _of_environment() -> DType:
     global _process  # noqa: PLW0603
-    try:
-        found = as_dtype(config.word("BRINGUP_DEFAULT_DTYPE"))
-    except BringupError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
+    found = as_dtype(config.word("BRINGUP_DEFAULT_DTYPE"))
     with _lock:
         _process = _process or found
     return _process

@@ -1,4 +1,4 @@
-"""Derivatives of functions of any result: products with them, and whole matrices of them."""
+"""Derivatives: gradients of scalar functions, products with derivatives, whole matrices of them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,218 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.boundary import guarded
-from bringup.api.creation import asarray, eye
-from bringup.api.differentiable import Argnums, Point, check_function, point_of
+from bringup.api.creation import asarray, eye, ones
 from bringup.api.manipulation import broadcast_to, moveaxis, reshape
-from bringup.api.traced import graph_name
+from bringup.api.trace import TracedFunction, graph_name, leaf_type, trace_function
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Graph, user_location
+from bringup.graph import Graph
+from bringup.records import record
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.autodiff import jvp_graph, vjp_graph
 from bringup.tracing.batching import batch_graph
-from bringup.tracing.pytree import TreeDef, prefix_leaves, unflatten
+from bringup.tracing.pytree import TreeDef, flatten, prefix_leaves, unflatten
+
+Argnums = int | Sequence[int]
+
+
+@record(eq=False)
+class Point:
+    """A function traced where its derivative is wanted.
+
+    arrays, treedef: the leaves of the arguments to differentiate by, the first inputs of the graph,
+    and their shape: a tuple of one container per argument.
+    """
+
+    arrays: list[Array]
+    treedef: TreeDef
+    function: TracedFunction
+
+    @property
+    def graph(self) -> Graph:
+        """What the function does."""
+        return self.function.graph
+
+    @property
+    def wrt(self) -> range:
+        """The inputs of the graph to differentiate by."""
+        return range(len(self.arrays))
+
+    @property
+    def inputs(self) -> list[Array]:
+        """The values of all inputs of the graph."""
+        return [*self.arrays, *self.function.captured]
+
+    @property
+    def device(self) -> OpenDevice | None:
+        """Where the arguments are."""
+        return next((x._device for x in self.arrays if x._device is not None), None)
+
+
+def point_of(
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    positions: tuple[int, ...],
+    check: Callable[[Any], Any] = lambda result: result,
+) -> Point:
+    """Trace `fn` with the arguments at `positions` as inputs, whose values it may look at.
+
+    name: what messages call the transformation.  check: what to make of the function's result.
+    Raises OpTypeError for arguments that are not there, named twice, or no floats.
+    """
+    chosen = _chosen(name, fn, args, positions)
+    leaves, treedef = flatten(chosen)
+    paths = [f"argument{path}" for path in treedef.paths()]
+    types = [leaf_type(x, path) for x, path in zip(leaves, paths, strict=True)]
+    arrays = [_differentiable(name, x, path) for x, path in zip(leaves, paths, strict=True)]
+
+    def call(traced: Sequence[Array]) -> Any:
+        replaced = list(args)
+        for position, value in zip(positions, unflatten(treedef, traced), strict=True):
+            replaced[position] = value
+        return check(fn(*replaced, **kwargs))
+
+    device = next((x._device for x in arrays if x._device is not None), None)
+    made = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
+    return Point(arrays, treedef, made)
+
+
+def check_function(name: str, fn: object) -> None:
+    """Raise OpTypeError unless `fn` can be called."""
+    if not callable(fn):
+        raise OpTypeError(
+            f"{name}: {type(fn).__name__} is no function",
+            fix="give a function first, then call the result with its arguments",
+        )
+
+
+def _chosen(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], positions: tuple[int, ...]
+) -> tuple[Any, ...]:
+    try:
+        chosen = tuple(args[i] for i in positions)
+    except IndexError:
+        raise OpTypeError(
+            f"{name}: {graph_name(fn)} got {len(args)} positional arguments,"
+            f" argnums is {positions}",
+            fix="pass the arguments to differentiate by position",
+        ) from None
+    if len({i % len(args) for i in positions}) < len(positions):
+        raise OpTypeError(
+            f"{name}: argnums {positions} name one argument twice", fix="name each argument once"
+        )
+    return chosen
+
+
+def _differentiable(name: str, leaf: Any, path: str) -> Array:
+    array = leaf if isinstance(leaf, Array) else asarray(leaf)
+    if not array.dtype.is_float:
+        other = "choose other arguments by argnums"
+        if not path.endswith("]"):  # a field, of a dataclass or a namedtuple
+            other = 'make the field static: dataclasses.field(metadata={"static": True})'
+        raise OpTypeError(
+            f"{name}: {path} is {array.type}, and derivatives exist for floats only",
+            fix=f"convert it with astype(x, float32), or {other}",
+        )
+    return array
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def value_and_grad(
+    fn: Callable[P, R], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]:
+    """A function that returns ``(value, gradients)`` of `fn`, which returns a 0-d float.
+
+    argnums: the position, or positions, of the arguments to differentiate by: containers of float
+    arrays; the gradients have their shape.
+    has_aux: `fn` returns ``(value, anything)``, and the new function
+    ``((value, anything), gradients)``.
+
+    Arguments have values while `fn` runs, so it may branch on them, unless a `jit` is around or
+    inside.
+    Raises OpTypeError for arguments that are no floats and for values that are no 0-d float.
+
+    >>> value, gradient = bu.value_and_grad(lambda w: bu.sum(w * w))(bu.asarray([1.0, 2.0]))
+    >>> value.item(), gradient.tolist()
+    (5.0, [2.0, 4.0])
+    """
+    check_function("grad", fn)
+    single = isinstance(argnums, int)
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @guarded
+    @wraps(fn)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = _differentiate(fn, positions, has_aux, args, kwargs)
+        return (value if has_aux else value[0]), (gradients[0] if single else gradients)
+
+    return differentiated
+
+
+def _differentiate(
+    fn: Callable[..., Any],
+    positions: tuple[int, ...],
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
+    """``(value, aux), gradients`` of one call."""
+    point = point_of("grad", fn, args, kwargs, positions, lambda y: _split(fn, y, has_aux))
+    pullback = vjp_graph(point.graph, point.wrt, of=[0])
+    seed = ones((), dtype=point.graph.outputs[0].dtype, device=point.device)
+    outputs = inline(pullback, [*point.inputs, seed])
+    count = len(point.graph.outputs)
+    result = unflatten(point.function.result, outputs[:count])
+    return result, unflatten(point.treedef, outputs[count:])
+
+
+def grad(fn: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]:
+    """A function that returns the gradients of `fn`, or ``(gradients, aux)``; see `value_and_grad`.
+
+    >>> bu.grad(bu.grad(lambda x: x * x * x))(bu.asarray(2.0)).item()
+    12.0
+    """
+    both = value_and_grad(fn, argnums, has_aux)
+
+    @guarded
+    @wraps(fn)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return gradient
+
+
+def _split(fn: Callable[..., Any], result: Any, has_aux: bool) -> tuple[Array, Any]:
+    """The value, checked, and the rest."""
+    name = graph_name(fn)
+    if has_aux and (not isinstance(result, tuple) or len(result) != 2):
+        raise OpTypeError(
+            f"grad: {name} returned {type(result).__name__}, and has_aux needs (value, aux)",
+            fix="return a tuple of two",
+        )
+    value, aux = result if has_aux else (result, None)
+    if not isinstance(value, Array | float | np.floating):
+        raise OpTypeError(
+            f"grad: {name} returned a {type(value).__name__}, not a 0-d float array",
+            fix="return one array; further results go through has_aux=True",
+        )
+    value = value if isinstance(value, Array) else asarray(value)
+    if value.shape or not value.dtype.is_float:
+        raise OpTypeError(
+            f"grad: {name} returned {value.type}, not a 0-d float array",
+            fix="reduce the result with sum or mean" if value.shape else "return a float",
+        )
+    return value, aux
 
 
 def vjp(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[Any, ...]]]:
@@ -69,9 +266,7 @@ def _like(name: str, tree: Any, treedef: TreeDef, what: str) -> list[Any]:
     try:
         return prefix_leaves(tree, treedef, what)
     except ConversionError as error:
-        raise OpTypeError(
-            f"{name}: {error.what}", location=user_location(), fix=error.fix
-        ) from None
+        raise OpTypeError(f"{name}: {error.what}", fix=error.fix) from None
 
 
 def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
@@ -79,7 +274,6 @@ def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
     if array.type is not type_:
         raise OpTypeError(
             f"{name}: {path} is {array.type}, and what it belongs to is {type_}",
-            location=user_location(),
             fix=f"give it type {type_}",
         )
     return array
@@ -185,32 +379,31 @@ def _require_float_results(name: str, fn: Callable[..., Any], point: Point) -> N
             raise OpTypeError(
                 f"{name}: {path} of {graph_name(fn)} is {value.type},"
                 " and derivatives exist for floats only",
-                location=user_location(),
                 fix="return floats alone",
             )
 
 
 def _by_rows(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
-    found = []
+    result = []
     for k, value in enumerate(point.graph.outputs):
         pulled = vjp_graph(point.graph, point.wrt, [k])
         made = _for_each(pulled, point, value.type, count)
-        found.append(
+        result.append(
             [reshape(g, (*value.shape, *x.shape)) for g, x in zip(made, point.arrays, strict=True)]
         )
-    return found
+    return result
 
 
 def _by_columns(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
-    found: list[list[Array]] = [[] for _ in point.graph.outputs]
+    result: list[list[Array]] = [[] for _ in point.graph.outputs]
     for i, x in enumerate(point.arrays):
         pushed = jvp_graph(point.graph, [i])
         made = _for_each(pushed, point, x.type, count)
-        for row, moves, value in zip(found, made, point.graph.outputs, strict=True):
+        for row, moves, value in zip(result, made, point.graph.outputs, strict=True):
             row.append(reshape(moveaxis(moves, 0, -1), (*value.shape, *x.shape)))
-    return found
+    return result
 
 
 def _for_each(graph: Graph, point: Point, type_: Any, skipped: int) -> list[Array]:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import current_float, uniform
-from bringup.api.place import OpenDevice
+from bringup.api.trace import TracedFunction
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.foreign import REPORT, guarded
 from bringup.dtypes import DType
 from bringup.errors import DeviceError
 from bringup.graph import has_effects
 from bringup.runtime import devices
+from bringup.runtime.compiler import Compiled
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.pytree import LEAF
-
-if TYPE_CHECKING:
-    from bringup.api.jit import Entry
+from bringup.types import TensorType
 
 _layouts: list[ArrayLayout | None] = []
 
@@ -38,6 +39,22 @@ def layout() -> ArrayLayout | None:
         )
         _layouts.append(found)
     return _layouts[0]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One signature: what was traced, and what runs it.
+
+    types: of the graph's inputs.
+    donated: positions among the leaves.
+    defaulted: whether the default float dtype decided something in it.
+    """
+
+    function: TracedFunction
+    types: tuple[TensorType, ...]
+    donated: frozenset[int]
+    defaulted: bool
+    compiled: Compiled | None = None
 
 
 class FastPath:

@@ -10,11 +10,10 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.axes import flag_of
 from bringup.api.creation import copy_of, from_host, refuse_masked
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line, get
 from bringup.backend.device import Exchange
-from bringup.errors import BringupError, ConversionError, DeviceError
-from bringup.graph import user_location
+from bringup.errors import ConversionError
 from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice, get
 
 _VERSIONED = b"dltensor_versioned"
 #: Whether numpy makes capsules that say that memory is read-only; others get a copy of what is.
@@ -39,8 +38,8 @@ _SEEN_BY_HOST = (1, 3, 13, 11)
 
 def device_of(x: Array) -> tuple[int, int]:
     """Where other libraries find an array: on its device, if that says how, else on the host."""
-    found = _exchange(x._device) if not x.is_traced else None
-    return HOST if found is None else found.device
+    result = _exchange(x._device) if not x.is_traced else None
+    return HOST if result is None else result.device
 
 
 def export(
@@ -77,10 +76,10 @@ def export(
         host, shared = host.copy(), False
     if max_version is None:
         return host.__dlpack__()
-    made = host.__dlpack__(max_version=max_version)
+    result = host.__dlpack__(max_version=max_version)
     if not shared:
-        _mark_copied(made)
-    return made
+        _mark_copied(result)
+    return result
 
 
 def _mark_copied(capsule: Any) -> None:
@@ -102,15 +101,10 @@ def _given(
     copied = copy or max_version is None or max_version < (1, 0)
     if copied and copy is False:
         raise BufferError("read-only memory takes version 1.0 of DLPack: leave out copy=False")
-    try:
-        if copied:
-            buffer = transfer.duplicate(device, buffer, x.type)
-        handle = transfer.handle_of(buffer)
-        return there.give(
-            handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied
-        )
-    except DeviceError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
+    if copied:
+        buffer = transfer.duplicate(device, buffer, x.type)
+    handle = transfer.handle_of(buffer)
+    return there.give(handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied)
 
 
 def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = None) -> Array:
@@ -132,25 +126,20 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
         if copy is False and moved is not x:
             raise ConversionError(
                 f"{x.type} does not move to {moved.device} without a copy",
-                location=user_location(),
                 fix="leave out copy=False",
             )
         return copy_of(x) if copy and moved is x else moved
     if copy is False:
-        raise ConversionError(
-            "from_dlpack copies always", location=user_location(), fix="leave out copy=False"
-        )
+        raise ConversionError("from_dlpack copies always", fix="leave out copy=False")
     refuse_masked(x)
     if not hasattr(x, "__dlpack__"):
         raise ConversionError(
-            f"a {type(x).__name__} has no __dlpack__",
-            location=user_location(),
-            fix="make an array of it with asarray(…)",
+            f"a {type(x).__name__} has no __dlpack__", fix="make an array of it with asarray(…)"
         )
     where = _where(x)
-    found = _taken(x, device, where)
-    if found is not None:
-        return found
+    result = _taken(x, device, where)
+    if result is not None:
+        return result
     try:
         if where[0] not in _SEEN_BY_HOST:
             raise BufferError(f"it lies on device {where} of DLPack, which no open device takes")
@@ -159,7 +148,6 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
         # The object's own code ran: whatever it raises is told of it.
         raise ConversionError(
             f"a {type(x).__name__} hands out no host memory: {error}",
-            location=user_location(),
             fix="copy it to the host first",
         ) from error
     return from_host(host, device)
@@ -184,7 +172,6 @@ def _where(x: Any) -> tuple[int, int]:
     except Exception as error:
         raise ConversionError(
             f"the __dlpack_device__ of a {type(x).__name__} names no device: {error}",
-            location=user_location(),
             fix="copy it to the host first",
         ) from error
     return kind, index
@@ -197,9 +184,6 @@ def _taken(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
     for candidate in devices.opened() if device is None else (get(device),):
         there = _exchange(candidate)
         if there is not None and there.device == where:
-            try:
-                handle, type_ = there.take(x)
-            except BringupError as error:
-                raise at_user_line(error)  # noqa: B904  (the same object)
+            handle, type_ = there.take(x)
             return Array(type_, candidate, transfer.wrap(candidate.device, handle))
     return None

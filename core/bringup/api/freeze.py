@@ -9,24 +9,25 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from bringup.api import engine, place
+from bringup.api import deferred
 from bringup.api.apply import source
 from bringup.api.array import Array
 from bringup.api.creation import asarray
-from bringup.api.differentiable import check_function
-from bringup.api.jit import Entry, Jitted, compiled_as
-from bringup.api.options import positions_of, static_of
-from bringup.api.place import DeviceSpec
-from bringup.api.traced import TracedFunction, graph_name, leaf_type
+from bringup.api.derivatives import check_function
+from bringup.api.dispatch import Entry
+from bringup.api.jit import Jitted, compiled_as, positions_of, static_of
+from bringup.api.trace import TracedFunction, graph_name, leaf_type
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, TraceError
-from bringup.graph import Graph, Value, user_location
+from bringup.graph import Graph, Value
 from bringup.passes.dce import eliminate
 from bringup.passes.known import split
 from bringup.passes.panels import in_panels
 from bringup.passes.pipeline import freezing_passes
 from bringup.passes.run import PassContext, run_pipeline
+from bringup.runtime import devices
 from bringup.runtime.compiler import Options, compile_graph
+from bringup.runtime.devices import DeviceSpec
 from bringup.tracing.context import current
 from bringup.tracing.pytree import flatten, unflatten
 from bringup.types import TensorType
@@ -81,11 +82,11 @@ class Frozen(Jitted[P, R]):
         new = tuple(v for v in keys if v not in table)
         if new:
             device = arrays[0].device
-            fallback = place.get(self._fallback) if self._fallback is not None else None
+            fallback = devices.get(self._fallback) if self._fallback is not None else None
             missing = eliminate(Graph(graph.inputs, graph.instrs, new, graph.name))
             compiled = compile_graph(missing, device, options=self._options, fallback=fallback)
             buffers = [array._concrete("a parameter")._buffer for array in arrays]
-            results = engine.execute(compiled, buffers, device)
+            results = deferred.execute(compiled, buffers, device)
             for value, buffer in zip(new, results, strict=True):
                 array = self._constants[keys[value]] = Array(value.type, device, buffer)
                 table[value] = array
@@ -156,7 +157,6 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
     if current() is not None:
         raise TraceError(
             "freeze computes with values, and nothing has one while a function is traced",
-            location=user_location(),
             fix="freeze outside of the traced function, and call the result in it",
         )
     leaves, treedef = flatten(params)
@@ -169,14 +169,13 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
         if isinstance(leaf, TensorType | DType):
             raise ConversionError(
                 f"freeze: {path} is the type {leaf}, which has no value",
-                location=user_location(),
                 fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
             )
     numbers = [isinstance(x, bool | int | float) and not isinstance(x, np.generic) for x in leaves]
     if all(numbers):
         return params, device
     first = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
-    where = place.get(first if device is None else device)
+    where = devices.get(first if device is None else device)
     # Arrays of ours move to no device that nobody asked for; a call says where they differ.
     held = [
         leaf

@@ -9,15 +9,14 @@ import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
-from bringup.api.elementwise import floor_divide, not_equal, remainder, where
+from bringup.api.elementwise import where
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import Operand, literal
+from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 
@@ -34,9 +33,7 @@ def take(x: Operand, /, indices: Operand, axis: int | None = None) -> Array:
     x = as_array(x)
     if axis is None and x.ndim != 1:
         raise OpTypeError(
-            f"take: {x.type} has {x.ndim} dimensions, and no axis is given",
-            location=user_location(),
-            fix="pass axis=",
+            f"take: {x.type} has {x.ndim} dimensions, and no axis is given", fix="pass axis="
         )
     dim = axis_of("take", 0 if axis is None else axis, x.ndim)
     index = _integers("take", indices)
@@ -51,7 +48,6 @@ def _integers(name: str, indices: Operand) -> advanced.Index:
     if kind not in ("int", "uint", "i", "u"):
         raise OpTypeError(
             f"{name}: indices must be integers, got {index.dtype}",
-            location=user_location(),
             fix="convert them: astype(indices, bu.int64)",
         )
     return index
@@ -103,7 +99,6 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
     if index.ndim != x.ndim or not x.ndim:
         raise OpTypeError(
             f"{name}: {x.type} and indices of shape {tuple(index.shape)} differ in rank",
-            location=user_location(),
             fix="give indices the rank of the array, which must not be 0-d",
         )
     dim = axis_of(name, axis, x.ndim)
@@ -112,7 +107,6 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
     if shape is None:
         raise OpTypeError(
             f"{name}: {x.type} and indices of shape {tuple(index.shape)} do not broadcast",
-            location=user_location(),
             fix="make sizes equal or 1, but along the axis",
         )
     counted = as_array(advanced.from_start(index, dim, x.type), x._device)
@@ -170,9 +164,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
         given = items_of(name, "starts", starts)
     if len(given) != x.ndim:
         raise OpTypeError(
-            f"{name}: {len(given)} starts for {x.type}",
-            location=user_location(),
-            fix="give one start for each dimension",
+            f"{name}: {len(given)} starts for {x.type}", fix="give one start for each dimension"
         )
     dtypes = {start.dtype for start in given if isinstance(start, Array)}
     # Starts known here go with the dtype of the others if that holds every position.
@@ -186,7 +178,6 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
     if not dtype.is_integer:
         raise OpTypeError(
             f"{name}: starts must be integers, got {dtype}",
-            location=user_location(),
             fix="convert them: astype(start, bu.int32)",
         )
     return [_start(name, start, dtype, x) for start in given]
@@ -197,8 +188,8 @@ def _start(name: str, start: Any, dtype: Any, x: Array) -> Array:
         wide = advanced.signed(start) if dtype is i64 else convert(start, dtype)
         return reshape(wide, ())
     value = max(integer_of(name, "start", start), 0)
-    made = literal(min(value, int(np.iinfo(dtype.numpy).max)), dtype[()])
-    return apply("reshape", (made,), {"shape": ()}, device=x._device)
+    scalar = literal(min(value, int(np.iinfo(dtype.numpy).max)), dtype[()])
+    return apply("reshape", (scalar,), {"shape": ()}, device=x._device)
 
 
 def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[Array, ...]:
@@ -215,28 +206,24 @@ def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[A
     """
     x = as_array(x)
     if not x.ndim:
-        raise OpTypeError(
-            f"nonzero: {x.type} is 0-d", location=user_location(), fix="reshape it to (1,) first"
-        )
+        raise OpTypeError(f"nonzero: {x.type} is 0-d", fix="reshape it to (1,) first")
     if size is None:
         fix = "give the number of indices: nonzero(x, size=n)"
-        found = np.nonzero(x._host("the number of nonzeros of", fix))
-        return tuple(as_array(part.astype(np.int64), x._device) for part in found)
+        places = np.nonzero(x._host("the number of nonzeros of", fix))
+        return tuple(as_array(part.astype(np.int64), x._device) for part in places)
     count = integer_of("nonzero", "size", size)
     if count < 0:
-        raise OpTypeError(
-            f"nonzero: size {count} is negative", location=user_location(), fix="use size >= 0"
-        )
+        raise OpTypeError(f"nonzero: size {count} is negative", fix="use size >= 0")
     return _first_nonzeros(x, count, fill)
 
 
 def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     """Every true element is written where its rank says; those beyond are dropped."""
-    mask = reshape(x if x.dtype is bool_ else not_equal(x, 0), -1)
+    mask = reshape(x if x.dtype is bool_ else x != 0, -1)
     if not count or not x.size:
         empty = TensorType((count,), i64)
-        made = literal(fill, empty)
-        return (apply("reshape", (made,), {"shape": (count,)}, device=x._device),) * x.ndim
+        filling = literal(fill, empty)
+        return (apply("reshape", (filling,), {"shape": (count,)}, device=x._device),) * x.ndim
     dtype = i32 if x.size < 2**31 else i64
     attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": True}
     rank = apply("cumulative", (convert(mask, dtype),), attrs)
@@ -248,8 +235,8 @@ def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     parts: list[Array] = []
     rest = flat
     for n in reversed(x.shape):
-        parts.append(where(flat < 0, fill, remainder(rest, n)))
-        rest = floor_divide(rest, n)
+        parts.append(where(flat < 0, fill, rest % n))
+        rest = rest // n
     return tuple(reversed(parts))
 
 

@@ -13,16 +13,15 @@ import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
-from bringup.api.array import Array
-from bringup.api.boundary import guarded_methods
+from bringup.api.array import Array, Operand
+from bringup.api.boundary import guarded_methods, missing_attribute
 from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import add, divide, maximum, minimum, multiply, negative, pow, where
 from bringup.api.manipulation import flip, reshape
-from bringup.api.names import missing_attribute
-from bringup.api.promotion import Operand, literal
+from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.tracing.context import current
@@ -82,7 +81,6 @@ def _picked(item: slice, size: int) -> range:
     except (TypeError, ValueError) as error:
         raise ArrayIndexError(
             f"{_key_text(item)} slices nothing: {error}",
-            location=user_location(),
             fix="give integers, and a step that is not 0",
         ) from None
 
@@ -95,7 +93,6 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
         problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
         raise ArrayIndexError(
             f"{problem} for {type_}, which has rank {type_.rank}",
-            location=user_location(),
             fix=f"give at most {type_.rank} integers or slices, and at most one '...'",
         )
     at = dots[0] if dots else len(items)
@@ -109,13 +106,11 @@ def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
     except TypeError:
         raise ArrayIndexError(
             f"{item!r} does not index an array",
-            location=user_location(),
             fix="use integers, slices, '...', None, integer arrays and boolean masks",
         ) from None
     if not -size <= position < size:
         raise ArrayIndexError(
             f"index {position} is out of range for dimension {dim} of {type_}",
-            location=user_location(),
             fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
         )
     return position % size
@@ -125,11 +120,11 @@ def getitem(x: Array, key: Any) -> Array:
     """``x[key]``."""
     if advanced.is_advanced(key):
         x, key = advanced.with_dimensions(x, key)
-        found = advanced.picks(x.type, key)
+        result = advanced.picks(x.type, key)
         selected = advanced.selected(x, key) if current() is None else None
         if selected is not None:
             return selected
-        return advanced.read(getitem(x, found.slices), found)
+        return advanced.read(getitem(x, result.slices), result)
     picked = region(x.type, key)
     if picked.scalar and x._buffer is not None:
         seen = transfer.view(x.device.device, x._buffer, x.type)
@@ -195,7 +190,6 @@ def immutable(x: Array, key: Any) -> ConversionError:
     text = _key_text(key)
     return ConversionError(
         f"arrays are immutable: x[{text}] = … cannot change {x.type}",
-        location=user_location(),
         fix=f"make a new array: x = x.at[{text}].set(value)",
     )
 
@@ -204,7 +198,6 @@ def undeletable(x: Array, key: Any) -> ConversionError:
     """The error of ``del x[key]``."""
     return ConversionError(
         f"arrays are immutable: del x[{_key_text(key)}] cannot change {x.type}",
-        location=user_location(),
         fix="make a new array of the parts to keep, with concat",
     )
 
@@ -378,7 +371,6 @@ class Update(ABC):
         if fitted.dtype is not x.dtype and _loses(fitted, x):
             raise OpTypeError(
                 f"values of {fitted.type} do not fit into {x.type}",
-                location=user_location(),
                 fix=f"convert them first: astype(values, {x.dtype.long_name})",
             )
         return convert(fitted, x.dtype)
@@ -388,8 +380,8 @@ class Update(ABC):
         fitted = self._fitted(value)
         if fitted is not None:
             return spread(fitted, shape)
-        made = literal(value, TensorType(shape, self._array.dtype))
-        return apply("reshape", (made,), {"shape": shape}, device=self._array._device)
+        result = literal(value, TensorType(shape, self._array.dtype))
+        return apply("reshape", (result,), {"shape": shape}, device=self._array._device)
 
 
 _COMBINE: dict[str, Callable[[Array, Array], Array]] = {

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
+from bringup.api.boundary import publish
 from bringup.api.keys import Key
-from bringup.api.names import publish
 from bringup.api.samplers import normal, uniform
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def _fans(
@@ -27,7 +26,6 @@ def _fans(
     if len(sizes) < 2:
         raise OpTypeError(
             f"{name}: shape {sizes} has no inputs and outputs",
-            location=user_location(),
             fix="give at least two dimensions; biases start as zeros",
         )
     first, last = (axis_of(name, axis, len(sizes)) for axis in (in_axis, out_axis))

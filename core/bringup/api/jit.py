@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from bringup.api import place
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray, cast_host
 from bringup.api.defaults import count_read, current_float, reads
-from bringup.api.dispatch import FastPath
-from bringup.api.options import positions_of, static_of
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
+from bringup.api.dispatch import Entry, FastPath
 from bringup.api.promotion import exact_literal
-from bringup.api.traced import (
+from bringup.api.trace import (
     LeafType,
     TracedFunction,
     argument_name,
@@ -37,20 +34,92 @@ from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,
     ConversionError,
-    DeviceError,
     OpTypeError,
     TraceError,
 )
-from bringup.graph import user_location
 from bringup.passes.pipeline import signature_passes
 from bringup.passes.run import PassContext, run_pipeline
 from bringup.records import record
-from bringup.runtime import nans, transfer
+from bringup.runtime import devices, nans, transfer
 from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_graph
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
+
+
+def static_of(
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int],
+    argnames: str | Sequence[str],
+    maker: str = "jit",
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Positions and names of static arguments, each completed by the other.
+
+    maker: the function whose options they are, for errors.
+
+    Raises OpTypeError for those the function does not have.
+    """
+    names = parameters(fn)
+    positions = positions_of("static_argnums", fn, argnums, maker)
+    named = {*_each("static_argnames", argnames, str, maker)}
+    _check_names(fn, named, maker)
+    return (
+        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
+        frozenset(named) | {names[i] for i in positions if i < len(names)},
+    )
+
+
+def positions_of(
+    what: str, fn: Callable[..., Any], given: int | Sequence[int], maker: str = "jit"
+) -> tuple[int, ...]:
+    """Positions counted from 0.  Raises OpTypeError for those the function does not have.
+
+    what: the name of the option.  maker: as in `static_of`.
+    """
+    names = parameters(fn)
+    closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
+    positions = _each(what, given, int | np.integer, maker)
+    for position in positions:
+        if position + len(names) < 0 or (closed and position >= len(names)):
+            raise OpTypeError(
+                f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                fix="count positions from 0, or from the end with -1",
+            )
+    return tuple(p % len(names) if p < 0 else p for p in positions)
+
+
+def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
+    """One value of a kind, or several."""
+    result = (given,) if isinstance(given, kind) else given
+    if not isinstance(result, Collection) or not all(isinstance(each, kind) for each in result):
+        raise OpTypeError(
+            f"{maker}: {what}={given!r} names no parameters",
+            fix="positions are ints and names are strings; give one, or a sequence of them",
+        )
+    return tuple(result)
+
+
+def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
+    if _takes(fn, inspect.Parameter.VAR_KEYWORD):
+        return
+    own = [p.name for p in inspect.signature(fn).parameters.values()]
+    for name in sorted(named.difference(own)):
+        raise OpTypeError(
+            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
+            fix="name parameters as the function does",
+        )
+
+
+def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
+    """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
+    try:
+        result = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.kind is kind for p in result)
+
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -59,22 +128,6 @@ S = TypeVar("S")
 
 #: How many signatures of one function are remembered; then the oldest is traced anew when needed.
 SIGNATURES = 4096
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One signature: what was traced, and what runs it.
-
-    types: of the graph's inputs.
-    donated: positions among the leaves.
-    defaulted: whether the default float dtype decided something in it.
-    """
-
-    function: TracedFunction
-    types: tuple[TensorType, ...]
-    donated: frozenset[int]
-    defaulted: bool
-    compiled: Compiled | None = None
 
 
 @record
@@ -155,13 +208,9 @@ class Jitted(Generic[P, R]):
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
-            try:
-                backend = load(name)
-            except BringupError as error:
-                raise at_user_line(error)  # noqa: B904  (the same object)
             return lower_graph(
                 entry.function.graph,
-                backend,
+                load(name),
                 architecture,
                 donated=entry.donated,
                 options=self._options,
@@ -174,15 +223,15 @@ class Jitted(Generic[P, R]):
         """The same function with or without fusion, which reuses no memory of its arguments."""
         options = Options(fuse=fuse)
         kind = type(self).__base__  # without the class of its own that each function has
-        found: Jitted[P, R] = compiled_as(
+        result: Jitted[P, R] = compiled_as(
             kind, self._fn, self._device, self._fallback, self._static, (), options
         )
-        return found
+        return result
 
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
         """What runs a signature, compiled when first asked for."""
         if entry.compiled is None:
-            fallback = place.get(self._fallback) if self._fallback is not None else None
+            fallback = devices.get(self._fallback) if self._fallback is not None else None
             entry.compiled = compile_graph(
                 entry.function.graph,
                 device,
@@ -215,10 +264,7 @@ class Jitted(Generic[P, R]):
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
         assert device is not None
-        try:
-            outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
-        except DeviceError as error:
-            raise at_user_line(error)  # noqa: B904  (the same object)
+        outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
         if not kwargs and not call.static and not self._donated and not nans.wanted():
             decides = entry.defaulted or hosted != before
             self._fast.serve(entry, args, device, default if decides else None)
@@ -260,7 +306,6 @@ class Jitted(Generic[P, R]):
         )
         return ConversionError(
             f"{argument_name(self._fn, path)} is the type {leaf}, which has no value",
-            location=user_location(),
             fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
         )
 
@@ -271,32 +316,28 @@ class Jitted(Generic[P, R]):
             names = parameters(self._fn)
             name = names[where] if isinstance(where, int) and where < len(names) else where
             raise ConversionError(
-                f"argument {name} of {graph_name(self._fn)}: {error.what}",
-                location=user_location(),
-                fix=error.fix,
+                f"argument {name} of {graph_name(self._fn)}: {error.what}", fix=error.fix
             ) from None
 
     def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
-        found = place.get(self._device) if self._device is not None else None
+        result = devices.get(self._device) if self._device is not None else None
         for leaf in leaves:
             if type(leaf) is not Array or leaf._device is None:
                 continue
-            if found is None:
-                found = leaf._device
-            elif leaf._device is not found:
+            if result is None:
+                result = leaf._device
+            elif leaf._device is not result:
                 raise OpTypeError(
-                    f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {found}",
-                    location=user_location(),
-                    fix=f'move it first: x.to("{found}")',
+                    f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {result}",
+                    fix=f'move it first: x.to("{result}")',
                 )
-        return found if found is not None else place.get()
+        return result if result is not None else devices.get()
 
     def _check_inlining(self, device: OpenDevice | None) -> None:
-        if self._device is not None and place.get(self._device) is not device is not None:
+        if self._device is not None and devices.get(self._device) is not device is not None:
             raise TraceError(
                 f"{graph_name(self._fn)} is compiled for {self._device},"
                 f" and the function around it is traced for {device}",
-                location=user_location(),
                 fix="leave out device= of one of them",
             )
 
@@ -310,13 +351,13 @@ class Jitted(Generic[P, R]):
             return self._fn(*args, **kwargs)
 
         before = reads()
-        made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
+        traced = trace_function(run, call.types, name=graph_name(self._fn), device=device)
         defaulted = reads() != before
         scalars = [i for i, leaf in enumerate(call.types) if not isinstance(leaf, TensorType)]
         passes = signature_passes(frozenset(scalars))
-        graph = run_pipeline(made.graph, passes, context=PassContext.from_environment())
+        graph = run_pipeline(traced.graph, passes, context=PassContext.from_environment())
         types = tuple(v.type for v in graph.inputs)
-        function = TracedFunction(graph, made.captured, made.result)
+        function = TracedFunction(graph, traced.captured, traced.result)
         return Entry(function, types, self._donated_leaves(call.treedef), defaulted)
 
     def _donated_leaves(self, treedef: TreeDef) -> frozenset[int]:
@@ -346,10 +387,10 @@ def _run(
     assert compiled.executable is not None
     run, count = compiled.executable, len(graph.outputs)
     if nans.wanted():
-        made = nans.execute(compiled, graph, buffers, device, compiled.donated)
+        result = nans.execute(compiled, graph, buffers, device, compiled.donated)
     else:
-        made = transfer.execute(device.device, run, buffers, count, compiled.donated)
-    return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
+        result = transfer.execute(device.device, run, buffers, count, compiled.donated)
+    return [Array(v.type, device, b) for v, b in zip(graph.outputs, result, strict=True)]
 
 
 def _buffer(x: Any, type_: TensorType, device: OpenDevice) -> Any:
@@ -495,13 +536,11 @@ def compiled_as(
     if not callable(fn):
         raise OpTypeError(
             f"jit: {type(fn).__name__} is no function",
-            location=user_location(),
             fix="give a function first; options come by name",
         )
     if static[0].intersection(donated):
         raise OpTypeError(
             f"{base._maker}: an argument of {graph_name(fn)} is both static and donated",
-            location=user_location(),
             fix="choose one of them",
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.

@@ -20,17 +20,18 @@ import numpy as np
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
 from bringup.api.axes import shape_of
+from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like
 from bringup.api.indexing import region
 from bringup.api.manipulation import reshape, stack
-from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import dtype_of, literal
 from bringup.dtypes import u32, u64
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops.table import lookup
 from bringup.runtime import transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 
 Shape = int | Sequence[int]
@@ -58,6 +59,7 @@ class _Known:
     _words: Words
 
 
+@guarded_methods
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Key(_Known):
     """A key of random streams, or an array of keys; made by `key`, `split` and `fold_in`.
@@ -68,6 +70,7 @@ class Key(_Known):
 
     data: the words, ``u32[…, 2]``.
     impl: the name of the generator.
+    Raises OpTypeError for other words, and for a generator that does not exist.
 
     >>> bu.random.split(bu.random.key(0), 3)[2].shape
     ()
@@ -97,9 +100,7 @@ class Key(_Known):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ConversionError(
-                "one key has no length", location=user_location(), fix="split it into several first"
-            )
+            raise ConversionError("one key has no length", fix="split it into several first")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Key]:
@@ -107,9 +108,7 @@ class Key(_Known):
 
     def __getitem__(self, index: Any) -> Key:
         if not self.shape:
-            raise OpTypeError(
-                "one key cannot be indexed", location=user_location(), fix="split it first"
-            )
+            raise OpTypeError("one key cannot be indexed", fix="split it first")
         items = index if isinstance(index, tuple) else (index,)
         last = slice(None) if any(item is ... for item in items) else ...
         words = _host_words(self) if _is_static(items) else None
@@ -133,9 +132,9 @@ def _host_words(key: Key) -> Words | None:
 def _known(words: Words, like: Key) -> Key:
     """A key, or an array of keys, made on the host: on the device of another and of its kind."""
     words = np.ascontiguousarray(words)
-    made = Key(from_host(words, like.data._device), like.impl)
-    object.__setattr__(made, "_words", words)
-    return made
+    result = Key(from_host(words, like.data._device), like.impl)
+    object.__setattr__(result, "_words", words)
+    return result
 
 
 def _is_static(items: tuple[Any, ...]) -> bool:
@@ -146,9 +145,7 @@ def _is_static(items: tuple[Any, ...]) -> bool:
 def _check_impl(impl: Any) -> None:
     if not isinstance(impl, str) or impl not in GENERATORS:
         raise OpTypeError(
-            f"no generator is called {impl!r}",
-            location=user_location(),
-            fix=f"use one of {', '.join(GENERATORS)}",
+            f"no generator is called {impl!r}", fix=f"use one of {', '.join(GENERATORS)}"
         )
 
 
@@ -161,7 +158,7 @@ def checked(name: str, given: Any) -> Key:
     else:
         what = str(given.type) if isinstance(given, Array) else type(given).__name__
         fix = "make a key first: random.key(seed)"
-    raise OpTypeError(f"{name}: needs a key, not {what}", location=user_location(), fix=fix)
+    raise OpTypeError(f"{name}: needs a key, not {what}", fix=fix)
 
 
 def _check_words(data: object) -> None:
@@ -170,7 +167,6 @@ def _check_words(data: object) -> None:
     given = data.type if isinstance(data, Array) else type(data).__name__
     raise OpTypeError(
         f"the words of a key are u32[…,2], not {given}",
-        location=user_location(),
         fix="make keys with random.key(seed), and more of them with split",
     )
 
@@ -188,9 +184,9 @@ def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = No
     words = _words_of("key", "seed", seed)
     if isinstance(words, tuple):
         check_device(device)
-        made = Key(from_host(np.array(words, np.uint32), device), impl)
-        object.__setattr__(made, "_words", np.array(words, np.uint32))
-        return made
+        result = Key(from_host(np.array(words, np.uint32), device), impl)
+        object.__setattr__(result, "_words", np.array(words, np.uint32))
+        return result
     return Key(words if device is None else words.to(device), impl)
 
 
@@ -201,7 +197,6 @@ def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
         if not -(1 << 63) <= number < 1 << 64:
             raise ConversionError(
                 f"{name}: {what} {number} does not fit in 64 bits",
-                location=user_location(),
                 fix=f"give an int from -2**63 to 2**64 - 1 as {what}",
             )
         return (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
@@ -209,9 +204,7 @@ def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
         return stack([_upper_word(value), convert(value, u32)])
     given = value.type if isinstance(value, Array) else type(value).__name__
     raise OpTypeError(
-        f"{name}: {what} must be an integer, not {given}",
-        location=user_location(),
-        fix="give an int or a 0-d integer array",
+        f"{name}: {what} must be an integer, not {given}", fix="give an int or a 0-d integer array"
     )
 
 
@@ -231,11 +224,11 @@ def split(key: Key, num: Shape = 2) -> Key:
 
     >>> first, second = bu.random.split(bu.random.key(0))
     """
-    one, shape = checked("split", key), shape_of("split", num)
-    words = _host_words(one) if 0 <= math.prod(shape) <= _AT_ONCE else None
+    key, shape = checked("split", key), shape_of("split", num)
+    words = _host_words(key) if 0 <= math.prod(shape) <= _AT_ONCE else None
     if words is not None:
-        return _known(_host_blocks(one.impl, words, _SPLITS << 30, _counters(shape)), one)
-    return Key(stack(generate(one, shape, 2, part=_SPLITS), axis=-1), one.impl)
+        return _known(_host_blocks(key.impl, words, _SPLITS << 30, _counters(shape)), key)
+    return Key(stack(generate(key, shape, 2, part=_SPLITS), axis=-1), key.impl)
 
 
 def fold_in(key: Key, data: int | Array) -> Key:
@@ -246,15 +239,15 @@ def fold_in(key: Key, data: int | Array) -> Key:
     >>> bu.random.fold_in(bu.random.key(0), 7).shape
     ()
     """
-    one, given = checked("fold_in", key), _words_of("fold_in", "data", data)
-    words = _host_words(one) if isinstance(given, tuple) else None
+    key, given = checked("fold_in", key), _words_of("fold_in", "data", data)
+    words = _host_words(key) if isinstance(given, tuple) else None
     if words is not None and isinstance(given, tuple):
-        inner_words = _host_blocks(one.impl, words, _FOLDS << 30, 0)
-        return _known(_host_blocks(one.impl, inner_words, *given), one)
-    inner = Key(stack(generate(one, (), 2, part=_FOLDS)), one.impl)
+        inner_words = _host_blocks(key.impl, words, _FOLDS << 30, 0)
+        return _known(_host_blocks(key.impl, inner_words, *given), key)
+    inner = Key(stack(generate(key, (), 2, part=_FOLDS)), key.impl)
     if isinstance(given, tuple):
-        given = from_host(np.array(given, np.uint32), one.data._device)
-    return Key(stack(_blocks(inner, given[0], given[1])[:2]), one.impl)
+        given = from_host(np.array(given, np.uint32), key.data._device)
+    return Key(stack(_blocks(inner, given[0], given[1])[:2]), key.impl)
 
 
 def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
@@ -265,16 +258,15 @@ def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
     >>> bu.random.bits(bu.random.key(0), 3, dtype=bu.uint8).shape
     (3,)
     """
-    one, sizes, own = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
-    if own.kind != "uint":
+    key, sizes, result_dtype = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
+    if result_dtype.kind != "uint":
         raise OpTypeError(
-            f"bits: {own} is no unsigned integer",
-            location=user_location(),
+            f"bits: {result_dtype} is no unsigned integer",
             fix="use uint8, uint16, uint32 or uint64, and uniform or randint for other numbers",
         )
-    if own is not u64:
-        return convert(generate(one, sizes, 1)[0], own)
-    high, low = generate(one, sizes, 2)
+    if result_dtype is not u64:
+        return convert(generate(key, sizes, 1)[0], result_dtype)
+    high, low = generate(key, sizes, 2)
     return (convert(high, u64) << 32) | convert(low, u64)
 
 

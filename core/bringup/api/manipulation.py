@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.broadcasting import broadcast_shapes as shape_in_common
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 from bringup.errors import AxisError, OpTypeError
-from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import current
 
@@ -35,7 +34,6 @@ def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None = No
     if math.prod(sizes) != x.size or any(n < 0 for n in sizes):
         raise OpTypeError(
             f"reshape: {x.type} does not become {sizes}",
-            location=user_location(),
             fix=f"the sizes must multiply to {x.size}; at most one may be -1",
         )
     return x if sizes == x.shape else apply("reshape", (x,), {"shape": sizes})
@@ -67,7 +65,6 @@ def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequ
     if len(sources) != len(targets):
         raise OpTypeError(
             f"moveaxis: {len(sources)} axes to {len(targets)} positions",
-            location=user_location(),
             fix="give as many positions as axes",
         )
     pairs = {
@@ -120,7 +117,6 @@ def squeeze(x: Operand, /, axis: int | Sequence[int] | None = None) -> Array:
     if any(x.shape[a] != 1 for a in axes):
         raise AxisError(
             f"squeeze: axes {axes} of {x.type} are not all of size 1",
-            location=user_location(),
             fix="squeeze axes of size 1 only, or reshape",
         )
     return reshape(x, [n for d, n in enumerate(x.shape) if d not in axes])
@@ -134,7 +130,7 @@ def concat(arrays: Sequence[Array], /, axis: int | None = 0) -> Array:
     """
     parts = [as_array(x) for x in items_of("concat", "arrays", arrays)]
     if not parts:
-        raise OpTypeError("concat: no arrays", location=user_location(), fix="give one or more")
+        raise OpTypeError("concat: no arrays", fix="give one or more")
     dtype, _ = common(parts)
     if axis is None:
         parts, axis = [reshape(x, -1) for x in parts], 0
@@ -144,7 +140,6 @@ def concat(arrays: Sequence[Array], /, axis: int | None = 0) -> Array:
         if x.ndim != parts[0].ndim or sizes != (parts[0].shape[:dim], parts[0].shape[dim + 1 :]):
             raise OpTypeError(
                 f"concat: {parts[0].type} and {x.type} differ in more than axis {dim}",
-                location=user_location(),
                 fix="make their other sizes equal",
             )
     parts = [convert(x, dtype) for x in parts]
@@ -162,7 +157,6 @@ def stack(arrays: Sequence[Array], /, axis: int = 0) -> Array:
         if x.shape != parts[0].shape:
             raise OpTypeError(
                 f"stack: {parts[0].type} and {x.type} differ in shape",
-                location=user_location(),
                 fix="make their shapes equal, or join them with concat",
             )
     return concat([expand_dims(x, axis) for x in parts], axis=axis)
@@ -207,7 +201,6 @@ def roll(
     if len(shifts) != len(axes):
         raise OpTypeError(
             f"roll: {len(shifts)} shifts for {len(axes)} axes",
-            location=user_location(),
             fix="give one shift, or one for each axis",
         )
     for step, a in zip(shifts, axes, strict=True):
@@ -236,14 +229,13 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     (2, 3)
     """
     sizes = [shape_of("broadcast_shapes", shape) for shape in shapes]
-    found = shape_in_common(*sizes)
-    if found is None:
+    result = shape_in_common(*sizes)
+    if result is None:
         raise OpTypeError(
             f"broadcast_shapes: {' and '.join(map(str, sizes))} do not broadcast",
-            location=user_location(),
             fix="make sizes equal or 1, counted from the last dimension",
         )
-    return found
+    return result
 
 
 def broadcast_arrays(*arrays: Operand) -> list[Array]:
@@ -294,7 +286,6 @@ def repeat(x: Operand, /, repeats: Any, axis: int | None = None) -> Array:
     if len(counts) != x.shape[dim]:
         raise OpTypeError(
             f"repeat: {len(counts)} counts for axis {dim} of {x.type}",
-            location=user_location(),
             fix=f"give one count, or {x.shape[dim]}",
         )
     # The program is one gather, whatever the number of entries and of copies.

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
-from bringup.api.arranging import atleast_2d, diag, ravel, swapaxes
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import (
     axes_of,
     axis_of,
@@ -24,26 +23,25 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function
 from bringup.api.complex import ComplexArray, conj, imag, real
+from bringup.api.convolution import conv
 from bringup.api.creation import asarray, iota, linspace, ones, ones_like, zeros, zeros_like
 from bringup.api.datatypes import finfo
+from bringup.api.decompositions import pinv
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
-    add,
     clip,
     divide,
     equal,
-    greater,
-    less,
     multiply,
     pow,
+    sqrt,
     where,
 )
-from bringup.api.floating import sqrt
 from bringup.api.gathering import take
-from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
     concat,
     expand_dims,
@@ -53,16 +51,14 @@ from bringup.api.manipulation import (
     squeeze,
     stack,
 )
-from bringup.api.prefixes import diff
-from bringup.api.promotion import DEFAULT_INT, Operand, common, dtype_of
-from bringup.api.reductions import Axis, max, mean, min, sum
+from bringup.api.numpy_shapes import atleast_2d, diag, ravel, swapaxes
+from bringup.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
+from bringup.api.promotion import DEFAULT_INT, common, dtype_of
+from bringup.api.reductions import diff, max, mean, min, sum
 from bringup.api.sorting import searchsorted
-from bringup.api.spectra import pinv
 from bringup.api.vmap import vmap
-from bringup.api.windows import conv
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import tree_map
 from bringup.types import TensorType
 
@@ -77,7 +73,7 @@ def dot(x1: Operand, x2: Operand, /) -> Array:
     """
     a, b = as_array(x1), as_array(x2)
     if not a.ndim or not b.ndim:
-        return multiply(a, b)
+        return a * b
     return tensordot(a, b, axes=((-1,), (-2 if b.ndim > 1 else 0,)))
 
 
@@ -97,7 +93,7 @@ def inner(x1: Operand, x2: Operand, /) -> Array:
     [11, 17]
     """
     a, b = as_array(x1), as_array(x2)
-    return tensordot(a, b, axes=((-1,), (-1,))) if a.ndim and b.ndim else multiply(a, b)
+    return tensordot(a, b, axes=((-1,), (-1,))) if a.ndim and b.ndim else (a * b)
 
 
 def kron(x1: Operand, x2: Operand, /) -> Array:
@@ -150,7 +146,6 @@ def _vectors(name: str, x1: Operand, x2: Operand, mode: str) -> tuple[Array, Arr
     if a.ndim != 1 or b.ndim != 1 or not a.size or not b.size:
         raise OpTypeError(
             f"{name}: {a.type} and {b.type}",
-            location=user_location(),
             fix="give two vectors that have elements; nn.conv takes more dimensions",
         )
     return a, b
@@ -193,7 +188,6 @@ def bincount(
     if x.ndim != 1 or not (x.dtype.is_integer or x.dtype.kind == "bool"):
         raise OpTypeError(
             f"bincount: {x.type} is no vector of integers",
-            location=user_location(),
             fix="convert it, or flatten it with ravel",
         )
     x = convert(x, i64)
@@ -205,9 +199,7 @@ def bincount(
     shares = ones_like(x) if weights is None else as_array(weights)
     if shares.shape != x.shape:
         raise OpTypeError(
-            f"bincount: weights {shares.type} for {x.type}",
-            location=user_location(),
-            fix="give one weight for each element",
+            f"bincount: weights {shares.type} for {x.type}", fix="give one weight for each element"
         )
     return _counted(x, shares, size)
 
@@ -216,7 +208,7 @@ def _counted(places: Array, weights: Array, size: int) -> Array:
     """The sums of weights at places, of which those out of range count nowhere."""
     if not size or not places.size:
         return zeros(size, weights.dtype, device=weights._device)
-    inside = where(less(places, 0), size, places)
+    inside = where(places < 0, size, places)
     return zeros(size, weights.dtype, device=weights._device).at[inside].add(weights)
 
 
@@ -234,25 +226,22 @@ def histogram_bin_edges(
         if edges.ndim != 1 or edges.size < 2:
             raise OpTypeError(
                 f"{name}: the edges are {edges.type}",
-                location=user_location(),
                 fix="give a number of bins, or a vector of two edges at least",
             )
         return edges
     count = integer_of(name, "the number of bins", bins)
     if count < 1:
-        raise OpTypeError(f"{name}: {count} bins", location=user_location(), fix="give 1 at least")
+        raise OpTypeError(f"{name}: {count} bins", fix="give 1 at least")
     if range is not None:
         ends = [number_of(name, "an end", end) for end in items_of(name, "the range", range)]
         if len(ends) != 2 or not (math.isfinite(ends[0]) and 0 <= ends[1] - ends[0] < math.inf):
-            raise OpTypeError(
-                f"{name}: {range!r} is no range", location=user_location(), fix="give (low, high)"
-            )
-        low, high = (add(zeros((), x.dtype, device=x._device), end) for end in ends)
+            raise OpTypeError(f"{name}: {range!r} is no range", fix="give (low, high)")
+        low, high = (zeros((), x.dtype, device=x._device) + end for end in ends)
     elif not x.size:
         low, high = zeros((), x.dtype), ones((), x.dtype)
     else:
         low, high = min(x), max(x)
-    empty = equal(low, high)
+    empty = low == high
     low, high = where(empty, low - 0.5, low), where(empty, high + 0.5, high)
     ramp = convert(iota(TensorType((count,), DEFAULT_INT), 0, x._device), x.dtype)
     return concat([ramp * ((high - low) / count) + low, reshape(high, 1)])
@@ -285,17 +274,15 @@ def histogram(
         shares = ravel(weights)
     if shares.size != x.size:
         raise OpTypeError(
-            f"histogram: weights {shares.type} for {x.type}",
-            location=user_location(),
-            fix="give one weight for each element",
+            f"histogram: weights {shares.type} for {x.type}", fix="give one weight for each element"
         )
     values, size = ravel(x), edges.size - 1
     places = searchsorted(edges, values, side="right") - 1
-    places = where(equal(values, edges[-1]), size - 1, places)
+    places = where(values == edges[-1], size - 1, places)
     # Behind the last edge, and NaN, which is above all.
     counts = _counted(where(values <= edges[-1], places, size), shares, size)
     if flag_of("histogram", "density", density):
-        counts = divide(divide(counts, diff(edges)), sum(counts))
+        counts = counts / diff(edges) / sum(counts)
     return counts, edges
 
 
@@ -314,7 +301,7 @@ def digitize(x: Operand, /, bins: Operand, right: bool = False) -> Array:
     if edges.size < 2:
         return rising
     falling = edges.size - searchsorted(flip(edges), x, side=side)
-    return where(greater(edges[0], edges[-1]), falling, rising)
+    return where(edges[0] > edges[-1], falling, rising)
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -341,18 +328,17 @@ def interp(
     if points.ndim != 1 or points.shape != values.shape or not points.size:
         raise OpTypeError(
             f"interp: values {values.type} at points {points.type}",
-            location=user_location(),
             fix="give two vectors of one size",
         )
     # The last point once more, for the sake of a single one.
     ends = [concat([line, line[-1:]]) for line in (points, values)]
     place = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
     x0, x1, y0, y1 = (take(line, at) for line in ends for at in (place, place + 1))
-    apart = greater(x1, x0)
-    found = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
-    found = where(less(x, points[0]), values[0] if left is None else left, found)
-    found = where(greater(x, points[-1]), values[-1] if right is None else right, found)
-    return where(equal(x, x), found, x)
+    apart = x1 > x0
+    result = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
+    result = where(x < points[0], values[0] if left is None else left, result)
+    result = where(x > points[-1], values[-1] if right is None else right, result)
+    return where(equal(x, x), result, x)
 
 
 def trapezoid(y: Operand, /, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1) -> Array:
@@ -395,11 +381,10 @@ def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | lis
     if len(spaces) != len(dims) or any(x.shape[d] < 2 for d in dims):
         raise OpTypeError(
             f"gradient: {len(varargs)} distances for axes {tuple(dims)} of {x.type}",
-            location=user_location(),
             fix="give one, or one for each axis; axes must have two entries at least",
         )
-    found = [_slopes(x, d, space) for d, space in zip(dims, spaces, strict=True)]
-    return found[0] if len(found) == 1 else found
+    result = [_slopes(x, d, space) for d, space in zip(dims, spaces, strict=True)]
+    return result[0] if len(result) == 1 else result
 
 
 def _slopes(x: Array, dim: int, space: Operand) -> Array:
@@ -408,7 +393,6 @@ def _slopes(x: Array, dim: int, space: Operand) -> Array:
     if gaps.ndim > 1 or (gaps.ndim and gaps.size != y.shape[-1]):
         raise OpTypeError(
             f"gradient: places {gaps.type} of {y.shape[-1]} entries",
-            location=user_location(),
             fix="give a distance, or the place of each entry",
         )
     steps = y[..., 1:] - y[..., :-1]
@@ -437,12 +421,10 @@ def geomspace(
     first, last = (number_of("geomspace", "an end", end) for end in (start, stop))
     if not first * last > 0 or not math.isfinite(last / first):
         raise OpTypeError(
-            f"geomspace: no such values from {start} to {stop}",
-            location=user_location(),
-            fix="give two numbers of one sign",
+            f"geomspace: no such values from {start} to {stop}", fix="give two numbers of one sign"
         )
     share = linspace(0.0, 1.0, num, endpoint=endpoint)
-    values = where(equal(share, 1), last, multiply(first, pow(last / first, share)))
+    values = where(share == 1, last, first * pow(last / first, share))
     return convert(values, default_float() if dtype is None else dtype_of(dtype))
 
 
@@ -478,14 +460,12 @@ def vander(x: Operand, /, N: int | None = None, increasing: bool = False) -> Arr
     """
     x = as_array(x)
     if x.ndim != 1:
-        raise OpTypeError(
-            f"vander: {x.type} is no vector", location=user_location(), fix="flatten it with ravel"
-        )
+        raise OpTypeError(f"vander: {x.type} is no vector", fix="flatten it with ravel")
     (count,) = shape_of("vander", x.size if N is None else integer_of("vander", "N", N))
     rising = flag_of("vander", "increasing", increasing)
     powers = [ones_like(x)]
     for _ in range(count - 1):
-        powers.append(multiply(powers[-1], x))
+        powers.append(powers[-1] * x)
     if not count:
         return zeros((x.size, 0), x.dtype, device=x._device)
     return stack(powers if rising else powers[::-1], 1)
@@ -501,14 +481,10 @@ def polyval(p: Operand, x: Operand, /) -> Array:
     """
     coefficients, x = as_array(p), as_array(x)
     if coefficients.ndim != 1:
-        raise OpTypeError(
-            f"polyval: the coefficients are {coefficients.type}",
-            location=user_location(),
-            fix="give a vector",
-        )
+        raise OpTypeError(f"polyval: the coefficients are {coefficients.type}", fix="give a vector")
     value = zeros_like(x)
     for n in range(coefficients.size):
-        value = add(multiply(value, x), coefficients[n])
+        value = value * x + coefficients[n]
     return value
 
 
@@ -530,7 +506,6 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
     if degree < 0 or not shaped or not places.size:
         raise OpTypeError(
             f"polyfit: degree {degree} for values {values.type} at {places.type}",
-            location=user_location(),
             fix="give a degree of at least 0, and a value for each place of a vector",
         )
     powers = vander(places, degree + 1)
@@ -539,8 +514,8 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
     if rcond is None:
         rcond = places.size * finfo(places.dtype).eps
     share = number_of("polyfit", "rcond", rcond)
-    found = matmul(pinv(powers / scale, rtol=share), values)
-    return found / (scale if found.ndim == 1 else expand_dims(scale, 1))
+    result = matmul(pinv(powers / scale, rtol=share), values)
+    return result / (scale if result.ndim == 1 else expand_dims(scale, 1))
 
 
 # -- statistics ------------------------------------------------------------------------------------
@@ -569,9 +544,7 @@ def cov(
     for n, part in enumerate(parts):
         if part.ndim > 2:
             raise OpTypeError(
-                f"cov: {part.type} has more than two dimensions",
-                location=user_location(),
-                fix="use vmap for stacks",
+                f"cov: {part.type} has more than two dimensions", fix="use vmap for stacks"
             )
         rows = atleast_2d(part)
         parts[n] = rows if in_rows or part.ndim < 2 else matrix_transpose(rows)
@@ -581,9 +554,9 @@ def cov(
     )
     away = rows - mean(rows, 1, keepdims=True)
     other = conj(away) if away.dtype.is_complex else away
-    found = matmul(away, matrix_transpose(other))
+    result = matmul(away, matrix_transpose(other))
     count = rows.shape[1] - less
-    return squeeze(divide(found, float(count if count > 0 else 0)))
+    return squeeze(result / float(count if count > 0 else 0))
 
 
 def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Array:
@@ -592,12 +565,12 @@ def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Ar
     >>> bu.round(bu.corrcoef(bu.asarray([[0.0, 2.0, 4.0], [1.0, 5.0, 9.0]])), 9).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    found = cov(x, y, rowvar)
-    if not found.ndim:
-        return found / found
-    size = sqrt(real(diag(found)) if found.dtype.is_complex else diag(found))
-    found = found / outer(size, size)
-    return found if found.dtype.is_complex else clip(found, -1.0, 1.0)
+    result = cov(x, y, rowvar)
+    if not result.ndim:
+        return result / result
+    size = sqrt(real(diag(result)) if result.dtype.is_complex else diag(result))
+    result = result / outer(size, size)
+    return result if result.dtype.is_complex else clip(result, -1.0, 1.0)
 
 
 # -- order and choice ------------------------------------------------------------------------------
@@ -616,7 +589,6 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
     if not given or any(key.shape != given[0].shape or not key.ndim for key in given):
         raise OpTypeError(
             f"lexsort: keys {', '.join(str(key.type) for key in given) or 'none'}",
-            location=user_location(),
             fix="give arrays of one shape, which has an axis",
         )
     dim = axis_of("lexsort", axis, given[0].ndim)
@@ -625,8 +597,8 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
     last = lines[0].ndim - 1
     places = iota(TensorType(lines[0].shape, narrow), last, given[0]._device)
     attrs = {"dim": last, "num_keys": len(lines)}
-    found = apply_all("sort", (*lines, places), attrs)[-1]
-    return swapaxes(convert(found, DEFAULT_INT), dim, -1)
+    result = apply_all("sort", (*lines, places), attrs)[-1]
+    return swapaxes(convert(result, DEFAULT_INT), dim, -1)
 
 
 def select(
@@ -644,7 +616,6 @@ def select(
     if isinstance(condlist, Array | np.ndarray):
         raise OpTypeError(
             "select: the conditions are an array",
-            location=user_location(),
             fix="give a list of conditions and one of choices, or use where(condition, x, y)",
         )
     conditions = items_of("select", "conditions", condlist)
@@ -652,13 +623,12 @@ def select(
     if len(conditions) != len(choices) or not choices:
         raise OpTypeError(
             f"select: {len(choices)} choices for {len(conditions)} conditions",
-            location=user_location(),
             fix="give a choice for each condition",
         )
-    found = default
+    result = default
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        found = where(condition, choice, found)
-    return as_array(found)
+        result = where(condition, choice, result)
+    return as_array(result)
 
 
 def piecewise(
@@ -687,14 +657,13 @@ def piecewise(
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise OpTypeError(
             f"piecewise: {len(functions)} functions for {len(conditions)} conditions",
-            location=user_location(),
             fix="give a function for each condition, and perhaps one more",
         )
     values = [f(x, *args) if callable(f) else f for f in functions]
-    found: Operand = values[-1] if len(values) > len(conditions) else 0
+    result: Operand = values[-1] if len(values) > len(conditions) else 0
     for condition, value in zip(conditions, values, strict=False):
-        found = where(condition, value, found)
-    return spread(convert(as_array(found), x.dtype), x.shape)
+        result = where(condition, value, result)
+    return spread(convert(as_array(result), x.dtype), x.shape)
 
 
 def apply_along_axis(
@@ -712,12 +681,12 @@ def apply_along_axis(
     dim = axis_of("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, dim, -1)
     rest = lines.shape[:-1]
-    found = vmap(lambda line: func1d(line, *args, **kwargs))(
+    result = vmap(lambda line: func1d(line, *args, **kwargs))(
         reshape(lines, (math.prod(rest), x.shape[dim]))
     )
-    found = reshape(found, (*rest, *found.shape[1:]))
-    extra = range(found.ndim - len(rest))
-    return moveaxis(found, [len(rest) + n for n in extra], [dim + n for n in extra])
+    result = reshape(result, (*rest, *result.shape[1:]))
+    extra = range(result.ndim - len(rest))
+    return moveaxis(result, [len(rest) + n for n in extra], [dim + n for n in extra])
 
 
 def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
@@ -730,6 +699,7 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
     """
     require_function("vectorize", pyfunc, "pyfunc")
 
+    @guarded
     def call(*args: Operand) -> Any:
         sizes = common_shape("vectorize", args)
         # Python scalars stay what they are, and yield to the dtypes of arrays.
@@ -740,8 +710,8 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
             ravel(spread(as_array(x), sizes)) if own else x
             for x, own in zip(args, mapped, strict=True)
         ]
-        found = vmap(pyfunc, in_axes=tuple(0 if own else None for own in mapped))(*flat)
-        return tree_map(lambda x: reshape(x, sizes), found)
+        result = vmap(pyfunc, in_axes=tuple(0 if own else None for own in mapped))(*flat)
+        return tree_map(lambda x: reshape(x, sizes), result)
 
     return call
 

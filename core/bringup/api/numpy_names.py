@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, binary, convert
 from bringup.api.complex import ComplexArray, conj, imag, real
@@ -20,52 +20,56 @@ from bringup.api.creation import full
 from bringup.api.datatypes import finfo
 from bringup.api.elementwise import (
     abs,
+    acos,
+    acosh,
     add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
     bitwise_invert,
     bitwise_left_shift,
     bitwise_right_shift,
     divide,
     equal,
     floor_divide,
-    greater,
     isfinite,
     isnan,
     less_equal,
+    log1p,
     logical_and,
-    logical_not,
     logical_or,
     maximum,
     minimum,
     multiply,
-    negative,
     pow,
     remainder,
     round,
+    sin,
+    sqrt,
     square,
     subtract,
     trunc,
     where,
 )
-from bringup.api.floating import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    log1p,
-    sin,
-    sqrt,
-)
 from bringup.api.manipulation import broadcast_to, expand_dims, reshape
-from bringup.api.prefixes import cumulative_prod, cumulative_sum
-from bringup.api.promotion import DEFAULT_INT, Operand
-from bringup.api.reductions import Axis, all, argmax, argmin, max, mean, min, prod, sum
+from bringup.api.promotion import DEFAULT_INT
+from bringup.api.reductions import (
+    all,
+    argmax,
+    argmin,
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+)
 from bringup.api.sorting import nanquantile, quantile
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 absolute = abs
 amax = max
@@ -138,7 +142,7 @@ def heaviside(x1: Operand, x2: Operand, /) -> Array:
     [0.0, 0.5, 1.0]
     """
     x = as_float(x1)
-    return where(isnan(x), x, where(equal(x, 0), x2, convert(greater(x, 0), x.dtype)))
+    return where(isnan(x), x, where(x == 0, x2, convert(x > 0, x.dtype)))
 
 
 def exp2(x: Operand, /) -> Array:
@@ -156,7 +160,7 @@ def deg2rad(x: Operand, /) -> Array:
     >>> bu.deg2rad(bu.asarray([180.0])).tolist()
     [3.141592653589793]
     """
-    return multiply(as_float(x), math.pi / 180)
+    return as_float(x) * (math.pi / 180)
 
 
 def rad2deg(x: Operand, /) -> Array:
@@ -165,7 +169,7 @@ def rad2deg(x: Operand, /) -> Array:
     >>> bu.rad2deg(bu.asarray([bu.pi])).tolist()
     [180.0]
     """
-    return multiply(as_float(x), 180 / math.pi)
+    return as_float(x) * (180 / math.pi)
 
 
 radians = deg2rad
@@ -200,9 +204,9 @@ def sinc(x: Operand, /) -> Array:
     >>> bu.sinc(bu.asarray([0.0, 0.5])).tolist()
     [1.0, 0.6366197723675814]
     """
-    angle = multiply(as_float(x), math.pi)
+    angle = as_float(x) * math.pi
     # Near 0 by Taylor's series, for the sake of the derivatives there.
-    near = less_equal(abs(angle), 0.005)
+    near = abs(angle) <= 0.005
     apart, close = where(near, 1.0, angle), square(where(near, angle, 0.0))
     return where(near, 1 - close / 6 * (1 - close / 20), sin(apart) / apart)
 
@@ -215,8 +219,8 @@ def logaddexp2(x1: Operand, x2: Operand, /) -> Array:
     """
     x = as_float(x1)
     # Equal infinities have no difference.
-    apart = where(equal(x, x2), 0.0, abs(subtract(x, x2)))
-    return add(maximum(x, x2), divide(log1p(exp2(negative(apart))), math.log(2)))
+    apart = where(x == x2, 0.0, abs(subtract(x, x2)))
+    return maximum(x, x2) + log1p(exp2(-apart)) / math.log(2)
 
 
 def nan_to_num(
@@ -243,8 +247,8 @@ def nan_to_num(
     limits = finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    found = where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
-    return convert(found, x.dtype)
+    result = where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
+    return convert(result, x.dtype)
 
 
 def isposinf(x: Operand, /) -> Array:
@@ -253,7 +257,7 @@ def isposinf(x: Operand, /) -> Array:
     >>> bu.isposinf(bu.asarray([bu.inf, -bu.inf])).tolist()
     [True, False]
     """
-    return equal(as_float(x), math.inf)
+    return as_float(x) == math.inf
 
 
 def isneginf(x: Operand, /) -> Array:
@@ -262,7 +266,7 @@ def isneginf(x: Operand, /) -> Array:
     >>> bu.isneginf(bu.asarray([bu.inf, -bu.inf])).tolist()
     [False, True]
     """
-    return equal(as_float(x), -math.inf)
+    return as_float(x) == -math.inf
 
 
 def isclose(
@@ -282,10 +286,10 @@ def isclose(
     """
     a, b = as_float(x1), as_float(x2)
     near = less_equal(abs(subtract(a, b)), add(atol, multiply(rtol, abs(b))))
-    found = logical_or(equal(a, b), logical_and(isfinite(b), near))
+    result = logical_or(equal(a, b), logical_and(isfinite(b), near))
     if not flag_of("isclose", "equal_nan", equal_nan):
-        return found
-    return logical_or(found, logical_and(isnan(a), isnan(b)))
+        return result
+    return logical_or(result, logical_and(isnan(a), isnan(b)))
 
 
 def allclose(
@@ -315,9 +319,9 @@ def array_equal(x1: Operand, x2: Operand, /, equal_nan: bool = False) -> Array:
     a, b = as_array(x1), as_array(x2)
     if a.shape != b.shape:
         return full((), False)
-    same = equal(a, b)
+    same = a == b
     if flag_of("array_equal", "equal_nan", equal_nan):
-        same = logical_or(same, logical_and(isnan(a), isnan(b)))
+        same = same | isnan(a) & isnan(b)
     return all(same)
 
 
@@ -350,7 +354,7 @@ def ptp(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     >>> bu.ptp(bu.asarray([3, 9, 4])).tolist()
     6
     """
-    return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+    return max(x, axis, keepdims=keepdims) - min(x, axis, keepdims=keepdims)
 
 
 def average(
@@ -372,13 +376,12 @@ def average(
         if shares.ndim != 1 or len(dims) != 1 or shares.size != x.shape[dims[0]]:
             raise OpTypeError(
                 f"average: weights {shares.type} for {x.type}",
-                location=user_location(),
                 fix="give weights of the shape of the array, or one for each entry of the axis",
             )
         others = tuple(d for d in range(x.ndim) if d != dims[0])
         shares = broadcast_to(expand_dims(shares, others) if others else shares, x.shape)
-    total = sum(multiply(x, shares), axis, keepdims=keepdims)
-    return divide(total, sum(shares, axis, keepdims=keepdims))
+    total = sum(x * shares, axis, keepdims=keepdims)
+    return total / sum(shares, axis, keepdims=keepdims)
 
 
 def percentile(
@@ -405,7 +408,7 @@ def nanpercentile(
 
 def _shares(q: Any) -> Any:
     if isinstance(q, Array):
-        return divide(q, 100)
+        return q / 100
     try:
         return np.asarray(q, np.float64) / 100
     except (TypeError, ValueError):
@@ -473,8 +476,8 @@ def nanmax(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array
     >>> bu.nanmax(bu.asarray([1.0, bu.nan])).tolist()
     1.0
     """
-    found = max(_with(x, -math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, found) if _has(x) else found
+    result = max(_with(x, -math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, result) if _has(x) else result
 
 
 def nanmin(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
@@ -483,8 +486,8 @@ def nanmin(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array
     >>> bu.nanmin(bu.asarray([1.0, bu.nan])).tolist()
     1.0
     """
-    found = min(_with(x, math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, found) if _has(x) else found
+    result = min(_with(x, math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, result) if _has(x) else result
 
 
 def _has(x: Operand) -> bool:
@@ -498,8 +501,8 @@ def nanargmax(x: Operand, /, axis: int | None = None, *, keepdims: bool = False)
     >>> bu.nanargmax(bu.asarray([bu.nan, 1.0, 3.0])).tolist()
     2
     """
-    found = argmax(_with(x, -math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, found)
+    result = argmax(_with(x, -math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, result)
 
 
 def nanargmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -508,8 +511,8 @@ def nanargmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False)
     >>> bu.nanargmin(bu.asarray([bu.nan, 1.0, 3.0])).tolist()
     1
     """
-    found = argmin(_with(x, math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, found)
+    result = argmin(_with(x, math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, result)
 
 
 def nanmean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
@@ -520,7 +523,7 @@ def nanmean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Arra
     """
     x = as_float(x)
     total = sum(_with(_wide(x), 0.0), axis, keepdims=keepdims)
-    return convert(divide(total, _count(x, total, axis, keepdims)), x.dtype)
+    return convert(total / _count(x, total, axis, keepdims), x.dtype)
 
 
 def nanvar(
@@ -533,11 +536,11 @@ def nanvar(
     """
     x = as_float(x)
     wide, less = _wide(x), number_of("nanvar", "correction", correction)
-    away = where(isnan(x), 0.0, subtract(wide, nanmean(wide, axis, keepdims=True)))
+    away = where(isnan(x), 0.0, wide - nanmean(wide, axis, keepdims=True))
     total = sum(square(abs(away)), axis, keepdims=keepdims)
-    count = subtract(_count(x, total, axis, keepdims), less)
-    found = where(greater(count, 0), divide(total, count), math.nan)
-    return found if x.dtype.is_complex else convert(found, x.dtype)
+    count = _count(x, total, axis, keepdims) - less
+    result = where(count > 0, total / count, math.nan)
+    return result if x.dtype.is_complex else convert(result, x.dtype)
 
 
 def nanstd(
@@ -558,8 +561,8 @@ def _wide(x: Array) -> Array:
 
 def _count(x: Array, total: Array, axis: Axis, keepdims: bool) -> Array:
     """How many elements are numbers, in the dtype of their sum."""
-    found = sum(convert(logical_not(isnan(x)), DEFAULT_INT), axis, keepdims=keepdims)
-    return convert(found, total.dtype)
+    result = sum(convert(~isnan(x), DEFAULT_INT), axis, keepdims=keepdims)
+    return convert(result, total.dtype)
 
 
 __all__ = [

@@ -26,7 +26,6 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import default_complex, default_float
-from bringup.api.place import at_user_line
 from bringup.dtypes import (
     COMPLEX_OF,
     DType,
@@ -45,7 +44,7 @@ from bringup.dtypes import (
     u64,
 )
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.tracing.context import Traced
 from bringup.types import TensorType
 
@@ -55,12 +54,9 @@ DEFAULT_UINT = u64
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 _ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
 
-#: An operand: an array, a Python scalar, or a numpy array or scalar.
-Operand = Array | bool | int | float | complex | np.generic | np.ndarray[Any, Any]
-
 
 class ComplexLiteral(Literal):
-    """A complex constant.  No op takes it: `bringup.api.pairs` takes it apart."""
+    """A complex constant.  No op takes it: `bringup.api.complex_rules` takes it apart."""
 
     __slots__ = ()
 
@@ -88,7 +84,6 @@ def promote(a: DType, b: DType) -> DType:
     if unsigned is u64:
         raise OpTypeError(
             f"no integer dtype holds both {a} and {b}",
-            location=user_location(),
             fix="convert one of them first, with astype(x, …)",
         )
     return _ABOVE_UNSIGNED[unsigned]
@@ -102,9 +97,7 @@ def kind_of(scalar: bool | int | float | complex) -> str:
         return "complex"
     if not isinstance(scalar, int | float):
         raise ConversionError(
-            f"a {type(scalar).__name__} is no number",
-            location=user_location(),
-            fix="give a number, or an array",
+            f"a {type(scalar).__name__} is no number", fix="give a number, or an array"
         )
     return "int" if isinstance(scalar, int) else "float"
 
@@ -112,9 +105,7 @@ def kind_of(scalar: bool | int | float | complex) -> str:
 def no_array(x: object) -> OpTypeError:
     """The error for what is neither an array nor a number."""
     return OpTypeError(
-        f"an array is needed, not {type(x).__name__}",
-        location=user_location(),
-        fix="make one with asarray(…)",
+        f"an array is needed, not {type(x).__name__}", fix="make one with asarray(…)"
     )
 
 
@@ -141,10 +132,10 @@ def host_dtype(given: np.dtype[Any]) -> DType:
 
     Raises OpTypeError for a dtype of numpy's that has no equivalent.
     """
-    own = dtype_of(given)
-    if own is f64:
+    result_dtype = dtype_of(given)
+    if result_dtype is f64:
         return default_float()
-    return default_complex() if own is c128 else own
+    return default_complex() if result_dtype is c128 else result_dtype
 
 
 def is_weak(x: Array) -> bool:
@@ -179,16 +170,12 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
 
 
 def dtype_of(meant: Any) -> DType:
-    """`as_dtype`, whose error here points at the user's line.
-
-    Python's ``float`` and ``complex`` mean the defaults, as in `scalar_dtype`.
+    """`as_dtype`, where Python's ``float`` and ``complex`` mean the defaults, as in
+    `scalar_dtype`.
     """
     if meant is float or meant is complex:
         return scalar_dtype(meant.__name__)
-    try:
-        return as_dtype(meant)
-    except OpTypeError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
+    return as_dtype(meant)
 
 
 def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -> DType:
@@ -197,7 +184,6 @@ def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -
     if dtype not in allowed:
         raise OpTypeError(
             f"{name}: {what}={dtype} is not possible",
-            location=user_location(),
             fix=f"use {', '.join(d.long_name for d in allowed)}",
         )
     return dtype
@@ -217,13 +203,13 @@ def literal(value: Any, type_: TensorType) -> Literal:
         kind_of(value)
     # Equality of the bits, which == is not for 0.0, -0.0 and NaN.
     key = (type(value), _bits(value), type_)
-    found = _literals.get(key)
-    if found is None:
-        found = exact_literal(value, type_)
+    result = _literals.get(key)
+    if result is None:
+        result = exact_literal(value, type_)
         if len(_literals) >= _LITERALS:
             _literals.clear()
-        _literals[key] = found
-    return found
+        _literals[key] = result
+    return result
 
 
 def _bits(value: Any) -> Any:
@@ -240,7 +226,6 @@ def check_range(value: int, dtype: DType) -> None:
     if not limits.min <= value <= limits.max:
         raise ConversionError(
             f"{_text(value)} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
-            location=user_location(),
             fix="use a wider dtype, or a value in range",
         )
 
@@ -255,7 +240,6 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
     if isinstance(value, complex):
         raise ConversionError(
             f"{value!r} is complex and does not become {dtype}",
-            location=user_location(),
             fix="use its real or its imaginary part",
         )
     if isinstance(value, np.generic):
@@ -266,16 +250,13 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
     if isinstance(value, float) and not dtype.is_float:
         raise ConversionError(
             f"{value!r} is a float and does not become {dtype}",
-            location=user_location(),
             fix="convert the array to a float dtype first, or pass an int",
         )
     try:
         return Literal.splat(value, type_)
     except (OverflowError, TypeError):  # the second by ml_dtypes
         raise ConversionError(
-            f"{_text(value)} is too large for {dtype}",
-            location=user_location(),
-            fix="use a smaller value, or the float inf",
+            f"{_text(value)} is too large for {dtype}", fix="use a smaller value, or the float inf"
         ) from None
 
 

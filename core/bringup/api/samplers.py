@@ -1,35 +1,148 @@
-"""Samplers that compute element i from the key and i alone; `bringup.random` hands them on."""
+"""Random numbers made of words of a key, and random orders and choices; `bringup.random` hands them
+on.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axis_of
-from bringup.api.broadcasting import as_float, convert, spread
-from bringup.api.elementwise import clip, less, minimum, nextafter, where
+from bringup.api.axes import axis_of, shape_of
+from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
+from bringup.api.defaults import default_float
+from bringup.api.elementwise import clip, minimum, nextafter, where
+from bringup.api.elementwise import log as device_log
+from bringup.api.gathering import take
 from bringup.api.keys import Key, Shape, bits, checked, generate, split
-from bringup.api.manipulation import expand_dims, moveaxis
+from bringup.api.manipulation import expand_dims, moveaxis, reshape
+from bringup.api.portable_math import log, normal_quantile, upper_quantile
 from bringup.api.promotion import DEFAULT_INT, check_range, dtype_of
-from bringup.api.quantiles import log, normal_quantile, upper_quantile
-from bringup.api.reductions import argmax
-from bringup.api.sampling import (
-    float_of,
-    fraction,
-    parameter,
-    scaled_down,
-    signed,
-    sizes_of,
-    spread_parameter,
-    tails,
-    working,
-)
-from bringup.dtypes import DType, u32, u64
+from bringup.api.reductions import argmax, cumulative_sum
+from bringup.api.sorting import argsort, searchsorted
+from bringup.dtypes import DType, f32, f64, i32, i64, u32, u64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
+from bringup.types import TensorType
+
+# -- what samplers share ---------------------------------------------------------------------------
+
+
+# The bits of the significand, which is how many make a number of [0, 1).
+_PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+
+
+def float_of(name: str, dtype: object) -> DType:
+    """A float dtype, the default one for None.  Raises OpTypeError for others."""
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
+    if not result_dtype.is_float:
+        raise OpTypeError(
+            f"{name}: {result_dtype} is no float dtype",
+            fix="use float16, bfloat16, float32 or float64; randint draws integers",
+        )
+    return result_dtype
+
+
+def parameter(name: str, what: str, value: Any, key: Key) -> Any:
+    """A parameter of a distribution: an array of ours, or a Python number.
+
+    Raises OpTypeError, naming function and parameter, for anything else.
+    """
+    if isinstance(value, Array):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim:
+        return as_array(value, key.data._device)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise OpTypeError(
+        f"{name}: {what} is a {type(value).__name__}", fix="give a number, or an array of numbers"
+    )
+
+
+def spread_parameter(value: Any, dtype: DType, shape: tuple[int, ...], key: Key) -> Array:
+    """What `parameter` gave as an array of a type."""
+    return spread(convert(as_array(value, key.data._device), dtype), shape)
+
+
+def working(dtype: DType) -> DType:
+    """The dtype in which functions of random numbers are computed before they are rounded once."""
+    return f64 if dtype is f64 else f32
+
+
+def sizes_of(name: str, shape: Shape | None, parameters: Sequence[Any] = ()) -> tuple[int, ...]:
+    """The shape of a result: as given, else that to which the parameters broadcast."""
+    arrays = [x for x in parameters if isinstance(x, Array)]
+    if shape is not None:
+        sizes = shape_of(name, shape)
+        for x in arrays:
+            spread(x, sizes)
+        return sizes
+    return common_shape(name, arrays) if arrays else ()
+
+
+def fraction(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Multiples of the dtype's epsilon / 2 in [0, 1), every one equally likely."""
+    precision = _PRECISION[dtype.name]
+    scale = 2.0**-precision
+    if dtype is not f64:
+        (word,) = generate(key, shape, 1)
+        return convert(word >> (32 - precision), dtype) * scale
+    high, low = generate(key, shape, 2)
+    return (convert(high >> 5, f64) * 2.0**26 + convert(low >> 6, f64)) * scale
+
+
+def tails(key: Key, shape: tuple[int, ...], dtype: DType) -> tuple[Array, Array, Array]:
+    """A probability strictly between 0 and 1, its complement, and a bit that knows of neither.
+
+    dtype: f32 or f64.  Both come from the same 31 or 63 random bits, so that whichever is small has
+    all its digits: 2**-32 or 2**-64 at least.
+    """
+    high, *rest = generate(key, shape, 2 if dtype is f64 else 1)
+    low = rest[0] if rest else None
+    part = high >> 1
+    lower = _scaled(part, low, dtype)
+    upper = _scaled(part ^ 0x7FFFFFFF, None if low is None else ~low, dtype)
+    return lower, upper, (high & 1) != 0
+
+
+def _scaled(high: Array, low: Array | None, dtype: DType) -> Array:
+    if low is None:
+        return (convert(high, dtype) + 0.5) * 2.0**-31
+    return (convert(high, dtype) * 2.0**32 + (convert(low, dtype) + 0.5)) * 2.0**-63
+
+
+def high_product(x: Array, y: Array | int) -> Array:
+    """The upper half of the product of u32 or u64 words."""
+    half = x.dtype.bits // 2
+    mask = (1 << half) - 1
+    x_low, x_high, y_low, y_high = x & mask, x >> half, y & mask, y >> half
+    first = x_high * y_low + ((x_low * y_low) >> half)
+    second = x_low * y_high + (first & mask)
+    return x_high * y_high + (first >> half) + (second >> half)
+
+
+def scaled_down(high: Array, low: Array, span: Array | int) -> Array:
+    """``floor((high · 2**bits + low) · span / 2**(2 · bits))``, of unsigned words.
+
+    Every number below `span` gets its share of the words but for one in 2**bits · 2**bits / span.
+    """
+    carried = high * span
+    total = carried + high_product(low, span)
+    return high_product(high, span) + convert(total < carried, high.dtype)
+
+
+def signed(size: Array, negative: Array) -> Array:
+    """`size` with a sign."""
+    return where(negative, -size, size)
+
+
+# -- samplers --------------------------------------------------------------------------------------
+
 
 Bound = float | Array
 
@@ -55,18 +168,18 @@ def uniform(
     >>> 0 <= float(bu.min(x)) < float(bu.max(x)) < 1
     True
     """
-    one, own = checked("uniform", key), float_of("uniform", dtype)
+    key, result_dtype = checked("uniform", key), float_of("uniform", dtype)
     sizes = sizes_of("uniform", shape)
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (parameter("uniform", *each, one) for each in (("low", low), ("high", high)))
-    x = fraction(one, sizes, own)
+    low, high = (parameter("uniform", *each, key) for each in (("low", low), ("high", high)))
+    x = fraction(key, sizes, result_dtype)
     if _is(low, 0.0) and _is(high, 1.0):
         return x
     if not isinstance(low, Array) and not isinstance(high, Array):
         _check_order("uniform", low, high)
-        below = float(np.nextafter(own.numpy.type(high), own.numpy.type(low)))
+        below = float(np.nextafter(result_dtype.numpy.type(high), result_dtype.numpy.type(low)))
         return minimum(x * (high - low) + low, below)
-    first, last = (spread_parameter(bound, own, sizes, one) for bound in (low, high))
+    first, last = (spread_parameter(bound, result_dtype, sizes, key) for bound in (low, high))
     return minimum(x * (last - first) + first, nextafter(last, first))
 
 
@@ -76,11 +189,7 @@ def _is(bound: Any, value: float) -> bool:
 
 def _check_order(name: str, low: float, high: float) -> None:
     if not low <= high:
-        raise OpTypeError(
-            f"{name}: low={low} is above high={high}",
-            location=user_location(),
-            fix="give low <= high",
-        )
+        raise OpTypeError(f"{name}: low={low} is above high={high}", fix="give low <= high")
 
 
 def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -94,10 +203,10 @@ def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x))) < 0.05, abs(float(bu.std(x)) - 1) < 0.05
     (True, True)
     """
-    one, own = checked("normal", key), float_of("normal", dtype)
-    lower, upper, sign = tails(one, sizes_of("normal", shape), working(own))
+    key, result_dtype = checked("normal", key), float_of("normal", dtype)
+    lower, upper, sign = tails(key, sizes_of("normal", shape), working(result_dtype))
     # One tail of both signs: half of either probability, and the distance of that from 1/2.
-    return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), own)
+    return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), result_dtype)
 
 
 def truncated_normal(
@@ -111,16 +220,16 @@ def truncated_normal(
     >>> float(bu.max(bu.abs(x))) <= 2
     True
     """
-    one, own = checked("truncated_normal", key), float_of("truncated_normal", dtype)
-    name, wide = "truncated_normal", working(own)
-    low, high = (parameter(name, *each, one) for each in (("low", low), ("high", high)))
+    key, result_dtype = checked("truncated_normal", key), float_of("truncated_normal", dtype)
+    name, wide = "truncated_normal", working(result_dtype)
+    low, high = (parameter(name, *each, key) for each in (("low", low), ("high", high)))
     sizes = sizes_of(name, shape, (low, high))
-    lower, upper, _ = tails(one, sizes, wide)
+    lower, upper, _ = tails(key, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
         from bringup.nn import erf  # deferred: nn imports this
 
-        low, high = (spread_parameter(bound, wide, sizes, one) for bound in (low, high))
+        low, high = (spread_parameter(bound, wide, sizes, key) for bound in (low, high))
         root = math.sqrt(0.5)
         ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
     else:
@@ -134,7 +243,7 @@ def truncated_normal(
         to_above + upper * (from_above - to_above),
     ]
     x = normal_quantile(*(clip(p, least, 1.0) for p in chance))
-    return convert(clip(x, low, high), own)
+    return convert(clip(x, low, high), result_dtype)
 
 
 def _below(x: float) -> float:
@@ -148,8 +257,8 @@ def exponential(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x)) - 1) < 0.05
     True
     """
-    one, own = checked("exponential", key), float_of("exponential", dtype)
-    return convert(_exponential(one, sizes_of("exponential", shape), own), own)
+    key, result_dtype = checked("exponential", key), float_of("exponential", dtype)
+    return convert(_exponential(key, sizes_of("exponential", shape), result_dtype), result_dtype)
 
 
 def _exponential(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -165,8 +274,8 @@ def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("gumbel", key), float_of("gumbel", dtype)
-    return convert(-log(_exponential(one, sizes_of("gumbel", shape), own)), own)
+    key, result_dtype = checked("gumbel", key), float_of("gumbel", dtype)
+    return convert(-log(_exponential(key, sizes_of("gumbel", shape), result_dtype)), result_dtype)
 
 
 def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -175,9 +284,9 @@ def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("laplace", key), float_of("laplace", dtype)
-    lower, upper, sign = tails(one, sizes_of("laplace", shape), working(own))
-    return convert(signed(-log(lower, upper), sign), own)
+    key, result_dtype = checked("laplace", key), float_of("laplace", dtype)
+    lower, upper, sign = tails(key, sizes_of("laplace", shape), working(result_dtype))
+    return convert(signed(-log(lower, upper), sign), result_dtype)
 
 
 def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
@@ -190,18 +299,16 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 0.3) < 0.02
     True
     """
-    one = checked("bernoulli", key)
-    p = parameter("bernoulli", "p", p, one)
+    key = checked("bernoulli", key)
+    p = parameter("bernoulli", "p", p, key)
     sizes = sizes_of("bernoulli", shape, (p,))
     if isinstance(p, Array):
         p = as_float(p)
-        return less(fraction(one, sizes, p.dtype), spread(p, sizes))
+        return fraction(key, sizes, p.dtype) < spread(p, sizes)
     if not 0 <= p <= 1:
-        raise OpTypeError(
-            f"bernoulli: p={p} is no probability", location=user_location(), fix="give 0 <= p <= 1"
-        )
+        raise OpTypeError(f"bernoulli: p={p} is no probability", fix="give 0 <= p <= 1")
     # The last word is as good as the first that is too large, and p=1 must have them all.
-    (word,) = generate(one, sizes, 1)
+    (word,) = generate(key, sizes, 1)
     count = math.ceil(p * 2.0**32)
     return word < count if count < 1 << 32 else word >= 0
 
@@ -228,28 +335,26 @@ def randint(
     >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
     [0, 1, 2]
     """
-    one, sizes = checked("randint", key), sizes_of("randint", shape)
-    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    if not own.is_integer:
+    key, sizes = checked("randint", key), sizes_of("randint", shape)
+    result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
+    if not result_dtype.is_integer:
         raise OpTypeError(
-            f"randint: {own} is no integer dtype",
-            location=user_location(),
+            f"randint: {result_dtype} is no integer dtype",
             fix="use uniform for floats and bernoulli for booleans",
         )
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (_whole(*each, own, one) for each in (("low", low), ("high", high)))
+    low, high = (_whole(*each, result_dtype, key) for each in (("low", low), ("high", high)))
     if isinstance(low, Array) or isinstance(high, Array):
         if not isinstance(high, Array):
-            check_range(high, own)
-        return _between(one, *(spread_parameter(bound, own, sizes, one) for bound in (low, high)))
-    if not low < high:
-        raise OpTypeError(
-            f"randint: no integer is in [{low}, {high})",
-            location=user_location(),
-            fix="give low < high",
+            check_range(high, result_dtype)
+        return _between(
+            key,
+            *(spread_parameter(bound, result_dtype, sizes, key) for bound in (low, high)),
         )
-    check_range(high - 1, own)
-    return convert(_below_span(one, sizes, high - low), own) + low
+    if not low < high:
+        raise OpTypeError(f"randint: no integer is in [{low}, {high})", fix="give low < high")
+    check_range(high - 1, result_dtype)
+    return convert(_below_span(key, sizes, high - low), result_dtype) + low
 
 
 def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
@@ -259,7 +364,6 @@ def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
         shown = given.type if isinstance(given, Array) else given
         raise OpTypeError(
             f"randint: {what}={shown} is no integer",
-            location=user_location(),
             fix="give ints or integer arrays; uniform draws floats",
         )
     if not isinstance(given, Array) and what == "low":
@@ -299,13 +403,126 @@ def categorical(key: Key, logits: Array, axis: int = -1, shape: Shape | None = N
     >>> sorted(set(bu.random.categorical(bu.random.key(0), logits, shape=50).tolist()))
     [0, 2]
     """
-    one, logits = checked("categorical", key), as_float(logits)
-    at = axis_of("categorical", axis, logits.ndim)
-    rest = tuple(n for d, n in enumerate(logits.shape) if d != at)
+    key, logits = checked("categorical", key), as_float(logits)
+    dim = axis_of("categorical", axis, logits.ndim)
+    rest = tuple(n for d, n in enumerate(logits.shape) if d != dim)
     sizes = rest if shape is None else sizes_of("categorical", shape)
     wide = convert(logits, working(logits.dtype))
     # The axis goes last, where the result has none.
-    order = expand_dims(moveaxis(wide, at, -1), tuple(range(len(sizes) - len(rest))))
-    full = (*sizes, logits.shape[at])
-    noise = gumbel(one, full, dtype=wide.dtype)
+    order = expand_dims(moveaxis(wide, dim, -1), tuple(range(len(sizes) - len(rest))))
+    full = (*sizes, logits.shape[dim])
+    noise = gumbel(key, full, dtype=wide.dtype)
     return argmax(spread(order, full) + noise, axis=-1)
+
+
+# -- orders and choices ----------------------------------------------------------------------------
+
+
+def permutation(key: Key, x: int | Array, axis: int = 0) -> Array:
+    """A random order of the integers below `x`, i64, or of the entries of an array along an axis.
+
+    By sorting 64 random bits an entry: two of a million are alike with probability 3e-8, and stay
+    in their order then.
+
+    >>> sorted(bu.random.permutation(bu.random.key(0), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    key = checked("permutation", key)
+    if isinstance(x, int) and not isinstance(x, bool):
+        (count,) = shape_of("permutation", x)
+        return _order(key, count)
+    return _shuffled("permutation", key, x, axis)
+
+
+def shuffle(key: Key, x: Array, axis: int = 0) -> Array:
+    """The entries of an array in a random order along an axis; whole rows move together.
+
+    >>> x = bu.asarray([[1, 1], [2, 2], [3, 3]])
+    >>> sorted(bu.random.shuffle(bu.random.key(0), x).tolist())
+    [[1, 1], [2, 2], [3, 3]]
+    """
+    return _shuffled("shuffle", checked("shuffle", key), x, axis)
+
+
+def _shuffled(name: str, key: Key, x: Any, axis: int) -> Array:
+    array = as_array(x, key.data._device)
+    dim = axis_of(name, axis, array.ndim)
+    if not array.ndim:
+        raise OpTypeError(
+            f"{name}: {array.type} has no entries to order",
+            fix="give an array of at least one dimension, or a Python int",
+        )
+    return take(array, _order(key, array.shape[dim]), axis=dim)
+
+
+def _order(key: Key, count: int) -> Array:
+    high, low = generate(key, (count,), 2)
+    places = TensorType((count,), i32 if count < 1 << 31 else i64)
+    number = apply("iota", (), {"type": places, "dim": 0}, device=key.data._device)
+    result = apply_all("sort", (high, low, number), {"dim": 0, "num_keys": 2})
+    return convert(result[2], DEFAULT_INT)
+
+
+def choice(
+    key: Key,
+    x: int | Array,
+    shape: Shape = (),
+    replace: bool = True,
+    p: Array | None = None,
+    axis: int = 0,
+) -> Array:
+    """Random entries of an array along an axis, or integers below `x`.
+
+    shape: of the choices, which take the place of the axis.
+    replace: whether an entry may be chosen again.
+    p: weights of the entries, ``[n]``; they need not sum to 1.  All alike by default.
+    Raises OpTypeError for more choices than entries without replacement.
+
+    >>> sorted(bu.random.choice(bu.random.key(0), 4, 3, replace=False, p=bu.asarray(
+    ...     [0.2, 0.0, 0.5, 0.3])).tolist())
+    [0, 2, 3]
+    """
+    key, sizes = checked("choice", key), shape_of("choice", shape)
+    array = None if isinstance(x, int) else as_array(x, key.data._device)
+    dim = axis_of("choice", axis, 1 if array is None else array.ndim)
+    count = x if isinstance(x, int) else as_array(x).shape[dim]
+    wanted = math.prod(sizes)
+    if wanted and (count < 1 or (not replace and wanted > count)):
+        raise OpTypeError(
+            f"choice: {wanted} of {count} entries",
+            fix="choose among at least one entry, and no more of them without replacement",
+        )
+    weights = None if p is None else _weights(p, count)
+    chosen = _places(key, count, sizes, replace, weights)
+    return chosen if array is None else take(array, chosen, axis=dim)
+
+
+def _weights(p: Any, count: int) -> Array:
+    weights = as_float(p)
+    if weights.shape != (count,):
+        raise OpTypeError(
+            f"choice: the weights are {weights.type} for {count} entries",
+            fix=f"give one weight an entry: shape ({count},)",
+        )
+    return convert(weights, working(weights.dtype))
+
+
+def _places(
+    key: Key, count: int, shape: tuple[int, ...], replace: bool, weights: Array | None
+) -> Array:
+    if not math.prod(shape):
+        return randint(key, shape, 0, 1)
+    if not replace:
+        if weights is None:
+            order = _order(key, count)
+        else:
+            # The largest of log weights and Gumbel numbers come as draws without replacement do.
+            noise = gumbel(key, count, dtype=weights.dtype)
+            order = argsort(device_log(weights) + noise, descending=True)
+        return reshape(order[: math.prod(shape)], shape)
+    if weights is None:
+        return randint(key, shape, 0, count)
+    sums = cumulative_sum(weights)
+    # Above 0 and up to the total, so that no entry of weight 0 is met.
+    level = (1 - fraction(key, shape, weights.dtype)) * sums[-1]
+    return searchsorted(sums, level)

@@ -12,24 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, choice_of, flag_of, integer_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
+from bringup.api.complex import imag, real
 from bringup.api.creation import zeros
 from bringup.api.elementwise import (
-    equal,
     floor,
     isnan,
-    less,
-    logical_and,
-    logical_not,
-    logical_or,
     minimum,
     where,
 )
-from bringup.api.gathering import take, take_along_axis
+from bringup.api.gathering import nonzero, take, take_along_axis
 from bringup.api.manipulation import (
     broadcast_to,
+    concat,
     expand_dims,
     moveaxis,
     permute_dims,
@@ -37,12 +34,11 @@ from bringup.api.manipulation import (
     squeeze,
     stack,
 )
-from bringup.api.promotion import DEFAULT_INT, Operand, common
+from bringup.api.promotion import DEFAULT_INT, common
 from bringup.api.reductions import any as _any
 from bringup.api.reductions import count_nonzero
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 Host = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -98,9 +94,7 @@ def top_k(x: Operand, /, k: int, *, axis: int = -1, mode: str = "largest") -> To
     count = integer_of("top_k", "k", k)
     if not 0 <= count <= x.shape[dim]:
         raise OpTypeError(
-            f"top_k: k {count} of axis {dim} of {x.type}",
-            location=user_location(),
-            fix=f"use 0 <= k <= {x.shape[dim]}",
+            f"top_k: k {count} of axis {dim} of {x.type}", fix=f"use 0 <= k <= {x.shape[dim]}"
         )
     choice_of("top_k", "mode", mode, ("largest", "smallest"))
     values, indices = _ordered(x, dim, mode == "largest")
@@ -124,7 +118,6 @@ def searchsorted(
     if table.ndim != 1:
         raise OpTypeError(
             f"searchsorted: {table.type} is not 1-d",
-            location=user_location(),
             fix="search one line at a time, with vmap for several",
         )
     choice_of("searchsorted", "side", side, ("left", "right"))
@@ -138,17 +131,17 @@ def searchsorted(
 def _searched(table: Array, wanted: Array, side: str) -> Array:
     """A binary search for all at once: each step doubles or keeps what is known to lie before."""
     size = table.shape[0]
-    found = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
+    result = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
     if not size or not wanted.size:
-        return found
+        return result
     step = 1 << (size.bit_length() - 1)
     while step:
-        probe = found + step
+        probe = result + step
         held = _entries(table, probe - 1)
-        passed = _below(held, wanted) if side == "left" else logical_not(_below(wanted, held))
-        found = where(logical_and(probe <= size, passed), probe, found)
+        passed = _below(held, wanted) if side == "left" else (~_below(wanted, held))
+        result = where((probe <= size) & passed, probe, result)
         step //= 2
-    return found
+    return result
 
 
 def _entries(table: Array, index: Array) -> Array:
@@ -166,8 +159,8 @@ def _entries(table: Array, index: Array) -> Array:
 def _below(x: Array, y: Array) -> Array:
     """``x < y``, NaN being above every number."""
     if not x.dtype.is_float:
-        return less(x, y)
-    return logical_or(less(x, y), logical_and(isnan(y), logical_not(isnan(x))))
+        return x < y
+    return (x < y) | isnan(y) & ~isnan(x)
 
 
 def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Array:
@@ -182,12 +175,12 @@ def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Arra
     dtype, _ = common([given, others])
     given, others = convert(given, dtype), convert(others, dtype)
     if others.shape[0] <= _FEW:
-        hits = equal(reshape(given, (*given.shape, 1)), others)
-        found = _any(hits, axis=-1)
+        hits = reshape(given, (*given.shape, 1)) == others
+        result = _any(hits, axis=-1)
     else:
         table = sort(others)
-        found = equal(_entries(table, _searched(table, given, "left")), given)
-    return logical_not(found) if flag_of("isin", "invert", invert) else found
+        result = _entries(table, _searched(table, given, "left")) == given
+    return (~result) if flag_of("isin", "invert", invert) else result
 
 
 def quantile(
@@ -243,7 +236,6 @@ def _shares(name: str, q: Any) -> Host | Array:
         if q.ndim > 1 or not q.dtype.is_float:
             raise OpTypeError(
                 f"{name}: q is {q.type}, not one share nor a line of them",
-                location=user_location(),
                 fix="give floats of shape () or (n,)",
             )
         return q
@@ -254,11 +246,7 @@ def _shares(name: str, q: Any) -> Host | Array:
     else:
         shares = np.asarray(number_of(name, "q", q))
     if not np.all((shares >= 0) & (shares <= 1)):
-        raise OpTypeError(
-            f"{name}: q {q!r} is no share",
-            location=user_location(),
-            fix="give numbers from 0 to 1",
-        )
+        raise OpTypeError(f"{name}: q {q!r} is no share", fix="give numbers from 0 to 1")
     return shares
 
 
@@ -279,7 +267,6 @@ def _quantiles(
     if not size:
         raise OpTypeError(
             f"{name}: {x.type} has no elements along the axes",
-            location=user_location(),
             fix="give it elements, or test x.size first",
         )
     line = sort(flat)
@@ -288,7 +275,7 @@ def _quantiles(
     if without_nan:
         # NaN comes last, so that the numbers of each line are its first entries.
         bad = isnan(line[..., 0])
-        last = count_nonzero(logical_not(isnan(line)), axis=-1) - 1
+        last = count_nonzero(~isnan(line), axis=-1) - 1
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
     kept = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
     if isinstance(shares, Array) or without_nan:
@@ -300,7 +287,7 @@ def _quantiles(
         if not shares.ndim:
             return apart[0]
         return stack(apart) if apart else zeros((0, *kept), dtype=x.dtype, device=x._device)
-    found: list[Array] = []
+    result: list[Array] = []
     for share in shares.reshape(-1).tolist():
         place = share * (size - 1)
         low = int(place)
@@ -308,10 +295,10 @@ def _quantiles(
         if place > low:
             value = value + (line[..., low + 1] - value) * (place - low)
         value = where(bad, float("nan"), value)
-        found.append(reshape(value, kept))
+        result.append(reshape(value, kept))
     if shares.ndim == 0:
-        return found[0]
-    return stack(found) if found else zeros((0, *kept), dtype=x.dtype, device=x._device)
+        return result[0]
+    return stack(result) if result else zeros((0, *kept), dtype=x.dtype, device=x._device)
 
 
 def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array:
@@ -327,17 +314,15 @@ def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array
     # An infinite neighbour without a share of it counts nothing.
     part = convert(place - low, line.dtype)
     value = where(part > 0, below + (above - below) * part, below)
-    inside = logical_and(share >= 0, share <= 1)
-    return where(logical_and(inside, logical_not(bad)), value, float("nan"))
+    inside = (share >= 0) & (share <= 1)
+    return where(inside & ~bad, value, float("nan"))
 
 
 def _line(name: str, x: Operand, axis: int) -> tuple[Array, int]:
     x = as_array(x)
     if not x.ndim:
         raise OpTypeError(
-            f"{name}: {x.type} is 0-d: it has no axis",
-            location=user_location(),
-            fix="reshape it to (1,) first",
+            f"{name}: {x.type} is 0-d: it has no axis", fix="reshape it to (1,) first"
         )
     return x, axis_of(name, axis, x.ndim)
 
@@ -349,8 +334,8 @@ def _sorted(operands: Sequence[Array], dim: int, descending: bool) -> list[Array
     """
     last = operands[0].ndim - 1
     moved = [moveaxis(x, dim, last) for x in operands]
-    made = apply_all("sort", moved, {"dim": last, "descending": descending})
-    return [moveaxis(x, last, dim) for x in made]
+    result = apply_all("sort", moved, {"dim": last, "descending": descending})
+    return [moveaxis(x, last, dim) for x in result]
 
 
 def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
@@ -358,5 +343,133 @@ def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     narrow = i32 if x.shape[dim] < 2**31 else i64
     type_ = TensorType(x.shape, narrow)
     places = apply("iota", (), {"type": type_, "dim": dim}, device=x._device)
-    values, found = _sorted((x, places), dim, descending)
-    return values, convert(found, DEFAULT_INT)
+    values, result = _sorted((x, places), dim, descending)
+    return values, convert(result, DEFAULT_INT)
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def unique_all(x: Operand, /, *, size: int | None = None) -> UniqueAll:
+    """The distinct elements in ascending order, where each occurs first in the flat array, which of
+    them stands at each place, and how often each occurs; positions and counts as i64.
+
+    size: how many elements to keep, as a traced function needs: further ones are dropped, and
+    after the last come copies of the largest that count 0.
+    Raises OpTypeError, TraceError in a traced function without size.
+
+    >>> values, indices, inverse, counts = bu.unique_all(bu.asarray([3, 1, 3]))
+    >>> values.tolist(), indices.tolist(), inverse.tolist(), counts.tolist()
+    ([1, 3], [1, 0], [1, 0, 1], [1, 2])
+    """
+    return _unique("unique_all", x, size)
+
+
+def unique_counts(x: Operand, /, *, size: int | None = None) -> UniqueCounts:
+    """The distinct elements and how often each occurs; the rest is as in `unique_all`.
+
+    >>> bu.unique_counts(bu.asarray([3, 1, 3])).counts.tolist()
+    [1, 2]
+    """
+    result = _unique("unique_counts", x, size)
+    return UniqueCounts(result.values, result.counts)
+
+
+def unique_inverse(x: Operand, /, *, size: int | None = None) -> UniqueInverse:
+    """The distinct elements and which of them stands at each place; as in `unique_all`.
+
+    >>> bu.unique_inverse(bu.asarray([3, 1, 3])).inverse_indices.tolist()
+    [1, 0, 1]
+    """
+    result = _unique("unique_inverse", x, size)
+    return UniqueInverse(result.values, result.inverse_indices)
+
+
+def unique_values(x: Operand, /, *, size: int | None = None) -> Array:
+    """The distinct elements in ascending order; the rest is as in `unique_all`.
+
+    >>> bu.unique_values(bu.asarray([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    return _unique("unique_values", x, size).values
+
+
+def _unique(name: str, x: Operand, size: int | None) -> UniqueAll:
+    x = as_array(x)
+    size = None if size is None else integer_of(name, "size", size)
+    if not x.size and not size:
+        none = zeros(0, dtype=DEFAULT_INT, device=x._device)
+        return UniqueAll(reshape(x, -1), none, zeros(x.shape, dtype=DEFAULT_INT), none)
+    if size is None:
+        return _all_of(name, x)
+    count = size
+    if count < 0 or not x.size:
+        raise OpTypeError(
+            f"{name}: size {count} of {x.type}", fix="use size >= 0, of an array with elements"
+        )
+    ordered, came, first, inverse = _groups(x)
+    bounds = nonzero(first, size=count + 1, fill=x.size)[0]
+    starts = bounds[:count]
+    known = minimum(starts, x.size - 1)
+    return UniqueAll(take(ordered, known), take(came, known), inverse, bounds[1:] - starts)
+
+
+def _all_of(name: str, x: Array) -> UniqueAll:
+    """All of them: the values are looked at, so that no program depends on how many there are."""
+    fix = f"say how many to keep: {name}(x, size=n)"
+    what = "the number of distinct elements of"
+    x._host(what, fix)
+    ordered, came, first, inverse = _groups(x)
+    starts = np.flatnonzero(first._host(what, fix))
+    parts = (
+        ordered._host(what, fix)[starts],
+        came._host(what, fix)[starts],
+        np.diff(starts, append=x.size),
+    )
+    values, indices, counts = (as_array(part, x._device) for part in parts)
+    return UniqueAll(values, indices, inverse, counts)
+
+
+def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
+    """The elements in order, where each stood, whether it is the first of its kind, and which kind
+    stands at each place of the array.
+    """
+    flat = reshape(x, -1)
+    total = flat.shape[0]
+    narrow = i32 if total < 2**31 else i64
+    type_ = TensorType((total,), narrow)
+    places = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
+    if flat.dtype.is_complex:
+        # By the imaginary parts, then, as every sort is stable, by the real ones.
+        _, first = apply_all("sort", (imag(flat), places), {"dim": 0})
+        moved = take(flat, first)
+        _, real_first = apply_all("sort", (real(moved), places), {"dim": 0})
+        ordered, came = take(moved, real_first), take(first, real_first)
+    else:
+        ordered, came = apply_all("sort", (flat, places), {"dim": 0})
+    differs = ordered[1:] != ordered[:-1]
+    first = concat([places[:1] == 0, differs])
+    rank = apply("cumulative", (convert(first, narrow),), {"kind": "add", "dim": 0})
+    _, kind = apply_all("sort", (came, rank - 1), {"dim": 0})
+    inverse = reshape(convert(kind, DEFAULT_INT), x.shape)
+    return ordered, convert(came, DEFAULT_INT), first, inverse

@@ -14,9 +14,8 @@ from bringup.api.axes import axis_of, integer_of
 from bringup.api.boundary import guarded
 from bringup.api.creation import asarray
 from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis
-from bringup.api.traced import TracedFunction, argument_name, graph_name, trace_function
+from bringup.api.trace import TracedFunction, argument_name, graph_name, trace_function
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
 from bringup.tracing.batching import batch_graph
 from bringup.tracing.pytree import TreeDef, flatten, prefix_leaves, unflatten
@@ -52,7 +51,6 @@ def vmap(
     if not callable(fn):
         raise OpTypeError(
             f"vmap: {type(fn).__name__} is no function",
-            location=user_location(),
             fix="give a function first, then call the result with its arguments",
         )
 
@@ -84,7 +82,6 @@ def _for_all(in_axes: Any, treedef: TreeDef) -> Any:
     if isinstance(in_axes, tuple) and len(in_axes) != count:
         raise OpTypeError(
             f"vmap: in_axes {in_axes} does not fit {count} positional arguments",
-            location=user_location(),
             fix="give one entry per positional argument, or one int for all",
         )
     return in_axes, 0
@@ -93,11 +90,11 @@ def _for_all(in_axes: Any, treedef: TreeDef) -> Any:
 def _axes(prefix: Any, treedef: TreeDef, name: str) -> list[int | None]:
     """The axis of every leaf."""
     try:
-        found = prefix_leaves(prefix, treedef, name)
+        result = prefix_leaves(prefix, treedef, name)
     except ConversionError as error:
         what = error.what.replace("in_axes[0]", "in_axes", 1)
-        raise OpTypeError(f"vmap: {what}", location=user_location(), fix=error.fix) from None
-    return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in found]
+        raise OpTypeError(f"vmap: {what}", fix=error.fix) from None
+    return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in result]
 
 
 def _taken_apart(
@@ -129,7 +126,6 @@ def _count(size: int) -> int:
     if count < 0:
         raise OpTypeError(
             f"vmap: axis_size {count} is no number of examples",
-            location=user_location(),
             fix="give a size of at least 0, or leave it out where an argument is mapped",
         )
     return count
@@ -141,7 +137,6 @@ def _array(leaf: Any, name: str) -> Array:
     if not isinstance(leaf, np.ndarray | np.generic | bool | int | float):
         raise ConversionError(
             f"vmap: {name} is a {type(leaf).__name__}, which is no array",
-            location=user_location(),
             fix="pass an array, or None for it in in_axes to hand it on as it is",
         )
     return asarray(leaf)
@@ -151,7 +146,6 @@ def _axis(name: str, array: Array, axis: int) -> int:
     if not -array.ndim <= axis < array.ndim:
         raise OpTypeError(
             f"vmap: {name} is {array.type} and has no axis {axis} to map over",
-            location=user_location(),
             fix="give its axis in in_axes, or None if it is the same for all examples",
         )
     return axis % array.ndim
@@ -161,14 +155,12 @@ def _common_size(fn: Callable[..., Any], sizes: Sequence[tuple[int, str]]) -> in
     if not sizes:
         raise OpTypeError(
             f"vmap: no argument of {graph_name(fn)} is mapped, so the number of examples is open",
-            location=user_location(),
             fix="name an axis in in_axes, or give axis_size",
         )
     if len({size for size, _ in sizes}) > 1:
         raise OpTypeError(
             f"vmap: mapped arguments of {graph_name(fn)} differ in the number of examples:"
             f" {', '.join(str(size) for size, _ in sizes)}",
-            location=user_location(),
             notes=tuple(note for _, note in sizes),
             fix="map axes of one size, or give None in in_axes for what all examples share",
         )
@@ -220,7 +212,6 @@ def _targets(
             raise OpTypeError(
                 f"vmap: {path} of {traced.graph.name} depends on the mapped arguments,"
                 " and its entry of out_axes is None",
-                location=user_location(),
                 fix="name the axis of the result that shall count the examples, such as 0",
             )
         rank = len(value.shape) + 1

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bringup.errors import GraphError
+from bringup.integers import ceil_div
 from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,7 @@ def _facts(mask: Mask) -> dict[Atom, Span]:
         least, most = bound.low - bound.expr.const, bound.high - 1 - bound.expr.const
         if c < 0:
             least, most = -most, -least
-        low, high = -(-least // abs(c)), most // abs(c)
+        low, high = ceil_div(least, abs(c)), most // abs(c)
         before = facts.get(atom, (atom.first, atom.last))
         facts[atom] = max(before[0], low), min(before[1], high)
     return facts

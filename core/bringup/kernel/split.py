@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bringup.graph import Builder
+from bringup.integers import ceil_div
 from bringup.kernel import ops as kops
 from bringup.kernel.axes import map_stage
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Stage, Store
@@ -60,7 +61,7 @@ def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> Split
     size = max(1, chunk_elements // other_elements)
     if axis.size < 2 * size:
         return None
-    chunks = -(-axis.size // size)
+    chunks = ceil_div(axis.size, size)
     scratch = tuple(TensorType((chunks * kernel.points,), f.dtype) for f in first.folds)
     partial, clips = _partial(kernel, first, axis, size, chunks, scratch)
     return SplitFold(partial, clips, _final(kernel, first, chunks, scratch), scratch)

@@ -31,8 +31,8 @@ from bringup.llvm.text import Builder, Function, Type, Val, const, vec
 Attrs = Mapping[str, Any]
 Render = Callable[[Builder, tuple[Val, ...], Attrs, DType, DType], Val]
 
-# Registers hold bf16 as its bits, told from integers by identity: no instruction here computes in
-# bfloat, and LLVM's x86 code generator aborts on chains of selects of it.
+# Registers hold bf16 as its bits, in a type of its own: no instruction here computes in bfloat, and
+# LLVM's x86 code generator aborts on chains of selects of it.
 _BF16 = Type("i16", "i16", 16, is_int=True)
 _E4M3FN = Type("i8", "i8", 8, is_int=True)
 _E5M2 = Type("i8", "i8", 8, is_int=True)
@@ -57,17 +57,17 @@ def memory_type(dtype: DType) -> Type:
 
 def render(b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val:
     """Emit one elementwise instruction on registers of equal lane count."""
-    found = RENDER.get(instr.op.name)
+    renderer = RENDER.get(instr.op.name)
     dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
-    if found is None:  # pragma: no cover - only wrong claims
+    if renderer is None:  # pragma: no cover - only wrong claims
         raise UnsupportedError(
             f"{instr.op.name} has no LLVM rendering",
             location=instr.location,
             fix="leave the op out of the device's kernel claims, so that it is decomposed",
         )
     share = b.module.shared_math
-    called = None if share is None else share(b, instr, operands)
-    return called or found(b, operands, instr.attrs, dtype, instr.results[0].dtype)
+    shared = None if share is None else share(b, instr, operands)
+    return shared or renderer(b, operands, instr.attrs, dtype, instr.results[0].dtype)
 
 
 def literal(value: Any, dtype: DType) -> Val:
@@ -83,7 +83,7 @@ def literal(value: Any, dtype: DType) -> Val:
 
 
 def is_half(dtype: DType) -> bool:
-    """Whether a float dtype is computed in f32, or only converted by way of it, and rounded."""
+    """Whether a float dtype is narrower than f32, so that it is computed in f32 and rounded."""
     return dtype.is_float and dtype.bits <= 16
 
 
@@ -176,10 +176,10 @@ def _abs(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DTyp
 
 
 def _divisor(b: Builder, x: Val, y: Val, dtype: DType) -> tuple[Val, Val, Val]:
-    """A divisor that cannot trap, and where it had to be changed: (safe, by zero, overflow)."""
-    none = const(vec(ir.i1, x.type.lanes), 0)
+    """A divisor that cannot trap, and the lanes where it was changed: (safe, by zero, overflow)."""
+    no_lane = const(vec(ir.i1, x.type.lanes), 0)
     by_zero = b.icmp("eq", y, const(y.type, 0))
-    overflow = none
+    overflow = no_lane
     if dtype.kind == "int":
         least = b.icmp("eq", x, const(x.type, 1 << (dtype.bits - 1)))
         overflow = b.and_(least, b.icmp("eq", y, const(y.type, -1)))
@@ -224,9 +224,7 @@ def _extremum(largest: bool) -> Render:
 
 
 def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
-    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0.  A NaN in ``y`` is what the first select
-    keeps.
-    """
+    """IEEE 754-2019 maximum or minimum: NaN wins, -0 < +0.  The first select keeps a NaN in y."""
     native = b.module.native.get("maximum" if largest else "minimum")
     if native is not None and x.type.scalar is ir.f32:
         return native(b, x, y)
@@ -236,13 +234,6 @@ def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
     both = b.and_(ix, iy) if largest else b.or_(ix, iy)
     equal = b.select(b.fcmp("oeq", x, y), b.cast("bitcast", both, x.type), chosen)
     return b.select(b.fcmp("uno", x, x), x, equal)
-
-
-def _bitwise(op: str) -> Render:
-    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
-        return b.binary(op, xs[0], xs[1])
-
-    return emit
 
 
 def _shift_left(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
@@ -274,30 +265,12 @@ def _compare(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, _to: D
     return b.icmp(("s" if dtype.kind == "int" else "u") + direction, x, y)
 
 
-def _select(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
-    return b.select(*xs)
-
-
-def _popcount(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
-    return b.intrinsic("llvm.ctpop", xs[0].type, xs)
-
-
-def _clz(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
-    x = xs[0]
-    return b.intrinsic("llvm.ctlz", x.type, (x, const(ir.i1, 0)), (x.type,))
-
-
 def _bitcast(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, to: DType) -> Val:
     x = xs[0]
     return b.cast("bitcast", x, vec(register_type(to), x.type.lanes))
 
 
-def _sqrt(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
-    x = widen(b, xs[0])
-    return narrow(b, b.intrinsic("llvm.sqrt", x.type, (x,)), dtype)
-
-
-def _rounding(intrinsic: str) -> Render:
+def _unary(intrinsic: str) -> Render:
     def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
         x = widen(b, xs[0])
         return narrow(b, b.intrinsic(intrinsic, x.type, (x,)), dtype)
@@ -327,26 +300,23 @@ def _from_integer(b: Builder, x: Val, signed: bool, to: DType) -> Val:
         return b.sext(x, target) if signed else b.zext(x, target)
     if not is_half(to):
         return b.cast("sitofp" if signed else "uitofp", x, target)
-    # Through f64, rounding to odd is not needed below 2**53; wider integers go by way of a sticky
-    # bit.
+    # Integers below 2**53 are exact in f64; wider ones get a sticky bit first.
     wide = b.cast("sitofp" if signed else "uitofp", _sticky(b, x, signed), ir.f64)
     return _narrow_f64(b, wide, to)
 
 
 def _sticky(b: Builder, x: Val, signed: bool) -> Val:
-    """A 64-bit integer whose low 11 bits are squeezed into one, so that f64 holds it exactly enough
-    to round again.
-    """
+    """A 64-bit integer whose low 11 bits are merged into one, so that f64 can be rounded again."""
     if x.type.bits < 64:
         return x
     low = b.and_(x, const(x.type, 0x7FF))
     some = b.select(b.icmp("ne", low, const(x.type, 0)), const(x.type, 0x400), const(x.type, 0))
-    squeezed = b.or_(b.and_(x, const(x.type, ~0x7FF)), some)
+    merged = b.or_(b.and_(x, const(x.type, ~0x7FF)), some)
     if signed:
         small = b.icmp("ult", b.add(x, const(x.type, 1 << 52)), const(x.type, 1 << 53))
     else:
         small = b.icmp("ult", x, const(x.type, 1 << 53))
-    return b.select(small, x, squeezed)
+    return b.select(small, x, merged)
 
 
 def _narrow_f64(b: Builder, x: Val, to: DType) -> Val:
@@ -370,10 +340,6 @@ def _from_float(b: Builder, x: Val, source: DType, to: DType) -> Val:
     return b.fptosi_sat(wide, target) if to.kind == "int" else b.fptoui_sat(wide, target)
 
 
-def _convert(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, to: DType) -> Val:
-    return convert(b, xs[0], dtype, to)
-
-
 #: Ops rendered for float dtypes alone.
 FLOAT_ONLY = (
     "exp", "log", "sin", "cos", "tan", "tanh", "pow", "erf", "log1p", "expm1", "logistic", "atan",
@@ -383,9 +349,9 @@ FLOAT_ONLY = (
 RENDER: dict[str, Render] = {
     "neg": _neg,
     "abs": _abs,
-    "floor": _rounding("llvm.floor"),
-    "round": _rounding("llvm.roundeven"),
-    "sqrt": _sqrt,
+    "floor": _unary("llvm.floor"),
+    "round": _unary("llvm.roundeven"),
+    "sqrt": _unary("llvm.sqrt"),
     "add": _arith("add", "fadd"),
     "sub": _arith("sub", "fsub"),
     "mul": _arith("mul", "fmul"),
@@ -393,17 +359,19 @@ RENDER: dict[str, Render] = {
     "rem": _rem,
     "max": _extremum(True),
     "min": _extremum(False),
-    "and": _bitwise("and"),
-    "or": _bitwise("or"),
-    "xor": _bitwise("xor"),
+    "and": lambda b, xs, *_: b.and_(*xs),
+    "or": lambda b, xs, *_: b.or_(*xs),
+    "xor": lambda b, xs, *_: b.xor(*xs),
     "shl": _shift_left,
     "shr": _shift_right,
     "compare": _compare,
-    "select": _select,
-    "convert": _convert,
+    "select": lambda b, xs, *_: b.select(*xs),
+    "convert": lambda b, xs, _, dtype, to: convert(b, xs[0], dtype, to),
     "bitcast": _bitcast,
-    "popcount": _popcount,
-    "clz": _clz,
+    "popcount": lambda b, xs, *_: b.intrinsic("llvm.ctpop", xs[0].type, xs),
+    "clz": lambda b, xs, *_: b.intrinsic(
+        "llvm.ctlz", xs[0].type, (xs[0], const(ir.i1, 0)), (xs[0].type,)
+    ),
     **{name: _math(name) for name in FLOAT_ONLY},
 }
 
@@ -424,8 +392,9 @@ def _largest(dtype: DType) -> int:
 
 
 def identity(kind: str, dtype: DType, lanes: int = 1) -> Val:
-    """The neutral element of a fold.  A float sum starts at -0.0, so that a sum of negative zeros
-    stays negative.
+    """The neutral element of a fold.
+
+    A float sum starts at -0.0, so that a sum of negative zeros stays negative.
     """
     value = -0.0 if kind == "add" and dtype.is_float else _IDENTITY[kind](dtype)
     if dtype.name == "bf16":
@@ -439,11 +408,11 @@ def combine(b: Builder, kind: str, dtype: DType, x: Val, y: Val) -> Val:
     return RENDER[name](b, (x, y), {}, dtype, dtype)
 
 
-#: So many instructions of one op are written out in a function; the next ones call a function of
-#: their own, or a long kernel would take LLVM seconds.  Those with a branch for large arguments
+#: So many instructions of one op are emitted inline in a function.  Further ones call a shared
+#: function, or LLVM would take seconds for a long kernel.  Ops with a branch for large arguments
 #: are as fast by a call, or faster; the others lose up to a fifth.
-_WRITTEN_OUT = {"sin": 4, "cos": 4, "tan": 4}
-_WRITTEN_OUT_ELSE = 32
+_MOST_INLINE = {"sin": 4, "cos": 4, "tan": 4}
+_MOST_INLINE_ELSE = 32
 
 
 class SharedMath:
@@ -451,26 +420,28 @@ class SharedMath:
 
     def __init__(self) -> None:
         #: Instructions by function, op and type, in order.
-        self._met: dict[tuple[str, str, Type], dict[Instr, int]] = {}
+        self._seen: dict[tuple[str, str, Type], dict[Instr, int]] = {}
         #: Functions by op, type and the texts of constant operands.
         self._functions: dict[tuple[str, Type, tuple[str, ...]], Function] = {}
 
     def __call__(self, b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val | None:
-        """The result of an instruction that comes after many others of its op and type in its
-        function; None for others, and for ops of few instructions.
+        """The result of a call, if the function has many instructions of this op and type already.
+
+        None for others, and for ops of few instructions.
         """
         name = instr.op.name
         if name not in MATH:
             return None
-        met = self._met.setdefault((b.function.name, name, operands[0].type), {})
-        if met.setdefault(instr, len(met)) < _WRITTEN_OUT.get(name, _WRITTEN_OUT_ELSE):
+        seen = self._seen.setdefault((b.function.name, name, operands[0].type), {})
+        if seen.setdefault(instr, len(seen)) < _MOST_INLINE.get(name, _MOST_INLINE_ELSE):
             return None
         result = self._called(b, name, [widen(b, x) for x in operands])
         return narrow(b, result, instr.operands[0].dtype)
 
     def _called(self, b: Builder, name: str, operands: list[Val]) -> Val:
-        """The result of an op on f32 or f64.  Constants are part of the function, because emitters
-        look at them.
+        """Call the function of an op on f32 or f64.
+
+        Constant operands are part of the function, because emitters depend on their values.
         """
         module, type_ = b.module, operands[0].type
         arguments = [x for x in operands if not x.is_constant]
@@ -482,8 +453,8 @@ class SharedMath:
             attrs = "noinline nounwind"
             function = module.function(symbol, type_, params, attrs, linkage="internal")
             self._functions[key] = function
-            given = iter(function.args)
+            params_left = iter(function.args)
             inner = Builder(function.block("entry"))
             emit = module.native.get(name) or MATH[name]
-            inner.ret(emit(inner, *(x if x.is_constant else next(given) for x in operands)))
+            inner.ret(emit(inner, *(x if x.is_constant else next(params_left) for x in operands)))
         return b.call(function, arguments)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bringup.integers import ceil_div
 from bringup.ops import _doubled as dd
 from bringup.ops._doubled import (
     Doubled,
@@ -391,7 +392,7 @@ _DIGIT = 24
 def _digits(dtype: NpDType) -> tuple[int, int]:
     """How many digits a significand has, and a multiple of π/2 modulo 4 that may all but cancel."""
     p = dd.precision(dtype)
-    return -(-p // _DIGIT), -(-(3 * p + 40) // _DIGIT)
+    return ceil_div(p, _DIGIT), ceil_div(3 * p + 40, _DIGIT)
 
 
 @cache

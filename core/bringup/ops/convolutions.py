@@ -13,6 +13,7 @@ import numpy as np
 from bringup.dtypes import NUMERIC, DType, Precision, accumulator
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.integers import ceil_div
 from bringup.ops import build
 from bringup.ops._checks import (
     dtype_attr,
@@ -410,10 +411,10 @@ def _by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, kept: dict[str, Any
     """
     gap, dim = at.lhs_dilation[i], at.out_dims[2 + i]
     shape = list(at.shape(lhs.shape, rhs.shape))
-    count, most = shape[dim], -(-shape[dim] // gap)
+    count, most = shape[dim], ceil_div(shape[dim], gap)
     parts: list[Value] = []
     for r in range(min(gap, count)):
-        shape[dim] = -(-(count - r) // gap)
+        shape[dim] = ceil_div(count - r, gap)
         part = _phase(lhs, rhs, at, i, r, TensorType(tuple(shape), kept["result"]), kept)
         missing = [0] * len(shape)
         missing[dim] = most - shape[dim]
@@ -432,7 +433,7 @@ def _phase(
     """The results at one remainder."""
     gap, dim = at.lhs_dilation[i], at.rhs_dims[2 + i]
     first = (at.lo[i] - r) % gap
-    size = -(-(rhs.shape[dim] - first) // gap)
+    size = ceil_div(rhs.shape[dim] - first, gap)
     if size <= 0:
         return build.splat(0, type_)
     start, stride = [0] * len(rhs.shape), [1] * len(rhs.shape)

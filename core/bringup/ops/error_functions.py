@@ -102,6 +102,8 @@ _FAR_TAIL = (
         5.99832206555887937690e-1, 1.0,
     ),
 )  # fmt: skip
+#: Of each the numerator and the denominator, in the centre, the tail and the far tail.
+NORMAL_QUANTILE = (_CENTRE, _TAIL, _FAR_TAIL)
 _ROOT_PI = math.sqrt(math.pi)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from bringup.dtypes import ALL, BY_NAME, DType, bool_, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.integers import ceil_power_of_two
 from bringup.ops import build
 from bringup.ops._checks import dims_of, ints, without
 from bringup.ops._numeric import Array, exactly, is_float, via_wider
@@ -147,7 +148,7 @@ def fold_tree(x: Value, dims: Dims, combine: Callable[[Value, Value], Value], st
     if n == 0:
         return build.splat(start, x.type.with_shape(shape))
     flat = build.reshape(build.transpose(x, (*kept, *dims)), (*shape, n))
-    size = 1 << (n - 1).bit_length()
+    size = ceil_power_of_two(n)
     padding = [0] * last + [size - n]
     flat = build.pad(flat, start, [0] * (last + 1), padding)
     while size > 1:

@@ -9,6 +9,7 @@ import numpy as np
 from bringup.dtypes import ALL, bool_, i32, i64, u8
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.integers import ceil_power_of_two
 from bringup.ops import build
 from bringup.ops._checks import dim_of, is_int, listed
 from bringup.ops._numeric import HALVES, Array
@@ -169,7 +170,7 @@ def _decompose(
         return tuple(operands) if len(operands) > 1 else operands[0]
     order = [d for d in range(rank) if d != dim] + [dim]
     back = [order.index(d) for d in range(rank)]
-    size = 1 << (n - 1).bit_length()
+    size = ceil_power_of_two(n)
     lo, hi = [0] * rank, [0] * (rank - 1) + [size - n]
     moved = [build.transpose(x, order) for x in operands]
     codes = [_code(x, descending) for x in moved[:num_keys]]

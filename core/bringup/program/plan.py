@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.graph import Graph, Instr, Literal, Value
+from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.index import Expr
@@ -285,7 +286,7 @@ def _lifetimes(launches: Sequence[Launch]) -> _Lives:
 
 
 def _padded(nbytes: int, alignment: int) -> int:
-    return max(alignment, -(-nbytes // alignment) * alignment)
+    return max(alignment, round_up(nbytes, alignment))
 
 
 def _assign(blocks: Iterable[_Block], alignment: int) -> int:

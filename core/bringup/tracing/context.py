@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from bringup.errors import Location, TraceError, UnsupportedError
-from bringup.graph import Builder, Graph, Instr, Value, user_location
+from bringup.graph import Builder, Graph, Instr, Value
 from bringup.types import TensorType
 
 
@@ -114,7 +114,6 @@ def nested(name: str) -> UnsupportedError:
     """The error for loops and branches whose nesting exhausts Python's stack."""
     return UnsupportedError(
         f"{name}: loops and branches hold one another too many levels deep",
-        location=user_location(),
         fix="write the levels as one loop or one switch, or raise sys.setrecursionlimit",
     )
 
@@ -137,7 +136,6 @@ class Traced:
         if self.trace.closed or not self.trace.is_open:
             raise TraceError(
                 f"an array of type {self.value.type} was used outside the traced function it is of",
-                location=user_location(),
                 notes=(f"it was {made_at(self.value)} while {self.trace.name!r} was traced",),
                 fix="return it from the function instead of keeping it in a variable outside",
             )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from bringup.dtypes import DType
 from bringup.errors import ConversionError
-from bringup.graph import attr_key, user_location
+from bringup.graph import attr_key
 from bringup.records import record
 
 T = TypeVar("T")
@@ -213,7 +213,6 @@ def _flatten(tree: Any, leaves: list[Any], depth: int) -> TreeDef:
     if not depth:
         raise ConversionError(
             f"a container is nested more than {MAX_DEPTH} levels deep, or holds itself",
-            location=user_location(),
             fix="use containers of fewer levels, none of them a part of itself",
         )
     if tree is None:

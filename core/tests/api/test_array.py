@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api import dlpack, engine
+from bringup.api import deferred, dlpack
 from bringup.errors import (
     ArrayIndexError,
     BackendError,
@@ -67,7 +67,7 @@ def test_scalars_that_keep_changing_become_inputs(reference: Any) -> None:
     for i in range(20):
         assert (x * (i + 0.5) - i).tolist() == [0.5, i + 1.0]
         assert bu.full(2, i).tolist() == [i, i]
-    assert reference.compiled <= 2 * (engine.VARIANTS + 1)
+    assert reference.compiled <= 2 * (deferred.VARIANTS + 1)
 
 
 def test_a_deep_expression_neither_recurses_nor_piles_up(reference: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api import foreign
+from bringup.api import foreign_names
 
 _X, _Y = np.array([[1.5, -2.5, 0.5], [-3.5, 2.0, -0.25]]), np.array([[2.0, 1.5, -1], [3, -0.5, 4]])
 _CUBE, _ROW = np.arange(24.0).reshape(2, 3, 4), np.array([4.0, -1.0, 3.0])
@@ -172,7 +172,7 @@ index_add scatter_reduce | [5.0, 2.0, 8.0]
 }
 
 
-ROWS = {f"{row.space}.{row.name}".lstrip("."): row for row in reversed(foreign.table())}
+ROWS = {f"{row.space}.{row.name}".lstrip("."): row for row in reversed(foreign_names.table())}
 TRIED = [
     (name, operands, wanted.replace(".*(", f".{name.rpartition('.')[2]}("))
     for operands, text in CASES.items()

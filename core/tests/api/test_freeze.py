@@ -86,16 +86,16 @@ def test_what_depends_on_parameters_alone_is_not_in_the_program() -> None:
 def test_constants_are_computed_once_and_shared_between_signatures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bringup.api import engine
+    from bringup.api import deferred
 
     runs: list[str] = []
-    execute = engine.execute
+    execute = deferred.execute
 
     def counted(compiled: Any, *rest: Any) -> Any:
         runs.append(compiled.graph.name)
         return execute(compiled, *rest)
 
-    monkeypatch.setattr(engine, "execute", counted)
+    monkeypatch.setattr(deferred, "execute", counted)
     frozen = bu.freeze(block, block_params())
     for batch in (1, 2, 2, 3):
         frozen(drawn(batch, 3, 5, 5))

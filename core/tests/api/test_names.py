@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api import foreign
+from bringup.api import foreign_names
 from bringup.errors import BringupError, MissingAttributeError, OpTypeError
 
 SPACES = (
@@ -69,14 +69,14 @@ def test_dir_has_what_is_imported_late(python: Callable[..., Any]) -> None:
 
 
 def test_names_of_modules_imported_late_are_listed() -> None:
-    for module in ("arranging", "lax_names", "numeric", "numpy_names"):
+    for module in ("jax_names", "numeric", "numpy_names", "numpy_shapes"):
         names = importlib.import_module(f"bringup.api.{module}").__all__
         assert sorted(names) == list(names)
         assert set(names) <= set(bu.__all__), module
 
 
 def test_answers_name_what_exists() -> None:
-    for row in foreign.table():
+    for row in foreign_names.table():
         text = row.answer or row.why
         for name in re.findall(r"bringup(?:\.\w+)+", text):
             if name not in ("bringup.Array",):
@@ -86,17 +86,19 @@ def test_answers_name_what_exists() -> None:
 def test_answers_are_looked_for_where_nothing_else_is() -> None:
     taken = [
         (row.space, row.name)
-        for row in foreign.table()
+        for row in foreign_names.table()
         if row.space not in ("Array", "at") and row.name in dir(space(row.space))
     ]
     assert taken == []
     assert [
-        row.name for row in foreign.table() if row.space == "Array" and hasattr(bu.Array, row.name)
+        row.name
+        for row in foreign_names.table()
+        if row.space == "Array" and hasattr(bu.Array, row.name)
     ] == []
 
 
 def test_brackets_of_answers_close() -> None:
-    for row in foreign.table():
+    for row in foreign_names.table():
         for opening, closing in ("()", "[]"):
             text = row.answer or row.why
             assert text.count(opening) == text.count(closing), text
@@ -141,7 +143,7 @@ def test_foreign_names_get_an_answer(name: str) -> None:
     assert re.search(ASKED.get(name, "."), fix), fix
     assert "names are those of" not in fix
     if name in MISSING.split():
-        assert any(row.name == last and row.fix == fix for row in foreign.table()), fix
+        assert any(row.name == last and row.fix == fix for row in foreign_names.table()), fix
 
 
 X = np.ones((2, 3), np.float32)

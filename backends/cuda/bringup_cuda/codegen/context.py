@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bringup.integers import round_up
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module
 from bringup.program.program import OpStep, Program, Slot
@@ -53,7 +54,7 @@ class CodegenContext:
     def scratch(self, nbytes: int) -> Scratch:
         """Memory whose contents last until the end of the step."""
         scratch = Scratch(self._step_scratch_bytes, nbytes)
-        self._step_scratch_bytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self._step_scratch_bytes += round_up(nbytes, ALIGNMENT)
         self.scratch_bytes = max(self.scratch_bytes, self._step_scratch_bytes)
         return scratch
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError
+from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
@@ -159,8 +160,8 @@ def _split_sums(plan: ContractionPlan) -> SplitFold | None:
         return None
     other_axes = size(contraction.inner) // longest
     granule = max(1, plan.copies[0].layout.depth // other_axes)
-    chunk = -(-longest // parts)
-    chunk = -(-chunk // granule) * granule
+    chunk = ceil_div(longest, parts)
+    chunk = round_up(chunk, granule)
     points = contraction.kernel.points
     elements = chunk * other_axes * min(points, 64)
     return split_fold(contraction.kernel, chunk_elements=elements, max_points=points)

@@ -16,6 +16,7 @@ from typing import Any
 from bringup import config
 from bringup.backend.adapters_run import dense_bytes, locator
 from bringup.errors import BringupError
+from bringup.integers import round_up
 from bringup.ops.subgraphs import chosen
 from bringup.program.program import (
     CONTROL_STEPS,
@@ -72,7 +73,7 @@ class CudaExecutable:
         outputs = enumerate(program.outputs)
         self._output_bytes = [t.nbytes for i, t in outputs if i not in self._aliases]
         # The arena and scratch memory are one block.
-        self._scratch_offset = -(-program.arena_bytes // ALIGNMENT) * ALIGNMENT
+        self._scratch_offset = round_up(program.arena_bytes, ALIGNMENT)
         self._scratch_bytes = self._scratch_offset + translated.scratch_bytes
         aliased = set(self._aliases.values())
         self._donated = [i for i in sorted(program.donated) if i not in aliased]

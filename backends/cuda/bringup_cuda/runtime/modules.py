@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bringup.integers import ceil_div
 from bringup.llvm.simt import SimtKernel
 from bringup.records import record
 from bringup_cuda.driver import protocol
@@ -100,7 +101,7 @@ class Multiprocessors:
 
         threads, shared_bytes: of a block.  registers: of a thread.
         """
-        warps = -(-threads // WARP)
+        warps = ceil_div(threads, WARP)
         warp_registers = -(-max(registers, 1) * WARP // _REGISTER_PIECE) * _REGISTER_PIECE
         warps_per_file = self.registers // _REGISTER_FILES // warp_registers
         by_registers = warps_per_file * _REGISTER_FILES // warps

@@ -13,6 +13,7 @@ import ctypes
 import mmap
 import sys
 
+from bringup.integers import ceil_div, round_up
 from bringup.records import record
 from bringup_cuda_emulator.structs import SHARED_WINDOW
 
@@ -58,7 +59,7 @@ class Reserved:
 
     def forget(self, offset: int, size: int) -> None:
         """Give whole pages of this range back to the system: they hold zeros from then on."""
-        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        start = round_up(offset, mmap.PAGESIZE)
         end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > start and hasattr(mmap, "MADV_DONTNEED"):
             self._memory.madvise(mmap.MADV_DONTNEED, start, end - start)
@@ -89,7 +90,7 @@ class Arena:
         self.bytes = self._data.size - SHARED_WINDOW
         self.size = self.bytes - SHARED_WINDOW
         # Low bits of an address in shared memory mean something: there as here they start at 0.
-        self.address = -(-self._data.address // SHARED_WINDOW) * SHARED_WINDOW
+        self.address = round_up(self._data.address, SHARED_WINDOW)
         self.map_address = self._map.address
         self.cells_address = self._cells.address
         self._live: list[int] = []
@@ -121,7 +122,7 @@ class Arena:
         size = self._sizes.pop(address)
         del self._live[bisect.bisect_left(self._live, address)]
         self.used -= size
-        ctypes.memset(self.map_address + (address - self.address) // 16, 0, -(-size // 16))
+        ctypes.memset(self.map_address + (address - self.address) // 16, 0, ceil_div(size, 16))
         self.freed = [*self.freed[-63:], Allocation(address, size)]
         if size >= _LARGE:
             offset = address - self.address
@@ -152,4 +153,4 @@ class Arena:
 
 
 def _up(value: int) -> int:
-    return -(-value // ALIGNMENT) * ALIGNMENT
+    return round_up(value, ALIGNMENT)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from bringup.errors import CompileError
+from bringup.integers import ceil_div
 from bringup.records import record
 from bringup_cuda.codegen.commands import read_extents
 from bringup_cuda_emulator.intrinsics import all_shims, read_assembly
@@ -166,7 +167,7 @@ def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
 
     def place(name: str, offset: int) -> int:
         shared[name] = Shared(name[1:], offset, shared[name].size)
-        return (-(-(offset + shared[name].size) // RED_ZONE) + 1) * RED_ZONE
+        return (ceil_div(offset + shared[name].size, RED_ZONE) + 1) * RED_ZONE
 
     common = 0
     for name in [n for n, u in users.items() if len(u) > 1]:

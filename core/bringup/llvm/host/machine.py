@@ -16,40 +16,20 @@ from bringup import config
 from bringup.errors import UnsupportedError
 
 VARIABLE = "BRINGUP_CPU"
-#: Held by whoever is in LLVM, and while the process forks: every call of llvmlite takes a lock of
-#: its own, which a child would find locked for ever, be it only asked for the CPU's name.
+#: Held around every use of LLVM, and while the process forks.  Every call of llvmlite takes a lock
+#: of its own, even one for the CPU's name; a child would find that lock locked for ever.
 LLVM = threading.RLock()
 os.register_at_fork(before=LLVM.acquire, after_in_parent=LLVM.release, after_in_child=LLVM.release)
 #: The names of instruction sets that many CPUs share; LLVM has them on x86-64 alone.
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-# Instructions that no compiled arithmetic contains: of systems, keys, caches and transactions.
+#: Extensions that compiled arithmetic never uses: for systems, keys, caches and transactions.
 _SPECIAL = frozenset(
     [
-        "clzero",
-        "cldemote",
-        "enqcmd",
-        "hreset",
-        "invpcid",
-        "kl",
-        "movdir64b",
-        "movdiri",
-        "mwaitx",
-        "pconfig",
-        "pku",
-        "prefetchi",
-        "ptwrite",
-        "rdpru",
-        "rtm",
-        "serialize",
-        "sgx",
-        "tsxldtrk",
-        "uintr",
-        "usermsr",
-        "waitpkg",
-        "wbnoinvd",
-        "widekl",
+        "clzero", "cldemote", "enqcmd", "hreset", "invpcid", "kl", "movdir64b", "movdiri", "mwaitx",
+        "pconfig", "pku", "prefetchi", "ptwrite", "rdpru", "rtm", "serialize", "sgx", "tsxldtrk",
+        "uintr", "usermsr", "waitpkg", "wbnoinvd", "widekl",
     ]
-)
+)  # fmt: skip
 # LLVM ends the process, or warns and goes on, where a name is unknown.
 _PROBE = """
 import sys
@@ -122,7 +102,7 @@ def extensions(cpu: str, names: Iterable[str]) -> list[str]:  # pragma: no cover
 
     LLVM does not tell, but inlines a function only into one whose CPU has all that it may use.
     """
-    # What it makes in LLVM is given back under the lock too.
+    # Objects of LLVM must be disposed under the lock as well.
     with LLVM:
         return _extensions(cpu, list(names))
 
@@ -143,8 +123,8 @@ def _extensions(cpu: str, names: list[str]) -> list[str]:  # pragma: no cover - 
         module.triple = llvm.get_default_triple()
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
-        left = set(re.findall(r'call .*@"has ([^"]+)"', str(module)))
-    return [name for name in names if name not in left]
+        remaining = set(re.findall(r'call .*@"has ([^"]+)"', str(module)))
+    return [name for name in names if name not in remaining]
 
 
 def _known(name: str) -> bool:  # pragma: no cover - only with BRINGUP_CPU set

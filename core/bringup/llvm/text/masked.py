@@ -1,8 +1,48 @@
-"""Memory that vectors of a processor touch lane by lane, and its cache lines."""
+"""Lanes of vectors: folds, masks, masked memory accesses, gathers, prefetches."""
 
 from __future__ import annotations
 
-from bringup.llvm.text import Builder, Type, Val, const, i1, i32, poison, vec, void
+from collections.abc import Callable
+
+from bringup.llvm.text import (
+    Builder,
+    Type,
+    Val,
+    const,
+    const_vector,
+    i1,
+    i32,
+    i64,
+    i64_const,
+    poison,
+    vec,
+    void,
+)
+
+
+def fold_lanes(b: Builder, vector: Val, combine: Callable[[Val, Val], Val]) -> Val:
+    """Combine the lanes of a vector, a power of two of them, by halves."""
+    while (half := vector.type.lanes // 2) > 0:
+        low = b.shufflevector(vector, None, range(half))
+        high = b.shufflevector(vector, None, range(half, 2 * half))
+        vector = combine(low, high)
+    return vector
+
+
+def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
+    numbers = const_vector(i32, range(lanes))
+    return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
+
+
+def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, which may be of any size, even negative."""
+    return b.icmp("slt", const_vector(i64, range(lanes)), b.splat(count, lanes))
+
+
+def clamp(b: Builder, count: Val, most: int) -> Val:
+    """An i64 between 0 and ``most``."""
+    return b.smax(b.smin(count, i64_const(most)), i64_const(0))
 
 
 def masked_load(

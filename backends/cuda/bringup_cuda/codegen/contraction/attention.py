@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.integers import ceil_div
 from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Builder, Module, Param, Val, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Clear, Command, Launch
@@ -55,7 +56,7 @@ from bringup_cuda.codegen.nvvm import (
 
 def emit_attention_step(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The commands of a step of the row ``attention``."""
-    sizes = AttentionSizes.of(step)
+    sizes = AttentionParams.of(step)
     (result,) = step.results
     if not sizes.batch * sizes.queries * sizes.values:  # pragma: no cover - folded before
         return []
@@ -224,7 +225,7 @@ class _AttentionEmitter:
     def _key_tiles(self) -> Val:
         """The number of tiles of keys that any query of the block sees."""
         b, sizes, tile = self.b, self.sizes, self.tile
-        all_tiles = -(-sizes.keys // tile.keys)
+        all_tiles = ceil_div(sizes.keys, tile.keys)
         if not sizes.causal:
             return i32_const(all_tiles)
         end = b.add(self.first_query, i32_const(tile.queries + sizes.keys - sizes.queries))

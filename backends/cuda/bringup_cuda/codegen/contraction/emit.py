@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.graph import Value
+from bringup.integers import ceil_div
 from bringup.kernel.contraction import size
 from bringup.kernel.form import BufferDecl, Store
 from bringup.llvm import text as ir
@@ -135,7 +136,7 @@ class _ContractionEmitter:
     def _pipeline(self, copiers: Sequence[TileCopier], engine: Engine) -> list[Val]:
         """The sums of all tiles along the inner axes."""
         depth, prefetch = self.plan.copies[0].layout.depth, self.plan.tile.prefetch
-        steps = -(-size(self.contraction.inner) // depth)
+        steps = ceil_div(size(self.contraction.inner), depth)
         for n in range(min(prefetch, steps)):
             slots = self._slots(i32_const(n))
             for copier, slot in zip(copiers, slots, strict=True):

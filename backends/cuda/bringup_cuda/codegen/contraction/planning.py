@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from bringup.dtypes import DType, f32
 from bringup.graph import Value
+from bringup.integers import ceil_div
 from bringup.kernel.contraction import Contraction, Factor, recognise, size
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
@@ -62,7 +63,7 @@ class ContractionPlan:
     def grid(self) -> tuple[int, int]:
         """Tiles down and across."""
         rows, columns = size(self.contraction.left.axes), size(self.contraction.right.axes)
-        return -(-rows // self.tile.rows), -(-columns // self.tile.columns)
+        return ceil_div(rows, self.tile.rows), ceil_div(columns, self.tile.columns)
 
     @property
     def blocks(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bringup.dtypes import DType
+from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.text import Type
 from bringup.records import record
@@ -206,7 +207,7 @@ def estimate_clocks(
 ) -> float:
     """How long the slowest multiprocessor should take."""
     tile, processors = choice.tile, MULTIPROCESSORS[architecture]
-    tiles = -(-problem.rows // tile.rows) * -(-problem.columns // tile.columns)
+    tiles = ceil_div(problem.rows, tile.rows) * ceil_div(problem.columns, tile.columns)
     blocks = -(-problem.batch * tiles * choice.parts // processors)
     steps = -(-problem.inner // choice.parts // depth)
     arithmetic = tile.rows * tile.columns * depth / (rate * tile.efficiency)
@@ -214,7 +215,7 @@ def estimate_clocks(
     traffic = (tile.rows * left + tile.columns * right) * depth / L2_BYTES
     busy = blocks * steps * max(arithmetic, traffic)
     ends = GROUP_ENDS if tile.warpgroups else BLOCK_ENDS
-    waiting = -(-blocks // resident) * (steps * STEP + ends)
+    waiting = ceil_div(blocks, resident) * (steps * STEP + ends)
     if choice.parts == 1:
         return max(busy, waiting)
     partial = 8 * choice.parts * problem.batch * problem.rows * problem.columns

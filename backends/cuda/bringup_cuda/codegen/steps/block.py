@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.simt.target import SimtKernel, dynamic_shared
 from bringup.llvm.text import Builder, Param, Type, Val, const
@@ -61,7 +62,7 @@ class BlockEmitter:
     @property
     def warps(self) -> int:
         """The warps of a block."""
-        return -(-self.threads // WARP)
+        return ceil_div(self.threads, WARP)
 
     def launch(self, blocks: int, shared_bytes: int = 0) -> Launch:
         """End the kernel, and launch it in ``blocks`` blocks with this much `dynamic_shared`."""
@@ -98,7 +99,7 @@ class BlockEmitter:
 
     def blocks_for(self, items: int) -> int:
         """The blocks to launch for a number of `items`."""
-        return min(-(-items // self.threads), MAX_BLOCKS)
+        return min(ceil_div(items, self.threads), MAX_BLOCKS)
 
     # -- shared memory -----------------------------------------------------------------------------
 

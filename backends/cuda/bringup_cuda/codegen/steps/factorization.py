@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from bringup.dtypes import DType, f32
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
 from bringup.llvm.text import Builder, Type, Val, const
@@ -76,7 +77,7 @@ class Workshop:
         scratch: list[Argument] = []
         if not self._shared:
             scratch.append(codegen.scratch(sum(nbytes) * min(self.count, MAX_BLOCKS)))
-        threads = min(_THREADS, max(WARP, 1 << max(work // 16 - 1, 0).bit_length()))
+        threads = min(_THREADS, max(WARP, ceil_power_of_two(work // 16)))
         self.block = BlockEmitter(codegen, step, step.op.name, (*step.slots, *scratch), threads)
         b = self.b = self.block.b
         if self._shared:
@@ -321,7 +322,7 @@ class _Solve:
         self.backward = attrs["lower"] == self.turns
         warps = min(_WARPS, self.m)
         stack = math.prod(step.operands[0].type.shape[:-2])
-        self.groups = min(-(-self.m // warps), max(1, _BUSY_BLOCKS // stack))
+        self.groups = min(ceil_div(self.m, warps), max(1, _BUSY_BLOCKS // stack))
         wide = max(4, step.operands[0].type.dtype.itemsize)
         self.kept = (n * (n | 1) + warps * n) * wide <= TILE_KIB[codegen.target] * 1024 // 2
         sizes = [warps * n, n * (n | 1)] if self.kept else [warps * n]

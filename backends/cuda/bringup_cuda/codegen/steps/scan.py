@@ -12,9 +12,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Argument, Command
@@ -44,7 +45,7 @@ class Scanner(ABC):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -94,7 +95,7 @@ class Columns(Scanner):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -105,10 +106,10 @@ class Columns(Scanner):
 
     def chunks(self) -> int:
         scan = self.scan
-        short = -(-scan.length // _LONG_COLUMN)
-        busy = -(-_BUSY_THREADS // (scan.outer * self.across))
+        short = ceil_div(scan.length, _LONG_COLUMN)
+        busy = ceil_div(_BUSY_THREADS, scan.outer * self.across)
         wanted = max(short, min(busy, scan.length // _SHORT_COLUMN), 1)
-        return -(-scan.length // -(-scan.length // wanted))
+        return ceil_div(scan.length, ceil_div(scan.length, wanted))
 
     def totals(self, chunks: int, totals: Argument) -> Command:
         block = self.block(f"totals_{self.scan.kind}", [self.source, totals], _THREADS)
@@ -142,7 +143,7 @@ class Columns(Scanner):
         number = b.urem(rest, const(ir.i64, chunks)) if chunks > 1 else const(ir.i64, 0)
         outer = b.udiv(rest, const(ir.i64, chunks))
         start = b.add(b.mul(outer, const(ir.i64, scan.length * scan.inner)), column)
-        each = -(-scan.length // chunks)
+        each = ceil_div(scan.length, chunks)
         low = b.mul(number, const(ir.i64, each))
         high = b.add(low, const(ir.i64, each))
         high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, scan.length)))
@@ -211,7 +212,7 @@ class Rows(Scanner):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -219,11 +220,11 @@ class Rows(Scanner):
         whole = scan.outer > 1 or scan.reverse
         self.width = math.gcd(scan.length, self.vector) if whole else self.vector
         self.vectors = min(_VECTORS, max(1, 16 // self.width))
-        needed = -(-scan.length // self.width)
+        needed = ceil_div(scan.length, self.width)
         self.lanes, self.threads = 0, _THREADS
         if needed <= WARP * self.vectors:
-            self.lanes = min(WARP, 1 << (needed - 1).bit_length())
-            self.vectors = -(-needed // self.lanes)
+            self.lanes = min(WARP, ceil_power_of_two(needed))
+            self.vectors = ceil_div(needed, self.lanes)
             self.threads = min(_THREADS, max(WARP, scan.outer * self.lanes // WARP * WARP))
             self.threads = 1 << (self.threads.bit_length() - 1)
         elif needed <= _THREADS // 2 * self.vectors:
@@ -231,16 +232,16 @@ class Rows(Scanner):
         self.tile = self.threads * self.vectors * self.width
 
     def chunks(self) -> int:
-        scan, tiles = self.scan, -(-self.scan.length // self.tile)
+        scan, tiles = self.scan, ceil_div(self.scan.length, self.tile)
         if self.lanes or tiles < _CUT_TILES or 2 * scan.outer > _BUSY_BLOCKS:
             return 1
-        each = -(-tiles // -(-_BUSY_BLOCKS // scan.outer))
-        return -(-tiles // each)
+        each = ceil_div(tiles, ceil_div(_BUSY_BLOCKS, scan.outer))
+        return ceil_div(tiles, each)
 
     def _chunk(self, chunks: int) -> int:
         """Elements of a chunk."""
-        tiles = -(-self.scan.length // self.tile)
-        return -(-tiles // chunks) * self.tile
+        tiles = ceil_div(self.scan.length, self.tile)
+        return ceil_div(tiles, chunks) * self.tile
 
     # -- places ------------------------------------------------------------------------------------
 
@@ -421,7 +422,7 @@ class Rows(Scanner):
         """A group of lanes for each row."""
         b, scan = block.b, self.scan
         each = self.threads // self.lanes
-        with block.units(-(-scan.outer // each)) as unit:
+        with block.units(ceil_div(scan.outer, each)) as unit:
             team = b.zext(b.udiv(block.thread, const(ir.i32, self.lanes)), ir.i64)
             row = b.add(b.mul(unit, const(ir.i64, each)), team)
             inside = b.icmp("slt", row, const(ir.i64, scan.outer))
@@ -436,7 +437,7 @@ class Rows(Scanner):
             shown, _ = self._scan_tile(block, values, scan.first(), None)
             for place, vector in zip(places, shown, strict=True):
                 self._store(block, row, place, limit, vector)
-        return block.launch(min(-(-scan.outer // each), MAX_BLOCKS))
+        return block.launch(min(ceil_div(scan.outer, each), MAX_BLOCKS))
 
     def _end(self, block: BlockEmitter, low: Val, chunks: int) -> Val:
         """Where a chunk that begins at ``low`` ends."""
@@ -498,13 +499,13 @@ class Rows(Scanner):
 
 def emit_cumulative(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The launches of a step of the row ``cumulative``."""
-    scan = ScanSizes.of(step)
+    scan = ScanParams.of(step)
     source, target = step.operands[0], step.results[0]
     return emit_scan(codegen, step, scan, source, target)
 
 
 def emit_scan(
-    codegen: CodegenContext, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+    codegen: CodegenContext, step: OpStep, scan: ScanParams, source: Argument, target: Argument
 ) -> list[Command]:
     """Launches that scan ``source`` into ``target``, which is other memory."""
     if scan.inner > 1:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from bringup.dtypes import DType, f32, u32, u64
 from bringup.errors import UnsupportedError
+from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
 from bringup.llvm.steps.params import (
@@ -314,7 +315,7 @@ def _fold_in_blocks(codegen: CodegenContext, step: OpStep, places: Places) -> Co
     with b.loop(first, size, _THREADS) as loop:
         block.store(none, table, loop.index)
     block.barrier()
-    blocks = min(_BUSY_BLOCKS, -(-updates.size // (_EACH * _THREADS)))
+    blocks = min(_BUSY_BLOCKS, ceil_div(updates.size, _EACH * _THREADS))
     with block.items(updates.size, blocks) as item, target_of(block, places, item) as offset:
         value = b.load(element, b.gep(block.args[2], item, element), nbytes)
         b.atomicrmw(atomic, block.address(table, offset, element), value, "monotonic", "block")
@@ -372,7 +373,7 @@ class Segments:
         #: A number behind all places, for updates that are dropped.
         self.nowhere = places.size // self.unit
         self.number = u32 if self.nowhere < 1 << 32 else u64
-        self.chunks = -(-self.rows // _CHUNK)
+        self.chunks = ceil_div(self.rows, _CHUNK)
 
     def commands(self) -> list[Command]:
         """Every launch."""

@@ -10,8 +10,9 @@ from functools import partial
 
 from bringup.dtypes import DType, i32
 from bringup.errors import UnsupportedError
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm import text as ir
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Type, Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -280,13 +281,13 @@ class Ranking:
 
 def sort_lanes(codegen: CodegenContext, step: OpStep, lines: Lines) -> list[Command]:
     """Lines of at most `WARP` elements."""
-    group = 1 << (lines.length - 1).bit_length()
+    group = ceil_power_of_two(lines.length)
     each = min(_THREADS, max(WARP, lines.count * group)) // group
     threads = -(-each * group // WARP) * WARP
     each = threads // group
     block = BlockEmitter(codegen, step, "sort_lanes", (*lines.operands, *lines.written), threads)
     b, count = block.b, len(lines.operands)
-    with block.units(-(-lines.count // each)) as unit:
+    with block.units(ceil_div(lines.count, each)) as unit:
         team = b.udiv(block.thread, const(ir.i32, group))
         line = b.add(b.mul(unit, const(ir.i64, each)), b.zext(team, ir.i64))
         place = b.and_(block.lane, const(ir.i32, group - 1))
@@ -308,7 +309,7 @@ def sort_lanes(codegen: CodegenContext, step: OpStep, lines: Lines) -> list[Comm
         with b.if_then(inside):
             for value, pointer in zip((*values, place), block.args[count:], strict=False):
                 lines.store(b, value, pointer, start, rank)
-    return [block.launch(min(-(-lines.count // each), MAX_BLOCKS))]
+    return [block.launch(min(ceil_div(lines.count, each), MAX_BLOCKS))]
 
 
 def _count_before(
@@ -334,9 +335,9 @@ class SortBlock:
 
     def __init__(self, codegen: CodegenContext, step: OpStep, lines: Lines) -> None:
         self.lines = lines
-        wanted = 1 << max(5, (-(-lines.length // 8) - 1).bit_length())
+        wanted = 1 << max(5, (ceil_div(lines.length, 8) - 1).bit_length())
         threads = min(_THREADS, wanted)
-        self.items = -(-lines.length // threads)
+        self.items = ceil_div(lines.length, threads)
         arguments = (*lines.operands, *lines.written)
         self.block = BlockEmitter(codegen, step, "sort_block", arguments, threads)
         self.b = self.block.b
@@ -452,7 +453,7 @@ class SortLong:
         self.widest = max(key.dtype.itemsize for key in lines.keys)
         self.items = min(_ITEMS, _HELD // self.widest)
         self.tile = _THREADS * self.items
-        self.tiles = -(-lines.length // self.tile)
+        self.tiles = ceil_div(lines.length, self.tile)
         self.last = lines.length - (self.tiles - 1) * self.tile
         self._launches: dict[Hashable, Launch] = {}
 
@@ -467,7 +468,7 @@ class SortLong:
             radix = self.key(way).radix
             if radix not in summing:
                 size = radix * self.tiles
-                scan = ScanSizes("add", i32, i32, lines.count, size, 1, False, True)
+                scan = ScanParams("add", i32, i32, lines.count, size, 1, False, True)
                 summing[radix] = emit_scan(self.codegen, self.step, scan, counts, sums)
             made += [self._count(way, counts), *summing[radix], self._move(way, sums)]
         return made
@@ -478,7 +479,7 @@ class SortLong:
         todo = [
             (number, digit)
             for number, key in reversed(list(enumerate(lines.keys)))
-            for digit in range(-(-key.bits // key.digit_bits))
+            for digit in range(ceil_div(key.bits, key.digit_bits))
         ]
         elements = lines.count * lines.length
         held = min(2, len(todo) - 1)

@@ -12,23 +12,22 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.arranging import ravel
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, flag_of, integer_of, shape_of
+from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.closures import require_function
 from bringup.api.control import scan
 from bringup.api.creation import asarray, full
 from bringup.api.derivatives import jvp
-from bringup.api.elementwise import clip, less, where
-from bringup.api.floating import logaddexp
+from bringup.api.elementwise import clip, logaddexp, where
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
-from bringup.api.place import DeviceSpec
-from bringup.api.promotion import Operand, common, dtype_of
+from bringup.api.numpy_shapes import ravel
+from bringup.api.promotion import common, dtype_of
 from bringup.dtypes import DType, bool_, i64, u8
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
+from bringup.runtime.devices import DeviceSpec
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
 T = TypeVar("T")
@@ -53,22 +52,21 @@ def bitcast_convert_type(x: Operand, dtype: object, /) -> Array:
     >>> bu.bitcast_convert_type(bu.asarray([1.0], dtype=bu.float32), bu.int32).tolist()
     [1065353216]
     """
-    x, own = as_array(x), dtype_of(dtype)
+    x, result_dtype = as_array(x), dtype_of(dtype)
     if (
-        own.itemsize != x.dtype.itemsize
-        or bool_ in (own, x.dtype)
+        result_dtype.itemsize != x.dtype.itemsize
+        or bool_ in (result_dtype, x.dtype)
         or "complex"
         in (
-            own.kind,
+            result_dtype.kind,
             x.dtype.kind,
         )
     ):
         raise OpTypeError(
-            f"bitcast_convert_type: {x.type} has no bits of {own}",
-            location=user_location(),
+            f"bitcast_convert_type: {x.type} has no bits of {result_dtype}",
             fix="give a dtype of numbers of the same width",
         )
-    return x if own is x.dtype else apply("bitcast", (x,), {"dtype": own})
+    return x if result_dtype is x.dtype else apply("bitcast", (x,), {"dtype": result_dtype})
 
 
 # -- windows at positions that are data ------------------------------------------------------------
@@ -99,9 +97,9 @@ def dynamic_index_in_dim(
     >>> bu.dynamic_index_in_dim(bu.arange(6), bu.asarray(4), keepdims=False).tolist()
     4
     """
-    found = dynamic_slice_in_dim(x, index, 1, axis)
+    result = dynamic_slice_in_dim(x, index, 1, axis)
     kept = flag_of("dynamic_index_in_dim", "keepdims", keepdims)
-    return found if kept else squeeze(found, axis)
+    return result if kept else squeeze(result, axis)
 
 
 def dynamic_update_slice_in_dim(
@@ -174,7 +172,6 @@ def associative_scan(
     if not given or len({x.shape[d] for x, d in zip(given, dims, strict=True)}) != 1:
         raise OpTypeError(
             f"associative_scan: axis {axis} of {', '.join(str(x.type) for x in given)}",
-            location=user_location(),
             fix="give arrays of one size along the axis",
         )
 
@@ -182,8 +179,8 @@ def associative_scan(
         return [x[(*(slice(None),) * d, slice(*span))] for x, d in zip(lines, dims, strict=True)]
 
     def combined(first: list[Array], second: list[Array]) -> list[Array]:
-        found = flatten(fn(unflatten(treedef, first), unflatten(treedef, second)))[0]
-        return [as_array(x) for x in found]
+        result = flatten(fn(unflatten(treedef, first), unflatten(treedef, second)))[0]
+        return [as_array(x) for x in result]
 
     def prefixes(lines: list[Array]) -> list[Array]:
         size = lines[0].shape[dims[0]]
@@ -199,10 +196,10 @@ def associative_scan(
     turned = flag_of("associative_scan", "reverse", reverse)
     ordered = [flip(x, d) for x, d in zip(given, dims, strict=True)] if turned else given
     made = prefixes(ordered)
-    found: T = unflatten(
+    result: T = unflatten(
         treedef, [flip(x, d) for x, d in zip(made, dims, strict=True)] if turned else made
     )
-    return found
+    return result
 
 
 def _alternating(even: Array, odd: Array, dim: int) -> Array:
@@ -276,17 +273,14 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
     if not ids.dtype.is_integer or ids.ndim != 1 or ids.shape != x.shape[:1]:
         raise OpTypeError(
             f"{name}: segments {ids.type} of {x.type}",
-            location=user_location(),
             fix="give an integer for each entry of the first dimension",
         )
     if x.dtype.is_complex and kind in ("min", "max"):
-        raise OpTypeError(
-            f"{name}: {x.type} has no order", location=user_location(), fix="take a real part"
-        )
+        raise OpTypeError(f"{name}: {x.type} has no order", fix="take a real part")
     if x.dtype is bool_:
         extreme = kind in ("min", "max")
-        found = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
-        return convert(found, bool_) if extreme else found
+        result = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
+        return convert(result, bool_) if extreme else result
     ids = convert(ids, i64)
     if count is None:
         host = ids._host("the largest of", f"give the number: {name}(data, ids, n)")
@@ -296,7 +290,7 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
     start = full((size, *x.shape[1:]), _end(x.dtype, kind) if first is None else first, x.dtype)
     if not size or not x.size:
         return start
-    update: Array = getattr(start.at[where(less(ids, 0), size, ids)], kind)(x)
+    update: Array = getattr(start.at[where(ids < 0, size, ids)], kind)(x)
     return update
 
 
@@ -324,6 +318,7 @@ def linearize(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]
     """
     require_function("linearize", fn, "fn")
 
+    @guarded
     def push(*tangents: Any) -> R:
         return jvp(fn, primals, tangents)[1]
 
@@ -376,11 +371,11 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
     flat = concat([convert(ravel(x), wide) for x in arrays]) if wide else asarray([])
     size = sum(type_.size for type_ in types)
 
+    @guarded
     def unravel(vector: Array) -> T:
         if vector.shape != (size,):
             raise OpTypeError(
                 f"ravel_pytree: {vector.type} does not go back into {treedef}",
-                location=user_location(),
                 fix=f"give a vector of {size} elements",
             )
         parts, at = [], 0
@@ -388,8 +383,8 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
             piece = reshape(vector[at : at + type_.size], type_.shape)
             parts.append(convert(piece, type_.dtype))
             at += type_.size
-        found: T = unflatten(treedef, parts)
-        return found
+        result: T = unflatten(treedef, parts)
+        return result
 
     return flat, unravel
 

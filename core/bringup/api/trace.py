@@ -12,12 +12,12 @@ import numpy as np
 from bringup.api.apply import lift, staged
 from bringup.api.array import Array
 from bringup.api.creation import asarray, refuse_masked
-from bringup.api.place import OpenDevice
 from bringup.api.promotion import host_dtype, is_weak, kind_of, scalar_dtype
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
-from bringup.graph import Graph, Value, user_location
+from bringup.graph import Graph, Value
 from bringup.records import record
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.context import Trace
 from bringup.tracing.pytree import TreeDef, flatten, register_view, unflatten
 from bringup.types import TensorType
@@ -51,16 +51,13 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
         try:
             return TensorType(leaf.shape, host_dtype(leaf.dtype))
         except OpTypeError as error:
-            raise ConversionError(
-                f"{path}: {error.what}", location=user_location(), fix=error.fix
-            ) from None
+            raise ConversionError(f"{path}: {error.what}", fix=error.fix) from None
     if isinstance(leaf, TensorType | DType):
         return leaf if isinstance(leaf, TensorType) else TensorType((), leaf)
     if isinstance(leaf, bool | int | float):
         return _KINDS[kind_of(leaf)]
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
-        location=user_location(),
         fix=_type_meant(leaf) or "pass an array, or make the argument of a jit static",
     )
 
@@ -138,7 +135,6 @@ def _output(trace: Trace, leaf: Any, path: str) -> Value:
         if not isinstance(leaf, bool | int | float | np.ndarray | np.generic):
             raise TraceError(
                 f"{path} of {trace.name!r} is a {type(leaf).__name__}, which is no array",
-                location=user_location(),
                 fix="return arrays, numbers, or containers of them",
             )
         leaf = asarray(leaf)
@@ -154,10 +150,10 @@ def graph_name(fn: Callable[..., Any]) -> str:
 def parameters(fn: Callable[..., Any]) -> list[str]:
     """Names of positional parameters, or nothing where Python does not tell."""
     try:
-        found = inspect.signature(fn).parameters.values()
+        result = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in result if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def argument_name(fn: Callable[..., Any], path: str) -> str:
@@ -189,7 +185,6 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     if isinstance(fn, Array):
         raise OpTypeError(
             f"trace: {fn.type} is an array, no function",
-            location=user_location(),
             fix="use bringup.linalg.trace for the sum of a diagonal",
         )
     return _traced(fn, args, kwargs).graph
@@ -203,8 +198,8 @@ def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> bu.eval_shape(lambda x: {"y": x @ x.T}, bu.float32[4, 8])
     {'y': f32[4,4]}
     """
-    found = _traced(fn, args, kwargs)
-    return unflatten(found.result, [value.type for value in found.graph.outputs])
+    result = _traced(fn, args, kwargs)
+    return unflatten(result.result, [value.type for value in result.graph.outputs])
 
 
 def _traced(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> TracedFunction:

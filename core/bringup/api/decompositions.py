@@ -1,24 +1,49 @@
-"""Factors of matrices, and what follows from them: equations, inverses, determinants, powers."""
+"""Factors, eigenvalues and singular values of matrices, and what follows: equations, inverses,
+determinants, ranks, norms.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
-from bringup.api.axes import axis_of, choice_of, flag_of, integer_of, pair_of
+from bringup.api.array import Array, Operand
+from bringup.api.axes import (
+    axes_of,
+    axis_of,
+    choice_of,
+    flag_of,
+    integer_of,
+    items_of,
+    number_of,
+    pair_of,
+)
 from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
 from bringup.api.creation import eye, tril
-from bringup.api.elementwise import abs, greater, multiply, remainder, sign, where
-from bringup.api.floating import log
+from bringup.api.elementwise import (
+    abs,
+    log,
+    multiply,
+    pow,
+    sign,
+    sqrt,
+    square,
+    where,
+)
 from bringup.api.gathering import take_along_axis
 from bringup.api.indexing import getitem
-from bringup.api.linear import matmul, matrix_transpose
 from bringup.api.manipulation import concat, expand_dims, moveaxis, reshape
-from bringup.api.promotion import Operand, common
+from bringup.api.products import matmul, matrix_transpose
+from bringup.api.promotion import common
+from bringup.api.reductions import max as largest
+from bringup.api.reductions import min as smallest
 from bringup.api.reductions import prod, sum
+from bringup.dtypes import i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 class QRResult(NamedTuple):
@@ -49,25 +74,21 @@ def matrix(name: str, x: Operand) -> Array:
     if x.dtype.is_complex:
         raise OpTypeError(
             f"{name}: does not take complex numbers: {x.type}",
-            location=user_location(),
             fix="work on the real matrix [[re, -im], [im, re]] instead",
         )
     if x.ndim < 2:
         raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions",
-            location=user_location(),
-            fix="reshape it to a matrix",
+            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     return x
 
 
-def square(name: str, x: Operand) -> Array:
+def square_matrix(name: str, x: Operand) -> Array:
     """A stack of square float matrices."""
     x = matrix(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise OpTypeError(
             f"{name}: the matrices of {x.type} are not square",
-            location=user_location(),
             fix="make the last two dimensions equal",
         )
     return x
@@ -82,7 +103,7 @@ def cholesky(x: Operand, /, *, upper: bool = False) -> Array:
     >>> bu.linalg.cholesky(bu.asarray([[4.0, 2.0], [2.0, 10.0]])).tolist()
     [[2.0, 0.0], [1.0, 3.0]]
     """
-    factor = apply("cholesky", (square("cholesky", x),))
+    factor = apply("cholesky", (square_matrix("cholesky", x),))
     return matrix_transpose(factor) if flag_of("cholesky", "upper", upper) else factor
 
 
@@ -191,7 +212,7 @@ def solve(x1: Operand, x2: Operand, /) -> Array:
 
 def _system(name: str, a: Operand, b: Operand, left: bool) -> tuple[Array, Array, bool]:
     """Both sides in one dtype, vectors as a column or row, and whether the second was one."""
-    a, b = square(name, a), as_float(b)
+    a, b = square_matrix(name, a), as_float(b)
     dtype, _ = common((a, b))
     a, b = convert(a, dtype), convert(b, dtype)
     vector = b.ndim == 1
@@ -201,7 +222,6 @@ def _system(name: str, a: Operand, b: Operand, left: bool) -> tuple[Array, Array
     if b.shape[-2 if left else -1] != a.shape[-1]:
         raise OpTypeError(
             f"{name}: sizes do not fit: {a.type} and {b.type}",
-            location=user_location(),
             fix=f"give the right side {a.shape[-1]} {'rows' if left else 'columns'}",
         )
     return a, b, vector
@@ -213,7 +233,6 @@ def _stacks(a: Array, b: Array) -> tuple[Array, Array]:
     if stack is None:
         raise OpTypeError(
             f"leading dimensions do not broadcast: {a.type} and {b.type}",
-            location=user_location(),
             fix="make their sizes equal or 1",
         )
     return spread(a, stack + a.shape[-2:]), spread(b, stack + b.shape[-2:])
@@ -231,7 +250,7 @@ def inv(x: Operand, /) -> Array:
     >>> bu.linalg.inv(bu.asarray([[0.0, 2.0], [4.0, 0.0]])).tolist()
     [[0.0, 0.25], [0.5, 0.0]]
     """
-    x = square("inv", x)
+    x = square_matrix("inv", x)
     return solve(x, eye(x.shape[-1], dtype=x.dtype, device=x._device))
 
 
@@ -243,8 +262,8 @@ def det(x: Operand, /) -> Array:
     >>> bu.linalg.det(bu.asarray([[0.0, 2.0], [3.0, 0.0]])).tolist()
     -6.0
     """
-    signs, pivots = _pivots(square("det", x))
-    return multiply(signs, prod(pivots, axis=-1))
+    signs, pivots = _pivots(square_matrix("det", x))
+    return signs * prod(pivots, axis=-1)
 
 
 def slogdet(x: Operand, /) -> SlogdetResult:
@@ -254,18 +273,16 @@ def slogdet(x: Operand, /) -> SlogdetResult:
     >>> sign.tolist(), logabsdet.tolist()
     (-1.0, 0.0)
     """
-    signs, pivots = _pivots(square("slogdet", x))
-    return SlogdetResult(
-        multiply(signs, prod(sign(pivots), axis=-1)), sum(log(abs(pivots)), axis=-1)
-    )
+    signs, pivots = _pivots(square_matrix("slogdet", x))
+    return SlogdetResult(signs * prod(sign(pivots), axis=-1), sum(log(abs(pivots)), axis=-1))
 
 
 def _pivots(x: Array) -> tuple[Array, Array]:
     """The sign of the permutation of an elimination, and its pivots."""
     packed, order = apply_all("lu", (x,))
     n = x.shape[-1]
-    swapped = tril(greater(expand_dims(order, axis=-2), expand_dims(order, axis=-1)), k=-1)
-    odd = remainder(sum(convert(swapped, order.dtype), axis=(-2, -1)), 2)
+    swapped = tril(expand_dims(order, axis=-2) > expand_dims(order, axis=-1), k=-1)
+    odd = sum(convert(swapped, order.dtype), axis=(-2, -1)) % 2
     signs = where(odd == 1, -1, 1)
     return convert(signs, x.dtype), diagonal(packed) if n else reshape(packed, packed.shape[:-1])
 
@@ -279,9 +296,7 @@ def diagonal(x: Operand, /, *, offset: int = 0) -> Array:
     x = as_array(x)
     if x.ndim < 2:
         raise OpTypeError(
-            f"diagonal: {x.type} has fewer than two dimensions",
-            location=user_location(),
-            fix="reshape it to a matrix",
+            f"diagonal: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     *stack, m, n = x.shape
     k = integer_of("diagonal", "offset", offset)
@@ -308,7 +323,7 @@ def matrix_power(x: Operand, /, n: int) -> Array:
     >>> bu.linalg.matrix_power(bu.asarray([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
     [[1.0, 5.0], [0.0, 1.0]]
     """
-    x, count = square("matrix_power", x), integer_of("matrix_power", "n", n)
+    x, count = square_matrix("matrix_power", x), integer_of("matrix_power", "n", n)
     if count < 0:
         x, count = inv(x), -count
     result: Array | None = None
@@ -334,7 +349,6 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
     if any(v.shape[d] != 3 for v, d in zip((a, b), places, strict=True)):
         raise OpTypeError(
             f"cross: the vectors have not three elements: {a.type} and {b.type}",
-            location=user_location(),
             fix="give axis sizes of 3",
         )
     u, v = (_parts(x, d) for x, d in zip((a, b), places, strict=True))
@@ -346,3 +360,261 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
 def _parts(x: Array, d: int) -> list[Any]:
     last = moveaxis(x, d, -1)
     return [getitem(last, (..., i)) for i in range(3)]
+
+
+class LstsqResult(NamedTuple):
+    """A solution by least squares, the sums of squared residuals, the rank, the singular values."""
+
+    solution: Array
+    residuals: Array
+    rank: Array
+    singular_values: Array
+
+
+class EighResult(NamedTuple):
+    """Increasing eigenvalues, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class SVDResult(NamedTuple):
+    """The factors of ``U * S @ Vh``."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def eigh(x: Operand, /) -> EighResult:
+    """Eigenvalues of symmetric matrices in increasing order, and orthonormal eigenvectors.
+
+    Only the lower triangle is read.
+
+    >>> values, vectors = bu.linalg.eigh(bu.asarray([[2.0, 0.0], [0.0, 1.0]]))
+    >>> values.tolist()
+    [1.0, 2.0]
+    """
+    return EighResult(*apply_all("eigh", (square_matrix("eigh", x),)))
+
+
+def eigvalsh(x: Operand, /) -> Array:
+    """Eigenvalues of symmetric matrices in increasing order.
+
+    >>> bu.linalg.eigvalsh(bu.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
+    [1.0, 2.0]
+    """
+    return eigh(x).eigenvalues
+
+
+def svd(x: Operand, /, full_matrices: bool = True) -> SVDResult:
+    """Orthonormal U and Vh and decreasing singular values S of ``x = U * S @ Vh``.
+
+    full_matrices: make U and Vh square.
+
+    >>> u, s, vh = bu.linalg.svd(bu.asarray([[0.0, 2.0], [3.0, 0.0]]))
+    >>> bu.round(s).tolist()
+    [3.0, 2.0]
+    """
+    x = matrix("svd", x)
+    return SVDResult(
+        *apply_all("svd", (x,), {"complete": flag_of("svd", "full_matrices", full_matrices)})
+    )
+
+
+def svdvals(x: Operand, /) -> Array:
+    """The singular values, decreasing.
+
+    >>> bu.round(bu.linalg.svdvals(bu.asarray([[0.0, 2.0], [3.0, 0.0]]))).tolist()
+    [3.0, 2.0]
+    """
+    return svd(x, full_matrices=False).S
+
+
+def matrix_rank(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
+    """How many singular values exceed `rtol` times the largest.
+
+    rtol: by default the larger size of the matrices times the spacing of numbers at 1.
+
+    >>> bu.linalg.matrix_rank(bu.asarray([[1.0, 2.0], [2.0, 4.0]])).tolist()
+    1
+    """
+    x = matrix("matrix_rank", x)
+    if 0 in x.shape[-2:]:
+        return sum(convert(reshape(x, (*x.shape[:-2], 0)), i64), axis=-1)
+    values = svdvals(x)
+    return sum(convert(values > _limit(values, x, rtol), i64), axis=-1)
+
+
+def _limit(values: Array, x: Array, rtol: float | Array | None) -> Array:
+    """What singular values must exceed, one for each matrix, as a last dimension of size 1."""
+    share: float | Array
+    if rtol is None:
+        share = float(np.finfo(_host_dtype(x)).eps) * int(np.max(x.shape[-2:]))
+    else:
+        share = expand_dims(rtol, axis=-1) if isinstance(rtol, Array) and rtol.ndim else rtol
+    return multiply(largest(values, axis=-1, keepdims=True), share)
+
+
+def _host_dtype(x: Array) -> Any:
+    return {"f64": np.float64, "f32": np.float32}.get(x.dtype.name, np.float16)
+
+
+def pinv(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
+    """The inverse in the sense of Moore and Penrose; singular values up to `rtol` times the largest
+    count as 0.
+
+    rtol: by default as in `matrix_rank`.
+
+    >>> bu.linalg.pinv(bu.asarray([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    x = matrix("pinv", x)
+    if x.size == 0:
+        return matrix_transpose(x)
+    u, values, vh = svd(x, full_matrices=False)
+    kept = values > _limit(values, x, rtol)
+    inverse = where(kept, 1 / where(kept, values, 1), 0)
+    return matmul(matrix_transpose(vh) * expand_dims(inverse, axis=-2), matrix_transpose(u))
+
+
+def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """A norm of each matrix.
+
+    ord: ``fro`` the root of the sum of squares, ``nuc`` the sum of the singular values, 2 and -2
+    the largest and the smallest of them, 1 and -1 the largest and smallest sum of magnitudes of a
+    column, inf and -inf of a row.
+
+    >>> bu.linalg.matrix_norm(bu.asarray([[3.0, 0.0], [0.0, 4.0]])).tolist()
+    5.0
+    """
+    x = as_float(x)
+    if x.ndim < 2:
+        matrix("matrix_norm", x)
+    if not isinstance(ord, str | int | float):
+        ord = number_of("matrix_norm", "ord", ord)
+    fold = largest if ord in (1, 2, math.inf) else smallest
+    if ord == "fro":
+        result = sqrt(sum(square(abs(x)), axis=(-2, -1)))
+    elif ord == "nuc":
+        result = sum(svdvals(x), axis=-1)
+    elif ord in (2, -2):
+        result = fold(svdvals(x), axis=-1)
+    elif ord in (1, -1):
+        result = fold(sum(abs(x), axis=-2), axis=-1)
+    elif ord in (math.inf, -math.inf):
+        result = fold(sum(abs(x), axis=-1), axis=-1)
+    else:
+        raise OpTypeError(
+            f"matrix_norm: ord {ord!r} is none", fix="use fro, nuc, 1, -1, 2, -2, inf or -inf"
+        )
+    return reshape(result, (*result.shape, 1, 1)) if keepdims else result
+
+
+def vector_norm(
+    x: Operand, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2
+) -> Array:
+    """The norm over axes taken as one: ``sum(abs(x) ** ord) ** (1 / ord)``.
+
+    ord: a number; inf and -inf give the largest and the smallest magnitude, 0 the count of
+    elements other than 0.
+
+    >>> bu.linalg.vector_norm(bu.asarray([3.0, 4.0])).tolist()
+    5.0
+    """
+    x = as_array(x)
+    sizes = abs(x if x.dtype.is_float or x.dtype.is_complex else as_float(x))
+    dims = axes_of("vector_norm", axis, x.ndim)
+    if not isinstance(ord, int | float):
+        ord = number_of("vector_norm", "ord", ord)
+    if ord == math.inf:
+        return largest(sizes, axis=dims, keepdims=keepdims)
+    if ord == -math.inf:
+        return smallest(sizes, axis=dims, keepdims=keepdims)
+    if ord == 0:
+        return sum(convert(sizes != 0, sizes.dtype), axis=dims, keepdims=keepdims)
+    if ord == 1:
+        return sum(sizes, axis=dims, keepdims=keepdims)
+    if ord == 2:
+        return sqrt(sum(square(sizes), axis=dims, keepdims=keepdims))
+    return pow(sum(pow(sizes, ord), axis=dims, keepdims=keepdims), 1 / ord)
+
+
+def norm(
+    x: Operand,
+    /,
+    ord: Any = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+) -> Array:
+    """A norm of vectors or of matrices, as axes say.
+
+    ord: as in `vector_norm` and `matrix_norm`; by default the root of the sum of squares.
+    axis: one of vectors, two of matrices; by default that of a vector, those of a matrix, or all
+    axes as one if there is no `ord`.
+    Raises OpTypeError.
+
+    >>> bu.linalg.norm(bu.asarray([[3.0, 0.0], [4.0, 1.0]]), axis=0).tolist()
+    [5.0, 1.0]
+    """
+    x = as_array(x)
+    if axis is None and (ord is None or x.ndim == 1):
+        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+    given = axis if axis is not None else tuple(range(x.ndim))
+    axes = [given] if isinstance(given, int) else items_of("norm", "axes", given)
+    dims = [axis_of("norm", each, x.ndim) for each in axes]
+    if len(dims) == 1:
+        return vector_norm(x, axis=dims[0], keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(dims) != 2 or dims[0] == dims[1]:
+        raise OpTypeError(
+            f"norm: {x.type} along axes {tuple(dims)}",
+            fix="give one axis, of vectors, or two, of matrices",
+        )
+    result = matrix_norm(moveaxis(x, dims, (-2, -1)), ord="fro" if ord is None else ord)
+    return expand_dims(result, dims) if flag_of("norm", "keepdims", keepdims) else result
+
+
+def cond(x: Operand, /, p: Any = None) -> Array:
+    """The condition number of matrices: the norm of each times that of its inverse.
+
+    p: the norm, as in `matrix_norm`; 2 by default, the largest singular value over the smallest.
+
+    >>> bu.linalg.cond(bu.asarray([[4.0, 0.0], [0.0, 2.0]])).tolist()
+    2.0
+    """
+    if p is None or (isinstance(p, int | float) and p in (2, -2)):
+        x = matrix("cond", x)
+        if 0 in x.shape[-2:]:
+            raise OpTypeError(f"cond: {x.type} has no elements", fix="give it some")
+        values = svdvals(x)
+        ends = (values[..., 0], values[..., -1])
+        return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
+    return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
+
+
+def lstsq(a: Operand, b: Operand, /, rcond: float | None = None) -> LstsqResult:
+    """The x of the smallest size for which ``a @ x`` is nearest to `b`, by singular values.
+
+    a: ``[m, n]``.  b: ``[m]`` or ``[m, k]``.
+    rcond: singular values up to this share of the largest count as 0; by default as in
+    `matrix_rank`.
+    Returns ``[n]`` or ``[n, k]``; the sums of the squares of ``b - a @ x``, ``[1]`` or ``[k]``, of
+    any rank; the rank; the singular values.
+    Raises OpTypeError.
+
+    >>> x, residuals, rank, values = bu.linalg.lstsq(bu.asarray([[2.0], [0.0]]), bu.asarray([6, 1]))
+    >>> x.tolist(), residuals.tolist(), rank.item()
+    ([3.0], [1.0], 1)
+    """
+    rows, wanted = matrix("lstsq", a), as_float(b)
+    if rows.ndim != 2 or wanted.ndim not in (1, 2) or wanted.shape[0] != rows.shape[0]:
+        raise OpTypeError(
+            f"lstsq: {rows.type} and {wanted.type}",
+            fix="give a matrix, and a vector or a matrix of as many rows; use vmap for stacks",
+        )
+    share = None if rcond is None else number_of("lstsq", "rcond", rcond)
+    x = matmul(pinv(rows, rtol=share), wanted)
+    away = square(abs(wanted - matmul(rows, x)))
+    residuals = sum(away if wanted.ndim == 2 else expand_dims(away, 1), axis=0)
+    values = svdvals(rows)
+    return LstsqResult(x, residuals, matrix_rank(rows, rtol=share), values)

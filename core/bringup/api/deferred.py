@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bringup.api.place import OpenDevice
 from bringup.backend.adapters_run import running_at
 from bringup.errors import BringupError, DeletedBufferError, DeviceError, Location, NaNError
-from bringup.graph import Graph, Literal, user_location
+from bringup.graph import Graph, Literal
 from bringup.locks import ProcessLock
 from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, compile_graph, forget
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 
 #: After so many different values of its Python scalars an expression is compiled with those that
@@ -134,9 +134,9 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
             del _entries[next(iter(_entries))]
         entry = _entries[key] = _Entry()
     values = batch.values
-    found = entry.special.get(values)
-    if found is not None:
-        return found, ()
+    result = entry.special.get(values)
+    if result is not None:
+        return result, ()
     if entry.general is not None and entry.others(values) == entry.fixed:
         return entry.general, entry.varying
     small = len(batch.nodes) <= _SMALL
@@ -173,6 +173,5 @@ def deleted(what: str) -> DeletedBufferError:
     """The error for an array that was donated."""
     return DeletedBufferError(
         f"{what} was donated to a call, which reused its memory",
-        location=user_location(),
         fix="use the result of that call instead, or leave the argument out of donate_argnums",
     )

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.manipulation import flip, permute_dims, reshape
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
+from bringup.integers import ceil_div
 from bringup.ops._sliding import spread_size
 
 Ints = tuple[int, ...]
@@ -66,7 +67,7 @@ def padding_of(
         return (0,) * len(sizes), (0,) * len(sizes)
     if padding == "same":
         table = zip(sizes, extents, strides, strict=True)
-        totals = [max((-(-n // s) - 1) * s + extent - n, 0) for n, extent, s in table]
+        totals = [max((ceil_div(n, s) - 1) * s + extent - n, 0) for n, extent, s in table]
         return tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     raise _wrong(name, f"padding {padding!r}", 'use "same", "valid" or numbers')
 
@@ -90,7 +91,7 @@ def extents_of(window: Ints, dilation: Ints) -> Ints:
 
 
 def _wrong(name: str, what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"{name}: {what}", location=user_location(), fix=fix)
+    return OpTypeError(f"{name}: {what}", fix=fix)
 
 
 def conv(
@@ -178,16 +179,15 @@ def _convolved(x: Array, kernel: Array, roles: Ints, weights: Ints, attrs: dict[
 def _exchanged(kernel: Array, weights: Ints, groups: int) -> Array:
     """The kernel with output features first, taken from each group's input features."""
     kernel = permute_dims(kernel, weights)
-    taken, made, *window = kernel.shape
+    taken, result, *window = kernel.shape
     if groups < 1 or taken % groups:
         raise OpTypeError(
             f"conv_transpose: {taken} features do not part into {groups} groups",
-            location=user_location(),
             fix=f"use a number of groups that divides {taken}",
         )
-    parts = reshape(kernel, (groups, taken // groups, made, *window))
+    parts = reshape(kernel, (groups, taken // groups, result, *window))
     parts = permute_dims(parts, (0, 2, 1, *range(3, parts.ndim)))
-    return reshape(parts, (groups * made, taken // groups, *window))
+    return reshape(parts, (groups * result, taken // groups, *window))
 
 
 def _kernel_roles(rank: int, layout: str | None) -> Ints:
@@ -202,7 +202,6 @@ def _pair(name: str, x: Operand, kernel: Operand) -> tuple[Array, Array]:
     if dtype.kind == "bool" or x.ndim != kernel.ndim:
         raise OpTypeError(
             f"{name}: operands do not fit: {x.type} and {kernel.type}",
-            location=user_location(),
             fix="give numbers, and a kernel with as many dimensions as x",
         )
     return convert(x, dtype), convert(kernel, dtype)

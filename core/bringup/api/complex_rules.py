@@ -18,44 +18,31 @@ from bringup.api.broadcasting import convert as real_convert
 from bringup.api.complex import ComplexArray, from_literal
 from bringup.api.elementwise import (
     abs,
-    add,
-    copysign,
-    divide,
-    equal,
-    greater,
-    greater_equal,
-    isfinite,
-    less,
-    logical_and,
-    logical_or,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    not_equal,
-    square,
-    subtract,
-    where,
-)
-from bringup.api.floating import (
     asinh,
     atan2,
+    copysign,
     cos,
     cosh,
+    equal,
     exp,
     expm1,
     hypot,
+    isfinite,
     log,
     log1p,
+    maximum,
+    minimum,
     sin,
     sinh,
     sqrt,
+    square,
     tan,
+    where,
 )
 from bringup.api.manipulation import concat, flip, reshape
 from bringup.dtypes import PART_OF, DType, bool_, f32
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -104,7 +91,6 @@ def _refused(name: str, operands: Sequence[Array | Literal]) -> OpTypeError:
     types = ", ".join(str(x.type) for x in operands)
     return OpTypeError(
         f"{name}: does not take complex numbers: {types}",
-        location=user_location(),
         fix="use real(x), imag(x), abs(x) or angle(x)",
     )
 
@@ -141,7 +127,7 @@ def _reduce(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     # Halves are multiplied by each other until one is left.
     while count > 1:
         half = count // 2
-        product = multiply(rest[..., :half], rest[..., half : 2 * half])
+        product = rest[..., :half] * rest[..., half : 2 * half]
         rest = concat([product, rest[..., 2 * half :]], axis=-1) if count % 2 else product
         count = half + count % 2
     if count == 0:
@@ -163,7 +149,7 @@ def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
         result = concat([one, result[(*before, slice(-1))]], axis=axis)
     step = 1
     while step < x.shape[axis]:
-        product = multiply(result[(*before, slice(step, None))], result[(*before, slice(-step))])
+        product = result[*before, slice(step, None)] * result[*before, slice(-step)]
         result = concat([result[(*before, slice(step))], product], axis=axis)
         step *= 2
     return result
@@ -172,11 +158,10 @@ def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
 def _convert(_name: str, attrs: Attrs, x: ComplexArray) -> Array:
     dtype = attrs["dtype"]
     if dtype is bool_:
-        return logical_or(not_equal(x.real, 0), not_equal(x.imag, 0))
+        return (x.real != 0) | (x.imag != 0)
     if not dtype.is_complex:
         raise OpTypeError(
             f"{x.type} does not become {dtype}: that would lose the imaginary part",
-            location=user_location(),
             fix="take a part first: real(x), imag(x) or abs(x)",
         )
     part = PART_OF[dtype]
@@ -186,39 +171,36 @@ def _convert(_name: str, attrs: Attrs, x: ComplexArray) -> Array:
 def _compare(_name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
     direction = attrs["direction"]
     if direction == "eq":
-        return logical_and(equal(x.real, y.real), equal(x.imag, y.imag))
+        return (x.real == y.real) & (x.imag == y.imag)
     if direction == "ne":
-        return logical_or(not_equal(x.real, y.real), not_equal(x.imag, y.imag))
+        return (x.real != y.real) | (x.imag != y.imag)
     raise OpTypeError(
         f"complex numbers have no order: {x.type} and {y.type}",
-        location=user_location(),
         fix="compare abs(x), real(x) or imag(x)",
     )
 
 
 def _mul(_name: str, _attrs: Attrs, x: ComplexArray, y: ComplexArray) -> ComplexArray:
     a, b, c, d = x.real, x.imag, y.real, y.imag
-    return ComplexArray(
-        subtract(multiply(a, c), multiply(b, d)), add(multiply(a, d), multiply(b, c))
-    )
+    return ComplexArray(a * c - b * d, a * d + b * c)
 
 
 def _square(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
-    product = multiply(a, b)
-    return ComplexArray(multiply(subtract(a, b), add(a, b)), add(product, product))
+    product = a * b
+    return ComplexArray((a - b) * (a + b), product + product)
 
 
 def _div(_name: str, _attrs: Attrs, x: ComplexArray, y: ComplexArray) -> ComplexArray:
     a, b, c, d = x.real, x.imag, y.real, y.imag
-    wide = greater_equal(abs(c), abs(d))
+    wide = abs(c) >= abs(d)
     large, small = where(wide, c, d), where(wide, d, c)
-    ratio = divide(small, where(equal(large, 0), 1.0, large))
-    scale = add(large, multiply(small, ratio))
+    ratio = small / where(large == 0, 1.0, large)
+    scale = large + small * ratio
     first, second = where(wide, a, b), where(wide, b, a)
-    real = divide(add(first, multiply(second, ratio)), scale)
-    crossed = subtract(second, multiply(first, ratio))
-    return ComplexArray(real, divide(where(wide, crossed, negative(crossed)), scale))
+    real = (first + second * ratio) / scale
+    crossed = second - first * ratio
+    return ComplexArray(real, where(wide, crossed, -crossed) / scale)
 
 
 def _reciprocal(name: str, attrs: Attrs, x: ComplexArray) -> Array:
@@ -236,8 +218,8 @@ def _dot(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
     def product(a: Array, b: Array) -> Array:
         return apply(name, (a, b), kept)
 
-    real = subtract(product(x.real, y.real), product(x.imag, y.imag))
-    return ComplexArray(real, add(product(x.real, y.imag), product(x.imag, y.real)))
+    real = product(x.real, y.real) - product(x.imag, y.imag)
+    return ComplexArray(real, product(x.real, y.imag) + product(x.imag, y.real))
 
 
 def _abs(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
@@ -246,12 +228,12 @@ def _abs(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
 
 def _sign(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
     size = hypot(x.real, x.imag)
-    size = where(equal(size, 0), 1.0, size)
-    return ComplexArray(divide(x.real, size), divide(x.imag, size))
+    size = where(size == 0, 1.0, size)
+    return ComplexArray(x.real / size, x.imag / size)
 
 
 def _var(name: str, attrs: Attrs, x: ComplexArray) -> Array:
-    return add(apply(name, (x.real,), attrs), apply(name, (x.imag,), attrs))
+    return apply(name, (x.real,), attrs) + apply(name, (x.imag,), attrs)
 
 
 def _choose(mask: Array, x: Any, y: Any, like: Array) -> Array:
@@ -262,16 +244,16 @@ def _choose(mask: Array, x: Any, y: Any, like: Array) -> Array:
 
 def _zero_or_product(x: Array, y: Array) -> Array:
     """``x * y``, but 0 of their signs where a factor is 0, even if the other is infinite or NaN."""
-    none = logical_or(equal(x, 0), equal(y, 0))
-    zero = multiply(copysign(0.0, x), copysign(1.0, y))
-    return where(none, zero, multiply(x, y))
+    none = (x == 0) | (y == 0)
+    zero = copysign(0.0, x) * copysign(1.0, y)
+    return where(none, zero, x * y)
 
 
 def _circle(a: Array, b: Array) -> tuple[Array, Array]:
     """The cosine and sine of b.  e^(∞ + ib) is infinite for any b: where `a` is infinite and `b` is
     not finite the cosine is 1, so that the real part keeps its size.
     """
-    known = logical_or(isfinite(b), not_equal(abs(a), math.inf))
+    known = isfinite(b) | (abs(a) != math.inf)
     return where(known, cos(b), 1.0), sin(b)
 
 
@@ -279,14 +261,12 @@ def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     """Far out e^a is taken in two factors: cos b may bring the product back into range."""
     a, (real, imag) = x.real, _circle(x.real, x.imag)
     limit = _exponent(a)
-    far = greater(a, limit)
-    size = exp(where(far, subtract(a, limit), a))
+    far = a > limit
+    size = exp(where(far, a - limit, a))
     rest = _choose(far, math.exp(limit), 1.0, a)
-    product = where(equal(imag, 0), imag, multiply(multiply(size, imag), rest))
-    none = equal(a, -math.inf)
-    return ComplexArray(
-        multiply(multiply(size, real), rest), where(none, copysign(0.0, imag), product)
-    )
+    product = where(imag == 0, imag, size * imag * rest)
+    none = a == -math.inf
+    return ComplexArray(size * real * rest, where(none, copysign(0.0, imag), product))
 
 
 def _exponent(x: Array) -> float:
@@ -297,9 +277,9 @@ def _exponent(x: Array) -> float:
 def _expm1(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
     whole = _exp(name, attrs, x)
-    half = sin(multiply(b, 0.5))
-    near = subtract(multiply(expm1(a), cos(b)), multiply(2.0, square(half)))
-    real = where(less(abs(a), 1.0), near, subtract(whole.real, 1.0))
+    half = sin(b * 0.5)
+    near = expm1(a) * cos(b) - 2.0 * square(half)
+    real = where(abs(a) < 1.0, near, whole.real - 1.0)
     return ComplexArray(real, whole.imag)
 
 
@@ -307,15 +287,15 @@ def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     """Near |x| = 1 by log1p, since the logarithm of a rounded 1 has no right digit."""
     a, b = abs(x.real), abs(x.imag)
     large, small = maximum(a, b), minimum(a, b)
-    near = logical_and(greater(large, 0.5), less(large, 2.0))
+    near = (large > 0.5) & (large < 2.0)
     within = where(near, large, 1.0)
-    excess = add(multiply(subtract(within, 1.0), add(within, 1.0)), square(where(near, small, 0.0)))
+    excess = (within - 1.0) * (within + 1.0) + square(where(near, small, 0.0))
     # Quarters, so that the size does not overflow.
-    far = greater(large, 2.0)
+    far = large > 2.0
     factor = _choose(far, 0.25, 1.0, a)
-    size = hypot(multiply(a, factor), multiply(b, factor))
-    whole = add(log(size), _choose(far, math.log(4), 0.0, a))
-    real = where(near, multiply(log1p(excess), 0.5), whole)
+    size = hypot(a * factor, b * factor)
+    whole = log(size) + _choose(far, math.log(4), 0.0, a)
+    real = where(near, log1p(excess) * 0.5, whole)
     return ComplexArray(real, atan2(x.imag, x.real))
 
 
@@ -332,10 +312,10 @@ def _like(x: ComplexArray, value: float) -> Literal:
 
 def _log1p(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
-    excess = add(multiply(a, add(a, 2.0)), square(b))
-    near = less(abs(excess), 0.5)
-    whole = _log(name, attrs, ComplexArray(add(a, 1.0), b))
-    real = where(near, multiply(log1p(where(near, excess, 0.0)), 0.5), whole.real)
+    excess = a * (a + 2.0) + square(b)
+    near = abs(excess) < 0.5
+    whole = _log(name, attrs, ComplexArray(a + 1.0, b))
+    real = where(near, log1p(where(near, excess, 0.0)) * 0.5, whole.real)
     return ComplexArray(real, whole.imag)
 
 
@@ -344,28 +324,28 @@ def _sqrt(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     large = maximum(abs(a), abs(b))
     # Powers of 4, so that scaling is exact on both sides of the root.
     top, bottom = (2.0**120, 2.0**-100) if a.dtype is f32 else (2.0**1000, 2.0**-900)
-    high, low = greater(large, top), less(large, bottom)
+    high, low = large > top, large < bottom
     factor = where(high, 2.0**-4, _choose(low, 2.0**60, 1.0, a))
     back = where(high, 4.0, _choose(low, 2.0**-30, 1.0, a))
-    c, d = multiply(a, factor), multiply(b, factor)
-    root = sqrt(multiply(add(abs(c), hypot(c, d)), 0.5))
-    other = divide(d, where(equal(root, 0), 1.0, add(root, root)))
-    right = greater_equal(c, 0)
-    real = multiply(where(right, root, abs(other)), back)
-    imag = multiply(where(right, other, copysign(root, b)), back)
+    c, d = a * factor, b * factor
+    root = sqrt((abs(c) + hypot(c, d)) * 0.5)
+    other = d / where(root == 0, 1.0, root + root)
+    right = c >= 0
+    real = where(right, root, abs(other)) * back
+    imag = where(right, other, copysign(root, b)) * back
     # An infinite imaginary part wins, and a zero one stays where the root is real.
-    endless = equal(abs(b), math.inf)
-    kept = logical_or(endless, logical_and(equal(b, 0), greater_equal(a, 0)))
+    endless = abs(b) == math.inf
+    kept = endless | (b == 0) & (a >= 0)
     return ComplexArray(where(endless, math.inf, real), where(kept, b, imag))
 
 
 def _pow(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
-    none = equal(hypot(x.real, x.imag), 0)
+    none = hypot(x.real, x.imag) == 0
     base = ComplexArray(where(none, 1.0, x.real), where(none, 0.0, x.imag))
     result = _exp(name, attrs, _mul(name, attrs, y, _log(name, attrs, base)))
-    unit = logical_and(equal(y.real, 0), equal(y.imag, 0))
+    unit = (y.real == 0) & (y.imag == 0)
     # 0^y is 0 to the right, 1 at 0 and nothing elsewhere.
-    nothing = _choose(greater(y.real, 0), 0.0, math.nan, y.real)
+    nothing = _choose(y.real > 0, 0.0, math.nan, y.real)
     real, imag = where(unit, 1.0, nothing), where(unit, 0.0, nothing)
     return ComplexArray(where(none, real, result.real), where(none, imag, result.imag))
 
@@ -390,8 +370,8 @@ def _growing(x: ComplexArray) -> tuple[Array, Array, Array]:
     """
     a = x.real
     limit = _exponent(a)
-    far = greater(abs(a), limit)
-    size = exp(where(far, subtract(abs(a), limit), 0.0))
+    far = abs(a) > limit
+    size = exp(where(far, abs(a) - limit, 0.0))
     within = where(far, 0.0, a)
     rest = _choose(far, math.exp(limit) / 2, 1.0, a)
     return where(far, size, cosh(within)), where(far, copysign(size, a), sinh(within)), rest
@@ -399,16 +379,12 @@ def _growing(x: ComplexArray) -> tuple[Array, Array, Array]:
 
 def _sinh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
-    return ComplexArray(
-        multiply(_zero_or_product(odd, real), rest), multiply(_zero_or_product(even, imag), rest)
-    )
+    return ComplexArray(_zero_or_product(odd, real) * rest, _zero_or_product(even, imag) * rest)
 
 
 def _cosh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
-    return ComplexArray(
-        multiply(_zero_or_product(even, real), rest), multiply(_zero_or_product(odd, imag), rest)
-    )
+    return ComplexArray(_zero_or_product(even, real) * rest, _zero_or_product(odd, imag) * rest)
 
 
 def _cos(name: str, attrs: Attrs, x: ComplexArray) -> Array:
@@ -421,25 +397,25 @@ def _tanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     limit = 10.0 if a.dtype is f32 else 22.0
     within = maximum(minimum(a, limit), -limit)
     slope, s = tan(b), sinh(within)
-    grown = add(square(slope), 1.0)
-    scale = add(multiply(grown, square(s)), 1.0)
-    real = divide(multiply(multiply(grown, sqrt(add(square(s), 1.0))), s), scale)
-    imag = divide(slope, scale)
-    small, wave = exp(negative(abs(a))), multiply(sin(b), cos(b))
-    tail = multiply(multiply(multiply(wave, 4.0), small), small)
-    tail = where(equal(abs(a), math.inf), copysign(0.0, wave), tail)
-    far = greater(abs(a), limit)
+    grown = square(slope) + 1.0
+    scale = grown * square(s) + 1.0
+    real = grown * sqrt(square(s) + 1.0) * s / scale
+    imag = slope / scale
+    small, wave = exp(-abs(a)), sin(b) * cos(b)
+    tail = wave * 4.0 * small * small
+    tail = where(abs(a) == math.inf, copysign(0.0, wave), tail)
+    far = abs(a) > limit
     one = where(equal(tail, tail), copysign(1.0, a), tail)
-    real = where(equal(a, 0), a, where(far, one, real))
-    return ComplexArray(real, where(equal(b, 0), b, where(far, tail, imag)))
+    real = where(a == 0, a, where(far, one, real))
+    return ComplexArray(real, where(b == 0, b, where(far, tail, imag)))
 
 
 def _times_i(x: ComplexArray) -> ComplexArray:
-    return ComplexArray(negative(x.imag), x.real)
+    return ComplexArray(-x.imag, x.real)
 
 
 def _over_i(x: ComplexArray) -> ComplexArray:
-    return ComplexArray(x.imag, negative(x.real))
+    return ComplexArray(x.imag, -x.real)
 
 
 def _turned(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
@@ -453,20 +429,20 @@ def _turned(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
 
 def _root(a: Array, b: Array) -> ComplexArray:
     """The root of a + ib of a size whose square neither overflows nor, but for 0, underflows."""
-    root = multiply(sqrt(add(abs(a), hypot(a, b))), math.sqrt(0.5))
-    other = divide(b, where(equal(root, 0), 1.0, add(root, root)))
-    right = greater_equal(a, 0)
+    root = sqrt(abs(a) + hypot(a, b)) * math.sqrt(0.5)
+    other = b / where(root == 0, 1.0, root + root)
+    right = a >= 0
     return ComplexArray(where(right, root, abs(other)), where(right, other, copysign(root, b)))
 
 
 def _beside_one(x: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
     """The roots of 1 − x and 1 + x, on whose branches the inverse functions stand (W. Kahan)."""
-    return _root(subtract(1.0, x.real), negative(x.imag)), _root(add(x.real, 1.0), x.imag)
+    return _root(1.0 - x.real, -x.imag), _root(x.real + 1.0, x.imag)
 
 
 def _crossed(x: ComplexArray, y: ComplexArray) -> Array:
     """The imaginary part of conj(x) y."""
-    return subtract(multiply(x.real, y.imag), multiply(x.imag, y.real))
+    return x.real * y.imag - x.imag * y.real
 
 
 def _distant(x: ComplexArray) -> tuple[Array, ComplexArray, Array]:
@@ -474,28 +450,28 @@ def _distant(x: ComplexArray) -> tuple[Array, ComplexArray, Array]:
     logarithm.
     """
     bound = 2.0**16 if x.real.dtype is f32 else 2.0**32
-    far = logical_or(greater(abs(x.real), bound), greater(abs(x.imag), bound))
+    far = (abs(x.real) > bound) | (abs(x.imag) > bound)
     near = ComplexArray(where(far, 0.0, x.real), where(far, 0.0, x.imag))
-    size = log(hypot(multiply(x.real, 0.25), multiply(x.imag, 0.25)))
-    return far, near, add(size, math.log(8))
+    size = log(hypot(x.real * 0.25, x.imag * 0.25))
+    return far, near, size + math.log(8)
 
 
 def _asin(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     far, near, size = _distant(x)
     below, above = _beside_one(near)
-    across = subtract(multiply(below.real, above.real), multiply(below.imag, above.imag))
+    across = below.real * above.real - below.imag * above.imag
     real = atan2(x.real, where(far, abs(x.imag), across))
     imag = where(far, copysign(size, x.imag), asinh(_crossed(below, above)))
-    return ComplexArray(where(equal(x.real, 0), x.real, real), imag)
+    return ComplexArray(where(x.real == 0, x.real, real), imag)
 
 
 def _acos(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     far, near, size = _distant(x)
     below, above = _beside_one(near)
-    angle = multiply(atan2(below.real, above.real), 2.0)
+    angle = atan2(below.real, above.real) * 2.0
     real = where(far, atan2(abs(x.imag), x.real), angle)
-    imag = where(far, negative(copysign(size, x.imag)), asinh(_crossed(above, below)))
-    return ComplexArray(where(equal(x.real, 0), math.pi / 2, real), imag)
+    imag = where(far, -copysign(size, x.imag), asinh(_crossed(above, below)))
+    return ComplexArray(where(x.real == 0, math.pi / 2, real), imag)
 
 
 def _asinh(name: str, attrs: Attrs, x: ComplexArray) -> ComplexArray:
@@ -504,39 +480,35 @@ def _asinh(name: str, attrs: Attrs, x: ComplexArray) -> ComplexArray:
 
 def _acosh(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
     far, near, size = _distant(x)
-    below = _root(subtract(near.real, 1.0), near.imag)
-    above = _root(add(near.real, 1.0), near.imag)
-    across = add(multiply(below.real, above.real), multiply(below.imag, above.imag))
-    angle = multiply(atan2(below.imag, above.real), 2.0)
+    below = _root(near.real - 1.0, near.imag)
+    above = _root(near.real + 1.0, near.imag)
+    across = below.real * above.real + below.imag * above.imag
+    angle = atan2(below.imag, above.real) * 2.0
     imag = where(far, atan2(x.imag, x.real), angle)
     right = copysign(math.pi / 2, x.imag)
-    return ComplexArray(where(far, size, asinh(across)), where(equal(x.real, 0), right, imag))
+    return ComplexArray(where(far, size, asinh(across)), where(x.real == 0, right, imag))
 
 
 def _atanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     """log1p(4|a| / |1 − |a| + ib|²) / 4 with the sign of a, and half the angle of 1 − x² + 2ib."""
     a, b = abs(x.real), x.imag
-    beyond = subtract(1.0, a)
+    beyond = 1.0 - a
     single = a.dtype is f32
     # Quarters, so that the distance from 1 does not overflow.
-    wide = logical_or(greater(a, 4.0), greater(abs(b), 4.0))
+    wide = (a > 4.0) | (abs(b) > 4.0)
     factor = _choose(wide, 0.25, 1.0, a)
-    distance = hypot(multiply(beyond, factor), multiply(b, factor))
-    tiny = less(distance, 2.0**-50 if single else 2.0**-450)
+    distance = hypot(beyond * factor, b * factor)
+    tiny = distance < (2.0 ** (-50) if single else 2.0 ** (-450))
     apart = where(tiny, 1.0, distance)
-    ratio = multiply(divide(divide(a, apart), apart), _choose(wide, 0.25, 4.0, a))
-    size = where(
-        tiny, multiply(subtract(math.log(2), log(distance)), 0.5), multiply(log1p(ratio), 0.25)
-    )
-    size = where(equal(distance, math.inf), 0.0, size)
-    real = where(equal(a, 0), x.real, copysign(size, x.real))
-    far = logical_or(
-        greater(maximum(a, abs(b)), 2.0**30 if single else 2.0**60), equal(distance, math.inf)
-    )
+    ratio = a / apart / apart * _choose(wide, 0.25, 4.0, a)
+    size = where(tiny, (math.log(2) - log(distance)) * 0.5, log1p(ratio) * 0.25)
+    size = where(distance == math.inf, 0.0, size)
+    real = where(a == 0, x.real, copysign(size, x.real))
+    far = (maximum(a, abs(b)) > (2.0**30 if single else 2.0**60)) | (distance == math.inf)
     c, d = where(far, 0.0, a), where(far, 0.0, b)
-    across = subtract(multiply(subtract(1.0, c), add(c, 1.0)), square(d))
+    across = (1.0 - c) * (c + 1.0) - square(d)
     right = where(equal(b, b), copysign(math.pi / 2, b), b)
-    return ComplexArray(real, where(far, right, multiply(atan2(multiply(d, 2.0), across), 0.5)))
+    return ComplexArray(real, where(far, right, atan2(d * 2.0, across) * 0.5))
 
 
 _LINEAR = (

@@ -13,11 +13,12 @@ from typing import Any, overload
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
-from bringup.api.elementwise import add, clip, floor_divide, multiply, remainder, where
+from bringup.api.decompositions import diagonal as last_diagonal
+from bringup.api.elementwise import clip, where
 from bringup.api.gathering import nonzero
 from bringup.api.manipulation import (
     broadcast_arrays,
@@ -30,11 +31,9 @@ from bringup.api.manipulation import (
     stack,
     swapaxes,
 )
-from bringup.api.promotion import DEFAULT_INT, Operand, literal
-from bringup.api.solving import diagonal as last_diagonal
+from bringup.api.promotion import DEFAULT_INT, literal
 from bringup.dtypes import bool_
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
 
 concatenate = concat
 
@@ -104,12 +103,10 @@ def rot90(x: Operand, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 
 def _two_axes(name: str, axes: Any, rank: int) -> tuple[int, int]:
-    found = [axis_of(name, axis, rank) for axis in items_of(name, "axes", axes)]
-    if len(found) != 2 or found[0] == found[1]:
-        raise OpTypeError(
-            f"{name}: axes {axes!r} are not two", location=user_location(), fix="give two axes"
-        )
-    return found[0], found[1]
+    result = [axis_of(name, axis, rank) for axis in items_of(name, "axes", axes)]
+    if len(result) != 2 or result[0] == result[1]:
+        raise OpTypeError(f"{name}: axes {axes!r} are not two", fix="give two axes")
+    return result[0], result[1]
 
 
 def fliplr(x: Operand, /) -> Array:
@@ -171,12 +168,12 @@ def atleast_3d(*arrays: Operand) -> Array | list[Array]:
 
 
 def _at_least(rank: int, arrays: Sequence[Operand]) -> Array | list[Array]:
-    found = []
+    result = []
     for x in map(as_array, arrays):
         front = (1,) * min(rank - x.ndim, 2 - x.ndim if rank == 3 else rank)
         back = (1,) * (rank - x.ndim - len(front))
-        found.append(x if x.ndim >= rank else reshape(x, (*front, *x.shape, *back)))
-    return found[0] if len(found) == 1 else found
+        result.append(x if x.ndim >= rank else reshape(x, (*front, *x.shape, *back)))
+    return result[0] if len(result) == 1 else result
 
 
 # -- joining and splitting -------------------------------------------------------------------------
@@ -221,8 +218,8 @@ def column_stack(arrays: Sequence[Array], /) -> Array:
 
 
 def _parts(name: str, arrays: Any, rank: int) -> list[Array]:
-    found = _at_least(rank, items_of(name, "arrays", arrays))
-    return found if isinstance(found, list) else [found]
+    result = _at_least(rank, items_of(name, "arrays", arrays))
+    return result if isinstance(result, list) else [result]
 
 
 def append(x: Operand, /, values: Operand, axis: int | None = None) -> Array:
@@ -298,7 +295,6 @@ def _split(name: str, x: Array, parts: Any, axis: int, even: bool = False) -> li
         if count < 1 or (even and length % count):
             raise OpTypeError(
                 f"{name}: axis {dim} of {x.type} in {count} parts",
-                location=user_location(),
                 fix="give a number that divides the size, or use array_split",
             )
         larger = length % count
@@ -338,7 +334,6 @@ def pad(
     except ValueError:
         raise OpTypeError(
             f"pad: pad_width {pad_width!r} for {x.type}",
-            location=user_location(),
             fix="give an int of at least 0, a pair of them, or a pair for each axis",
         ) from None
     if mode == "constant":
@@ -348,9 +343,7 @@ def pad(
             continue
         if not x.shape[dim]:
             raise OpTypeError(
-                f"pad: axis {dim} of {x.type} has no entries to repeat",
-                location=user_location(),
-                fix='use mode="constant"',
+                f"pad: axis {dim} of {x.type} has no entries to repeat", fix='use mode="constant"'
             )
         # The positions of entries to repeat are found by numpy, whatever the mode.
         index = np.pad(np.arange(x.shape[dim]), pair, mode)  # type: ignore[call-overload]
@@ -388,9 +381,7 @@ def _entries(x: Array, dim: int, index: np.ndarray[Any, Any]) -> Array:
 def _framed(x: Array, pairs: list[list[int]], value: Operand) -> Array:
     edge = as_array(value).astype(x.dtype) if isinstance(value, Array | np.ndarray) else None
     if edge is not None and edge.ndim:
-        raise OpTypeError(
-            f"pad: the value is {edge.type}", location=user_location(), fix="give one value"
-        )
+        raise OpTypeError(f"pad: the value is {edge.type}", fix="give one value")
     lo, hi = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
     attrs = {"lo": lo, "hi": hi, "interior": (0,) * x.ndim}
     return apply("pad", (x, edge or literal(value, x.type.with_shape(()))), attrs)
@@ -466,7 +457,6 @@ def diag(x: Operand, /, k: int = 0) -> Array:
     if x.ndim != 1:
         raise OpTypeError(
             f"diag: {x.type} is neither a vector nor a matrix",
-            location=user_location(),
             fix="use diagonal for stacks of matrices",
         )
     size = x.size + abs(k)
@@ -515,15 +505,14 @@ def unravel_index(indices: Operand, shape: int | Sequence[int], /) -> tuple[Arra
         if host.size and not (host.min() >= 0 and host.max() < count):
             raise ArrayIndexError(
                 f"unravel_index: an index is out of range for {count} elements",
-                location=user_location(),
                 fix=f"use 0 … {count - 1}",
             )
     rest = clip(index, 0, max(count - 1, 0))
-    found: list[Array] = []
+    result: list[Array] = []
     for n in reversed(sizes):
-        found.append(remainder(rest, max(n, 1)))
-        rest = floor_divide(rest, max(n, 1))
-    return tuple(reversed(found))
+        result.append(rest % max(n, 1))
+        rest = rest // max(n, 1)
+    return tuple(reversed(result))
 
 
 def ravel_multi_index(
@@ -546,26 +535,24 @@ def ravel_multi_index(
     if len(given) != len(sizes) or not all(sizes):
         raise OpTypeError(
             f"{name}: {len(given)} indices for shape {sizes}",
-            location=user_location(),
             fix="give indices for each of the dimensions, which must have elements",
         )
     flat = asarray(0)
     for index, n in zip(broadcast_arrays(*given), sizes, strict=True):
-        inside = clip(index, 0, n - 1) if mode == "clip" else remainder(index, n)
-        flat = add(multiply(flat, n), inside)
+        inside = clip(index, 0, n - 1) if mode == "clip" else (index % n)
+        flat = flat * n + inside
     return flat
 
 
 def _whole(name: str, index: Any) -> Array:
     """Indices as i64."""
-    found = as_array(index)
-    if not found.dtype.is_integer:
+    result = as_array(index)
+    if not result.dtype.is_integer:
         raise OpTypeError(
-            f"{name}: indices must be integers, got {found.type}",
-            location=user_location(),
+            f"{name}: indices must be integers, got {result.type}",
             fix="convert them: astype(indices, bu.int64)",
         )
-    return found.astype(DEFAULT_INT)
+    return result.astype(DEFAULT_INT)
 
 
 __all__ = [
