@@ -27,7 +27,7 @@ from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.evaluate import check_program
-from bringup.program.in_place import kept_whole
+from bringup.program.in_place import find_inplace_updates
 from bringup.program.plan import plan
 from bringup.program.program import Program
 from bringup.program.verify import verify_program
@@ -315,7 +315,7 @@ def fused_program(
         )[1]
 
     owned = donated if capabilities.donation else frozenset[int]()
-    whole = kept_whole(graph, owned, capabilities.runs_op)
+    whole = find_inplace_updates(graph, owned, capabilities.runs_op)
 
     def fuses(instr: Instr) -> bool:
         return instr not in whole and capabilities.fuses(instr)
