@@ -377,7 +377,7 @@ def test_an_error_without_a_step_condemns_what_was_not_proved(
 def test_runs_without_a_wait_do_not_pile_up(
     device: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "MOST_PENDING", 5)
+    monkeypatch.setattr(async_errors, "MOST_PENDING", 5)
     x = bu.asarray(X, device=device)
     add = bu.jit(lambda x: x + 1)
     for _ in range(23):

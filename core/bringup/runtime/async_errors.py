@@ -1,8 +1,8 @@
 """Which results of late work are good: devices that queue report an error only at a later wait.
 
 Every run on such a device is kept until a wait completes it.  An error at a wait belongs to the run
-whose step it names, or, if it names none, to every run not yet complete; the results of that run, and
-of all runs that read them, raise it from then on instead of showing what the memory holds.
+whose step it names, or, if it names none, to every run not yet complete; the results of that run,
+and of all runs that read them, raise it from then on instead of showing what the memory holds.
 """
 
 from __future__ import annotations
