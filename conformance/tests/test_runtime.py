@@ -22,7 +22,7 @@ from bringup.backend import Backend
 from bringup.backend.device import Lowered
 from bringup.errors import DeviceError, OpTypeError
 from bringup.program.program import Program
-from bringup.runtime import runs, transfer
+from bringup.runtime import async_errors, transfer
 from bringup.runtime.compiled import Compiled
 from bringup_conformance.cases import Check, NotOffered, Problem, Unsupported
 from bringup_conformance.execution.plan import Plan, budget_of
@@ -441,15 +441,15 @@ class TestTheSdkItself:
         assert run(reference(), f"transfer.{kind}-source") is not None
 
     def test_errors_that_nobody_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runs.Run, "check", lambda _run: None)
+        monkeypatch.setattr(async_errors.Run, "check", lambda _run: None)
         assert run(reference(late=True), "errors.late-error-told") is not None
 
     def test_errors_that_everybody_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(ledger: Any, _runs: list[runs.Run], error: DeviceError) -> None:
+        def fail(ledger: Any, _runs: list[async_errors.Run], error: DeviceError) -> None:
             for each in ledger.pending:
                 each.error = error
 
-        monkeypatch.setattr(runs._Ledger, "fail", fail)
+        monkeypatch.setattr(async_errors._Ledger, "fail", fail)
         with pytest.raises(DeviceError, match="failed on demand"):
             run(reference(late=True), "errors.late-error-once")
 

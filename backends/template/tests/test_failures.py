@@ -20,7 +20,7 @@ from bringup.kernel import ops as kernel_ops
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.index import Dyn, Expr
 from bringup.ops.table import lookup
-from bringup.runtime import runs, transfer
+from bringup.runtime import async_errors, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
 from bringup_simulator import FaultKind
@@ -377,11 +377,11 @@ def test_an_error_without_a_step_condemns_what_was_not_proved(
 def test_runs_without_a_wait_do_not_pile_up(
     device: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "MOST_PENDING", 5)
+    monkeypatch.setattr(async_errors, "MOST_PENDING", 5)
     x = bu.asarray(X, device=device)
     add = bu.jit(lambda x: x + 1)
     for _ in range(23):
         x = add(x)
-    assert len(runs._ledger(device.device).pending) <= 5
+    assert len(async_errors._ledger(device.device).pending) <= 5
     np.testing.assert_array_equal(np.asarray(x), X + 23)
-    assert runs._ledger(device.device).pending == []
+    assert async_errors._ledger(device.device).pending == []

@@ -16,7 +16,7 @@ import numpy as np
 
 from bringup.backend.adapters import KernelsDevice
 from bringup.backend.device import KernelPass
-from bringup.backend.placement import is_driven
+from bringup.backend.placement import runs_on_host
 from bringup.errors import BringupError, GraphError, UnsupportedError
 from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, print_graph
@@ -25,9 +25,8 @@ from bringup.kernel.fuse import Launch
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
 from bringup.program.verify import verify_program
-from bringup.runtime.compiler import graph_passes
+from bringup.runtime.compiler import fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import fused_program
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
@@ -131,7 +130,7 @@ class _Search:
         cause = self._in_passes()
         if cause is not None:
             return cause
-        if self._is_driven:
+        if self._has_host_loops:
             case = replace(self.case, graph=self.optimized, cells=())
             return cause_by_instruction(self.target, case, self.sets, self.fuse, self.skip, located)
         for search in (self._in_fusion, self._in_plan, self._in_single_steps, self._in_company):
@@ -143,9 +142,9 @@ class _Search:
         )
 
     @property
-    def _is_driven(self) -> bool:
+    def _has_host_loops(self) -> bool:
         """Whether the host drives loops or branches of the program."""
-        return any(is_driven(instr, self.capabilities) for instr in self.optimized.instrs)
+        return any(runs_on_host(instr, self.capabilities) for instr in self.optimized.instrs)
 
     def _problem(self, case: Case, sets: DataSets, runnable: Runnable) -> Problem | None:
         return run_and_compare(self.target, runnable, case, sets)[0]

@@ -11,7 +11,7 @@ from bringup.graph import Builder, Value
 from bringup.kernel.fuse import Launch
 from bringup.passes.outputs import materialize_outputs
 from bringup.program.program import KernelStep, OpStep, Program, ScanStep, Slot, Step, WhileStep
-from bringup.runtime.programs import fused_program
+from bringup.runtime.compiler import fused_program
 from bringup.types import TensorType
 
 #: A value of the fused graph, and its memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import cycle
 
-from bringup.backend.placement import Placement, Target, how, is_driven, obstacle, unsupported
+from bringup.backend.placement import Placement, Target, how, obstacle, runs_on_host, unsupported
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.graph.printer import Numbering, format_instr
 from bringup.records import record
@@ -26,11 +26,6 @@ class Segment:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     loop: Instr | None = None
-
-    @property
-    def driven(self) -> bool:
-        """Whether core runs it."""
-        return self.loop is not None
 
 
 @record
@@ -77,13 +72,13 @@ def partition(graph: Graph, device: Target, fallback: Target | None = None) -> P
     a segment by itself.  Constants are made anew where they are read.
     Raises UnsupportedError for what neither device runs.
     """
-    handed = {*graph.outputs, *_driven_operands(graph, device)}
+    handed = {*graph.outputs, *_host_operands(graph, device)}
     home = {
         instr: _choose(graph, instr, device, fallback)
         for instr in graph.instrs
         if not _is_constant(instr) or not handed.isdisjoint(instr.results)
     }
-    names = (device.name, _DRIVEN, *(() if fallback is None else (fallback.name,)))
+    names = (device.name, _HOST, *(() if fallback is None else (fallback.name,)))
     parts = list(_gather(home, names))
     segments = tuple(_segment(graph, name, instrs, device.name, handed) for name, instrs in parts)
     transfers = tuple(_transfers(graph, segments, device.name))
@@ -92,13 +87,13 @@ def partition(graph: Graph, device: Target, fallback: Target | None = None) -> P
 
 
 #: Where what core runs is at home; no device has that name.
-_DRIVEN = ""
+_HOST = ""
 
 
-def _driven_operands(graph: Graph, device: Target) -> Iterator[Value]:
+def _host_operands(graph: Graph, device: Target) -> Iterator[Value]:
     """What core hands to the loops and branches that it runs."""
     for instr in graph.instrs:
-        if is_driven(instr, device.capabilities):
+        if runs_on_host(instr, device.capabilities):
             yield from instr.operands
 
 
@@ -107,17 +102,17 @@ def _is_constant(instr: Instr | None) -> bool:
 
 
 def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target | None) -> str:
-    driven = is_driven(instr, device.capabilities)
+    on_host = runs_on_host(instr, device.capabilities)
     first = obstacle(instr, device.capabilities)
     if first is None:
-        return _DRIVEN if driven else device.name
+        return _HOST if on_host else device.name
     if fallback is None:
         raise unsupported(graph, instr, device.name, first)
     second = obstacle(instr, fallback.capabilities)
-    if second is None and not is_driven(instr, fallback.capabilities):
+    if second is None and not runs_on_host(instr, fallback.capabilities):
         return fallback.name
-    if driven:  # parts of its parts go to the fallback
-        return _DRIVEN
+    if on_host:  # parts of its parts go to the fallback
+        return _HOST
     if second is None:
         return fallback.name
     both = f"{first}; nor on {fallback.name}: {second}"
@@ -140,7 +135,7 @@ def _gather(home: dict[Instr, str], names: tuple[str, ...]) -> Iterator[tuple[st
             needs = {v.producer for v in instr.operands if v.producer in home}
             if instr in before:
                 needs.add(before[instr])
-            alone = here == _DRIVEN and bool(run)
+            alone = here == _HOST and bool(run)
             if home[instr] == here and needs <= done and not alone:
                 run.append(instr)
                 done.add(instr)
@@ -155,7 +150,7 @@ def _segment(
     graph: Graph, name: str, instrs: Sequence[Instr], first: str, handed: Collection[Value]
 ) -> Segment:
     """first: the device for which core runs loops.  handed: values that never are made anew."""
-    driven = name == _DRIVEN
+    on_host = name == _HOST
     builder = Builder()
     table: dict[Value, Value] = {}
     inputs: list[Value] = []
@@ -163,16 +158,16 @@ def _segment(
         for value in instr.operands:
             if value in table:
                 continue
-            if not driven and value.producer is not None and _is_constant(value.producer):
+            if not on_host and value.producer is not None and _is_constant(value.producer):
                 _copy(builder, value.producer, table)
             else:
                 table[value] = builder.input(value.type)
                 inputs.append(value)
         _copy(builder, instr, table)
     outputs = tuple(_needed_later(graph, instrs, handed))
-    device = first if driven else name
+    device = first if on_host else name
     part = builder.build([table[v] for v in outputs], f"{graph.name}.{device}")
-    return Segment(device, part, tuple(inputs), outputs, instrs[0] if driven else None)
+    return Segment(device, part, tuple(inputs), outputs, instrs[0] if on_host else None)
 
 
 def _copy(builder: Builder, instr: Instr, table: dict[Value, Value]) -> None:

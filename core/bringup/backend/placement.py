@@ -91,8 +91,8 @@ def _rows(graph: Graph, device: Target, prefix: str) -> Iterator[Placement]:
             yield from _rows(inner, device, f"{prefix}{inner.name}: ")
 
 
-def is_driven(instr: Instr, capabilities: Capabilities) -> bool:
-    """Whether core has to run an instruction for the device, run by run of its sub-graphs."""
+def runs_on_host(instr: Instr, capabilities: Capabilities) -> bool:
+    """Whether the host runs an instruction for the device, whose sub-graphs the device runs."""
     op = opdef(instr)
     effects = has_effects(op, instr.attrs)
     return op.kind is Kind.CONTROL and (effects or not capabilities.runs_op(instr))
@@ -138,7 +138,7 @@ def _obstacle_inside(instr: Instr, capabilities: Capabilities) -> str | None:
 
 def how(instr: Instr, capabilities: Capabilities) -> str:
     """In what form a device runs an instruction that it can run."""
-    if is_driven(instr, capabilities):
+    if runs_on_host(instr, capabilities):
         return "run by core, its parts on the device"
     if capabilities.runs_op(instr) and not capabilities.fuses(instr):
         return "claimed as an op"

@@ -35,7 +35,7 @@ def changed_bytes(step: OpStep, aliases: Mapping[int, int]) -> int | None:
     return min(max(parts, default=0), target.type.nbytes)
 
 
-def kept_whole(
+def find_inplace_updates(
     graph: Graph, donated: frozenset[int], runs_op: Callable[[Instr], bool]
 ) -> frozenset[Instr]:
     """Instructions that write so little of memory they may have that no kernel should hold them: it
@@ -80,4 +80,4 @@ def _part(instr: Instr) -> int:
     return max((v.type.size for v in values), default=0)
 
 
-__all__ = ["changed_bytes", "kept_whole", "replaces"]
+__all__ = ["changed_bytes", "find_inplace_updates", "replaces"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 from bringup.backend.device import Executable, Lowered
 from bringup.backend.placement import Placement
 from bringup.errors import UnsupportedError
-from bringup.graph import Graph, Instr
+from bringup.graph import Graph
 from bringup.kernel.form import Kernel
-from bringup.program.cost import loop_cost, program_cost, sum_costs
+from bringup.program.cost import program_cost
 from bringup.program.program import Cost, Program
-from bringup.records import record
 
 
 class Compiled:
@@ -23,17 +21,13 @@ class Compiled:
     programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
     and for each condition, body and branch that core runs for a device.
     executable: call it with handles; None when lowered without hardware.
+    lower: makes the texts.  placement: makes the report.  cost: that of a graph in segments.
     """
 
     __slots__ = (
-        "_lower",
-        "_lowered",
-        "_placement",
-        "executable",
-        "graph",
-        "optimized",
+        "_cost", "_lower", "_lowered", "_placement", "donated", "executable", "graph", "optimized",
         "programs",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,15 +36,19 @@ class Compiled:
         programs: tuple[Program, ...],
         executable: Executable | None,
         lower: Callable[[], Lowered],
-        placement: Callable[[], Sequence[Placement]] = tuple,
+        placement: Callable[[], Iterable[Placement]] = tuple,
+        cost: Callable[[], Cost] | None = None,
     ) -> None:
         self.graph = graph
         self.optimized = optimized
         self.programs = programs
         self.executable = executable
+        #: Positions of the inputs that a run takes for itself; none where there are segments.
+        self.donated = programs[0].donated if cost is None else frozenset[int]()
         self._lower = lower
         self._lowered: Lowered | None = None
         self._placement = placement
+        self._cost = cost
 
     def __repr__(self) -> str:
         return f"<compiled {self.graph.name}: {_counted(len(self.kernels), 'kernel')}>"
@@ -78,18 +76,16 @@ class Compiled:
         return self.programs[0]
 
     @property
-    def donated(self) -> frozenset[int]:
-        """Positions of the inputs that a run takes for itself."""
-        return self.programs[0].donated if len(self.programs) == 1 else frozenset()
-
-    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The fused kernels, in order of launch."""
         return tuple(kernel for program in self.programs for kernel in program.kernels)
 
     def cost(self) -> Cost:
-        """Exact counts of one run; see `Cost`.  What moves between devices is in `placement`."""
-        return sum_costs(program_cost(program) for program in self.programs)
+        """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.
+
+        What moves between devices is in `placement`.
+        """
+        return program_cost(self.program) if self._cost is None else self._cost()
 
     def placement(self) -> tuple[Placement, ...]:
         """Each instruction of the optimised graph: its device, the reason, the bytes moved for it.
@@ -120,81 +116,4 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
-@record(eq=False)
-class Part:
-    """A part of a graph that was compiled for itself.
-
-    loop: the loop or branch that it is, if core runs it.
-    """
-
-    compiled: Compiled
-    loop: Instr | None = None
-
-
-class CompiledParts(Compiled):
-    """A graph that no one program holds.
-
-    parts: in order.
-    loop: what the whole graph is, if core runs it: the parts are its condition, body or branches.
-    """
-
-    __slots__ = ("_loop", "_parts", "_report")
-
-    def __init__(
-        self,
-        graph: Graph,
-        optimized: Graph,
-        parts: Sequence[Part],
-        executable: Executable | None,
-        loop: Instr | None,
-        report: Sequence[Placement] = (),
-    ) -> None:
-        programs = tuple(program for part in parts for program in part.compiled.programs)
-        super().__init__(graph, optimized, programs, executable, self._joined, self._places)
-        self._parts, self._loop, self._report = tuple(parts), loop, report
-
-    @property
-    def donated(self) -> frozenset[int]:
-        """Nothing: a run takes no input for itself."""
-        return frozenset()
-
-    def cost(self) -> Cost:
-        """Exact counts of one run; a loop counts as often as it is known to run, else once."""
-        return self._cost_as(self._loop)
-
-    def _cost_as(self, loop: Instr | None) -> Cost:
-        """The cost as this instruction, which may know more of itself than the graph here."""
-        costs = [_part_cost(part) for part in self._parts]
-        if loop is None or not costs:  # what core prints costs nothing
-            return sum_costs(costs)
-        return loop_cost(loop, costs)
-
-    def _places(self) -> Sequence[Placement]:
-        rows = [*self._report]
-        for part in self._parts:
-            found = part.compiled.placement()
-            if self._loop is not None:
-                rows += _inside(part.compiled.graph.name, found)
-            elif part.loop is not None:
-                rows += found[1:]
-        return rows
-
-    def _joined(self) -> Lowered:
-        compiled = [part.compiled for part in self._parts]
-        sources, asms = "\n".join(p.source for p in compiled), "\n".join(p.asm for p in compiled)
-        return Lowered(sources, asms)
-
-
-def _part_cost(part: Part) -> Cost:
-    found = part.compiled
-    if part.loop is not None and isinstance(found, CompiledParts):
-        return found._cost_as(part.loop)
-    return found.cost()
-
-
-def _inside(name: str, rows: Sequence[Placement]) -> Iterator[Placement]:
-    for row in rows:
-        yield replace(row, node=f"{name}: {row.node}")
-
-
-__all__ = ["Compiled", "CompiledParts", "Part"]
+__all__ = ["Compiled"]

@@ -7,34 +7,35 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Backend, Executable, Lowered
+from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.backend.foreign import REPORT, described, foreign, guarded
-from bringup.backend.partition import partition
-from bringup.backend.placement import check_placement, is_driven, placement
+from bringup.backend.partition import Partition, partition
+from bringup.backend.placement import check_placement, placement, runs_on_host
 from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
-from bringup.kernel.fuse import Launch
+from bringup.kernel.fuse import Launch, fuse
 from bringup.locks import ProcessLock
 from bringup.passes.base import Pass
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.evaluate import check_program
+from bringup.program.in_place import find_inplace_updates
+from bringup.program.plan import plan
 from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
-from bringup.runtime.compiled import Compiled, CompiledParts, Part
+from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import fused_program
 from bringup.tracing.context import nested
 
 _CACHE_SIZE = 4096
@@ -77,40 +78,29 @@ def compile_graph(
     Raises UnsupportedError when the device lacks something and nothing may take its place,
     CompileError.
     """
-    try:
-        return _cached(graph, device, donated, options, None if fallback is device else fallback)
-    except RecursionError:
-        raise nested(graph.name) from None
-
-
-def _cached(
-    graph: Graph,
-    device: OpenDevice,
-    donated: frozenset[int],
-    options: Options,
-    fallback: OpenDevice | None,
-) -> Compiled:
+    if fallback is device:
+        fallback = None
     key = (graph.key, device, donated, options, fallback)
     with _lock:
-        found = _cache.get(key)
-        if found is not None:
+        compiled = _cache.get(key)
+        if compiled is not None:
             _cache.move_to_end(key)
-            return found
-    # What is timed inside belongs to this program.
-    with (
-        timeline.span(f"compile {graph.name}", "compile", device=device.name),
-        debug.progress(graph.name) as count,
-        PAUSED,
-    ):
-        if fallback is None:
-            made = _compile(graph, device, donated, options, count)
-        else:
-            made = _compile_mixed(graph, device, fallback, donated, options)
+            return compiled
+    try:
+        # What is timed inside belongs to this program.
+        with (
+            timeline.span(f"compile {graph.name}", "compile", device=device.name),
+            debug.progress(graph.name) as count,
+            PAUSED,
+        ):
+            compiled = _compile(graph, device, donated, options, fallback, count)
+    except RecursionError:
+        raise nested(graph.name) from None
     with _lock:
-        _cache[key] = made
+        _cache[key] = compiled
         while len(_cache) > _CACHE_SIZE:
             _cache.popitem(last=False)
-    return made
+    return compiled
 
 
 def forget() -> None:
@@ -128,22 +118,8 @@ def lower_graph(
     options: Options = DEFAULT,
 ) -> Compiled:
     """Compile for a target without hardware; the result has texts and costs but nothing to call."""
-    capabilities = backend.capabilities(target)
-    passes = graph_passes(capabilities, backend, skip=options.skip)
-    optimized, context = _optimized(graph, passes, backend)
-    if not _drives(optimized, capabilities):
-        program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
-        return Compiled(
-            graph, optimized, (program,), None, lambda: _lowered(backend, program, target)
-        )
-    # Few programs need it.
-    from bringup.runtime.segments import OfflineTarget, driven_pieces, only_instruction
-
-    pieces = driven_pieces(optimized, OfflineTarget(backend.name, capabilities))
-    parts = [
-        Part(lower_graph(piece, backend, target, options=options), loop) for piece, loop in pieces
-    ]
-    return CompiledParts(graph, optimized, parts, None, only_instruction(optimized))
+    offline = OfflineTarget(backend, target, backend.capabilities(target))
+    return _compile(graph, offline, donated, options)
 
 
 def make_program(
@@ -155,34 +131,91 @@ def make_program(
     options: Options = DEFAULT,
 ) -> tuple[Graph, Program]:
     """The half that needs no device: the optimised graph and its program."""
-    passes = graph_passes(capabilities, backend, skip=options.skip)
-    optimized, context = _optimized(graph, passes, backend)
-    return optimized, _program_of(
-        graph, optimized, context, capabilities, backend, options, donated
-    )
+    target = OfflineTarget(backend, "", capabilities)
+    optimized, context = _optimize(graph, target, None, options)
+    return optimized, _program(graph, optimized, context, target, options, donated)
 
 
-def _program_of(
+@record
+class OfflineTarget:
+    """What code is made for without opening it.  architecture: as `Backend.lower` takes it."""
+
+    backend: Backend
+    architecture: str
+    capabilities: Capabilities
+
+    @property
+    def name(self) -> str:
+        """As errors and reports call it."""
+        return self.backend.name
+
+
+def _compile(
+    graph: Graph,
+    target: OpenDevice | OfflineTarget,
+    donated: frozenset[int],
+    options: Options,
+    fallback: OpenDevice | None = None,
+    count: Callable[[int], None] = lambda _kernels: None,
+) -> Compiled:
+    """The one way from a traced graph to what runs it: a program, or segments that each are one.
+
+    count: told how many steps the program has.
+    """
+    start = time.perf_counter()
+    optimized, context = _optimize(graph, target, fallback, options)
+    on_host = any(runs_on_host(instr, target.capabilities) for instr in optimized.instrs)
+    if fallback is not None or on_host:
+        cut = partition(optimized, target, fallback)
+        if any(s.loop is not None or s.device != target.name for s in cut.segments):
+            return _compile_segments(graph, optimized, cut, target, fallback, options)
+        # The passes asked what either device has; of the first alone its limits count as well.
+        return _compile(graph, target, donated, options, None, count)
+    program = _program(graph, optimized, context, target, options, donated)
+    if isinstance(target, OfflineTarget):
+        lowered = partial(_lowered, target.backend, program, target.architecture)
+        return Compiled(graph, optimized, (program,), None, lowered)
+    debug.listen()
+    count(len(program.steps))
+    with timeline.span("backend compile", "compile", program=program.name):
+        executable = _executable(target, program)
+    lowered = partial(_lowered, target.backend, program)
+    debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
+    report = partial(placement, optimized, target)
+    return Compiled(graph, optimized, (program,), executable, lowered, report)
+
+
+def _compile_segments(
     graph: Graph,
     optimized: Graph,
-    context: PassContext,
-    capabilities: Capabilities,
-    backend: Backend,
+    cut: Partition,
+    target: OpenDevice | OfflineTarget,
+    fallback: OpenDevice | None,
     options: Options,
-    donated: frozenset[int],
-) -> Program:
-    check_placement(optimized, capabilities, backend.name)
-    kernel_passes = backend.passes_after_fusion()
-    report: list[str] | None = None if context.dump is None else []
-    launches, program = fused_program(
-        optimized, capabilities, kernel_passes, fused=options.fuse, donated=donated, report=report
-    )
-    if not options.optimize:
-        program = replace(program, optimize=False)
-    if context.dump is not None and report is not None:
-        _dump(context.dump, graph, program, report)
-    _check(context.check, optimized, launches, program)
-    return program
+) -> Compiled:
+    """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
+    from bringup.runtime.segments import SegmentedExecutable, compiled_segments, parts_of
+
+    if isinstance(target, OfflineTarget):
+        parts = [
+            [_compile(part, target, frozenset(), options) for part in parts_of(segment)]
+            for segment in cut.segments
+        ]
+        return compiled_segments(graph, optimized, cut, parts, None)
+    devices = [target] if fallback is None else [target, fallback]
+    parts = []
+    for segment in cut.segments:
+        device = next(each for each in devices if each.name == segment.device)
+        # A loop of the first device may hold what only the other one can run.
+        other = fallback if segment.loop is not None else None
+        parts.append(
+            [
+                compile_graph(part, device, options=options, fallback=other)
+                for part in parts_of(segment)
+            ]
+        )
+    executable = SegmentedExecutable(optimized, cut, devices, parts)
+    return compiled_segments(graph, optimized, cut, parts, executable)
 
 
 def graph_passes(
@@ -198,7 +231,28 @@ def graph_passes(
     )
 
 
-def _optimized(graph: Graph, passes: Sequence[Pass], backend: Backend) -> tuple[Graph, PassContext]:
+def _optimize(
+    graph: Graph,
+    target: OpenDevice | OfflineTarget,
+    fallback: OpenDevice | None,
+    options: Options,
+) -> tuple[Graph, PassContext]:
+    """The graph after all passes, and what surrounded them."""
+    capabilities, backend = target.capabilities, target.backend
+    if fallback is None:
+        passes = graph_passes(capabilities, backend, skip=options.skip)
+    else:
+        second = fallback.capabilities
+
+        def either(instr: Instr) -> bool:
+            return capabilities.available(instr) or second.available(instr)
+
+        def in_no_kernel(_instr: Instr) -> bool:
+            """Limits of kernels are those of the device that a segment is compiled for."""
+            return False
+
+        own = _own_passes(backend)
+        passes = passes_for(either, own, fuses=in_no_kernel, without=options.skip)
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
     try:
         return run_pipeline(graph, passes, context=context), context
@@ -207,41 +261,87 @@ def _optimized(graph: Graph, passes: Sequence[Pass], backend: Backend) -> tuple[
         raise
 
 
-def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Program) -> None:
-    if check >= 1:
-        verify_program(program)
-    if check >= 2 and terminates(graph):
-        check_program(graph, launches, program)
-
-
-def _compile(
+def _program(
     graph: Graph,
-    device: OpenDevice,
-    donated: frozenset[int],
+    optimized: Graph,
+    context: PassContext,
+    target: OpenDevice | OfflineTarget,
     options: Options,
-    count: Callable[[int], None] = lambda _kernels: None,
-) -> Compiled:
-    debug.listen()
-    start = time.perf_counter()
-    capabilities, backend = device.capabilities, device.backend
-    passes = graph_passes(capabilities, backend, skip=options.skip)
-    optimized, context = _optimized(graph, passes, backend)
-    if _drives(optimized, capabilities):
-        return _compile_parts(graph, optimized, device, None, options)
-    program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
-    count(len(program.steps))
-    with timeline.span("backend compile", "compile", program=program.name):
-        executable = _executable(device, program)
-    milliseconds = (time.perf_counter() - start) * 1e3
-    debug.compiled(program, milliseconds, lambda: _lowered(device.backend, program))
-    return Compiled(
-        graph,
+    donated: frozenset[int],
+) -> Program:
+    """Fuse and plan an optimised graph; graph: the one that was traced, whose dumps these join."""
+    capabilities, backend = target.capabilities, target.backend
+    check_placement(optimized, capabilities, backend.name)
+    report: list[str] | None = None if context.dump is None else []
+    launches, program = fused_program(
         optimized,
-        (program,),
-        executable,
-        lambda: _lowered(device.backend, program),
-        lambda: placement(optimized, device),
+        capabilities,
+        backend.passes_after_fusion(),
+        fused=options.fuse,
+        donated=donated,
+        report=report,
     )
+    if not options.optimize:
+        program = replace(program, optimize=False)
+    if context.dump is not None and report is not None:
+        _dump(context.dump, graph, program, report)
+    if context.check >= 1:
+        verify_program(program)
+    if context.check >= 2 and terminates(optimized):
+        check_program(optimized, launches, program)
+    return program
+
+
+def fused_program(
+    graph: Graph,
+    capabilities: Capabilities,
+    passes: Sequence[KernelPass],
+    *,
+    fused: bool = True,
+    donated: frozenset[int] = frozenset(),
+    own: Mapping[int, int] | None = None,
+    report: list[str] | None = None,
+) -> tuple[list[Launch], Program]:
+    """The launches of a graph after all passes, and its program.
+
+    passes: of the backend's own, over every kernel.  fused: False makes one launch of every
+    instruction.  own: as in `plan`.  report: as in `fuse`, for sub-graphs as well.
+    """
+
+    def inner(graph: Graph, own: Mapping[int, int]) -> Program:
+        taken = frozenset(own.values())
+        return fused_program(
+            graph, capabilities, passes, fused=fused, donated=taken, own=own, report=report
+        )[1]
+
+    owned = donated if capabilities.donation else frozenset[int]()
+    whole = find_inplace_updates(graph, owned, capabilities.runs_op)
+
+    def fuses(instr: Instr) -> bool:
+        return instr not in whole and capabilities.fuses(instr)
+
+    with timeline.span("fuse", "compile"):
+        launches = fuse(
+            graph, capabilities.limits, fuses=fuses, depth=fused, donated=owned, report=report
+        )
+    with timeline.span("plan", "compile"):
+        launches = [_after_fusion(x, passes) for x in launches]
+        program = plan(
+            graph,
+            launches,
+            alignment=capabilities.alignment,
+            donated=owned,
+            inner=inner,
+            own=own,
+        )
+    return launches, program
+
+
+def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
+    for change in passes if launch.kernel is not None else ():
+        assert launch.kernel is not None
+        launch = replace(launch, kernel=change(launch.kernel))
+    return launch
 
 
 def _executable(device: OpenDevice, program: Program) -> Executable:
@@ -257,71 +357,6 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
         raise CompileError(f"{name} gave {type(made).__name__}, which nobody can call", fix=REPORT)
     executable: Executable = made
     return executable
-
-
-def _compile_mixed(
-    graph: Graph,
-    device: OpenDevice,
-    fallback: OpenDevice,
-    donated: frozenset[int],
-    options: Options,
-) -> Compiled:
-    """Compile for one device what it can run, for another the rest."""
-
-    def either(instr: Instr) -> bool:
-        return device.capabilities.available(instr) or fallback.capabilities.available(instr)
-
-    def in_no_kernel(_instr: Instr) -> bool:
-        """Limits of kernels are those of the device that a segment is compiled for."""
-        return False
-
-    own = _own_passes(device.backend)
-    passes = passes_for(either, own, fuses=in_no_kernel, without=options.skip)
-    optimized, _ = _optimized(graph, passes, device.backend)
-    cut = partition(optimized, device, fallback)
-    if all(s.device == device.name and not s.driven for s in cut.segments):
-        return _compile(graph, device, donated, options)
-    return _compile_parts(graph, optimized, device, fallback, options)
-
-
-def _compile_parts(
-    graph: Graph,
-    optimized: Graph,
-    device: OpenDevice,
-    fallback: OpenDevice | None,
-    options: Options,
-) -> Compiled:
-    """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
-    # Few programs need it.
-    from bringup.runtime.segments import DrivenExecutable, MixedExecutable, only_instruction
-
-    compiled: list[Compiled] = []
-
-    def compile_part(part: Graph, where: OpenDevice) -> Executable:
-        # A loop of the first device may hold what only the other one can run.
-        loops = instr is not None or _drives(part, device.capabilities)
-        other = fallback if loops and where is device else None
-        compiled.append(compile_graph(part, where, options=options, fallback=other))
-        executable = compiled[-1].executable
-        assert executable is not None
-        return executable
-
-    cut = partition(optimized, device, fallback)
-    instr = only_instruction(optimized) if cut.segments[0].driven else None
-    executable: Executable
-    if instr is not None:
-        executable = DrivenExecutable(optimized, device, partial(compile_part, where=device))
-    else:
-        devices = (device,) if fallback is None else (device, fallback)
-        executable = MixedExecutable(optimized, cut, devices, compile_part)
-    loops = [None] * len(compiled) if instr is not None else [s.loop for s in cut.segments]
-    parts = [Part(each, loop) for each, loop in zip(compiled, loops, strict=True)]
-    return CompiledParts(graph, optimized, parts, executable, instr, cut.report)
-
-
-def _drives(graph: Graph, capabilities: Capabilities) -> bool:
-    """Whether core has to run some instruction of an optimised graph."""
-    return any(is_driven(instr, capabilities) for instr in graph.instrs)
 
 
 def _own_passes(backend: Backend) -> Sequence[Pass]:
@@ -361,6 +396,7 @@ __all__ = [
     "Compiled",
     "Options",
     "compile_graph",
+    "fused_program",
     "graph_passes",
     "lower_graph",
     "make_program",

@@ -1,105 +1,116 @@
-"""Graphs that no one program holds, run in segments in order: on a device and its fallback, values
-moved between; and around the loops and branches that core runs for a device which does not claim
-them, whose state stays on the device and of which the host looks at one element before each run.
+"""Graphs that no one program holds: each segment is a program of a device or its fallback, between
+which values move, or a loop, a branch or a print that the host runs for the device.  The state of a
+loop stays on the device; the host looks at one element before each run of the body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Executable, Handle
-from bringup.backend.partition import Partition, Transfer, partition
+from bringup.backend.device import Executable, Handle, Lowered
+from bringup.backend.partition import Partition, Segment, Transfer
+from bringup.backend.placement import Placement
 from bringup.dtypes import bool_, i32
 from bringup.graph import Graph, Instr, Value
 from bringup.ops.prints import show
 from bringup.ops.subgraphs import chosen
+from bringup.program.cost import loop_cost, sum_costs
+from bringup.program.program import Cost
 from bringup.records import record
 from bringup.runtime import transfer
+from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
 
-#: Makes the executable of a sub-graph.
-CompilePart = Callable[[Graph], Executable]
+
+def parts_of(segment: Segment) -> Iterator[Graph]:
+    """What of a segment is compiled: its graph, or condition and body, or branches, or nothing."""
+    loop = segment.loop
+    if loop is None:
+        yield segment.graph
+    elif loop.op.name == "case":
+        yield from loop.attrs["branches"]
+    elif loop.op.name == "while":
+        yield loop.attrs["cond"]
+        body = loop.attrs["body"]
+        outputs = [body.outputs[i] for i in _changed(loop)]
+        yield Graph(body.inputs, body.instrs, outputs, body.name)
 
 
-@record
-class OfflineTarget:
-    """A target that is not opened: what `partition` needs to know."""
-
-    name: str
-    capabilities: Capabilities
-
-
-def driven_pieces(optimized: Graph, target: OfflineTarget) -> list[tuple[Graph, Instr | None]]:
-    """What of a graph is compiled by itself, in order, if core runs its loops and branches; with
-    the instruction, if a piece is one of these.
-    """
-    instr = only_instruction(optimized)
-    if instr is not None:
-        return [(part, None) for part in parts_of(instr)]
-    return [(segment.graph, segment.loop) for segment in partition(optimized, target).segments]
-
-
-def only_instruction(graph: Graph) -> Instr | None:
-    """The instruction of a graph that is nothing but it."""
-    if len(graph.instrs) != 1:
-        return None
-    (instr,) = graph.instrs
-    given = all(v.producer is None for v in instr.operands)
-    made = all(v.producer is instr for v in graph.outputs)
-    return instr if given and made else None
-
-
-def parts_of(instr: Instr) -> Iterator[Graph]:
-    """The sub-graphs that are compiled, in the order of their attributes."""
-    if instr.op.name == "print":
-        return
-    if instr.op.name == "case":
-        yield from instr.attrs["branches"]
-    else:
-        yield instr.attrs["cond"]
-        yield _changing(instr)
-
-
-def _changed(instr: Instr) -> tuple[int, ...]:
-    body = instr.attrs["body"]
+def _changed(loop: Instr) -> tuple[int, ...]:
+    """The parts of the state that the body of a while changes."""
+    body = loop.attrs["body"]
     pairs = zip(body.inputs, body.outputs, strict=True)
     return tuple(i for i, (before, after) in enumerate(pairs) if before is not after)
 
 
-def _changing(instr: Instr) -> Graph:
-    """The body of a loop, giving what changes alone."""
-    body = instr.attrs["body"]
-    outputs = [body.outputs[i] for i in _changed(instr)]
-    return Graph(body.inputs, body.instrs, outputs, body.name)
+def compiled_segments(
+    graph: Graph,
+    optimized: Graph,
+    cut: Partition,
+    parts: Sequence[Sequence[Compiled]],
+    executable: Executable | None,
+) -> Compiled:
+    """A graph whose segments were compiled.
+
+    parts: of each segment, those of `parts_of`.  executable: None without hardware.
+    """
+    every = [part for segment in parts for part in segment]
+
+    def lower() -> Lowered:
+        return Lowered("\n".join(p.source for p in every), "\n".join(p.asm for p in every))
+
+    def report() -> Iterator[Placement]:
+        if executable is None:
+            return
+        yield from cut.report
+        for segment, compiled in zip(cut.segments, parts, strict=True):
+            for part in compiled if segment.loop is not None else ():
+                for row in part.placement():
+                    yield replace(row, node=f"{part.graph.name}: {row.node}")
+
+    def cost() -> Cost:
+        pairs = zip(cut.segments, parts, strict=True)
+        return sum_costs(_cost_of(segment, compiled) for segment, compiled in pairs)
+
+    programs = tuple(program for part in every for program in part.programs)
+    return Compiled(graph, optimized, programs, executable, lower, report, cost)
 
 
-class DrivenExecutable:
-    """An `Executable` of a graph that is one ``while`` or ``case``."""
+def _cost_of(segment: Segment, parts: Sequence[Compiled]) -> Cost:
+    costs = [part.cost() for part in parts]
+    if segment.loop is None or not costs:  # what the host prints costs nothing
+        return sum_costs(costs)
+    return loop_cost(segment.loop, costs)
 
-    def __init__(self, graph: Graph, device: OpenDevice, compile_part: CompilePart) -> None:
-        instr = only_instruction(graph)
-        assert instr is not None
-        self._device = device
-        self._places = [graph.inputs.index(v) for v in instr.operands]
-        self._wanted = [(v.index, v.type) for v in graph.outputs]
-        self._instr = instr
-        runs = {"case": self._case, "while": self._while, "print": self._print}
-        self._run = runs[instr.op.name]
+
+class _HostLoop:
+    """An `Executable` of a segment that is one loop, branch or print, run by the host.
+
+    parts: executables of `parts_of` the segment, on the device.
+    """
+
+    def __init__(
+        self, segment: Segment, device: OpenDevice, parts: Sequence[tuple[Executable, int]]
+    ) -> None:
+        assert segment.loop is not None
+        (instr,) = segment.graph.instrs
+        self._device, self._parts, self._instr = device, parts, instr
+        self._operands = [segment.graph.inputs.index(v) for v in instr.operands]
+        self._outputs = [(v.index, v.type) for v in segment.graph.outputs]
+        self._run = {"case": self._case, "while": self._while, "print": self._print}[instr.op.name]
         self._changed = _changed(instr) if instr.op.name == "while" else ()
-        self._parts = [(compile_part(part), len(part.outputs)) for part in parts_of(instr)]
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on handles of the device; the results are handles of their own."""
-        operands = [inputs[i] for i in self._places]
-        results = self._run(operands)
+        results = self._run([inputs[i] for i in self._operands])
         taken = {id(transfer.handle_of(x)) for x in inputs}
         buffers: list[Handle] = []
-        for index, type_ in self._wanted:
+        for index, type_ in self._outputs:
             buffer = results[index]
             if id(transfer.handle_of(buffer)) in taken:
                 buffer = transfer.duplicate(self._device.device, buffer, type_)
@@ -109,14 +120,14 @@ class DrivenExecutable:
 
     def _while(self, state: list[Any]) -> list[Any]:
         while self._look(self._part(0, state)[0], bool_[()]):
-            made = self._part(1, state)
-            for place, buffer in zip(self._changed, made, strict=True):
-                state[place] = buffer
+            results = self._part(1, state)
+            for position, buffer in zip(self._changed, results, strict=True):
+                state[position] = buffer
         return state
 
     def _case(self, operands: list[Any]) -> list[Any]:
-        number = int(self._look(operands[0], i32[()]))
-        return self._part(chosen(number, len(self._parts)), operands[1:])
+        index = int(self._look(operands[0], i32[()]))
+        return self._part(chosen(index, len(self._parts)), operands[1:])
 
     def _print(self, operands: list[Any]) -> list[Any]:
         pairs = zip(operands, self._instr.operands, strict=True)
@@ -133,72 +144,87 @@ class DrivenExecutable:
 
 
 @record
-class _Part:
-    """A compiled segment.  moves: due before it.  spent: what nothing reads after it."""
+class _Run:
+    """A segment ready to run.
+
+    transfers: due before it.  dead: values that nothing reads after it.
+    """
 
     device: OpenDevice
     executable: Executable
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    moves: tuple[Transfer, ...]
-    spent: tuple[Value, ...]
+    transfers: tuple[Transfer, ...]
+    dead: tuple[Value, ...]
 
 
-class MixedExecutable:
-    """An `Executable` of the first device whose segments run on all of them.
+class SegmentedExecutable:
+    """An `Executable` of the first device whose segments run in order on all of them.
 
-    compile_part: makes a segment's graph executable on a device.
+    parts: of each segment, what `parts_of` it became.
     """
 
     def __init__(
         self,
         graph: Graph,
         cut: Partition,
-        devices: tuple[OpenDevice, ...],
-        compile_part: Callable[[Graph, OpenDevice], Executable],
+        devices: Sequence[OpenDevice],
+        parts: Sequence[Sequence[Compiled]],
     ) -> None:
         self._graph = graph
         self._devices = {device.name: device for device in devices}
         self._home = devices[0].name
         self._last = tuple(t for t in cut.transfers if t.before == len(cut.segments))
         last_read = {v: n for n, segment in enumerate(cut.segments) for v in segment.inputs}
-        parts: list[_Part] = []
-        for number, segment in enumerate(cut.segments):
-            moves = tuple(t for t in cut.transfers if t.before == number)
+        runs: list[_Run] = []
+        for number, (segment, compiled) in enumerate(zip(cut.segments, parts, strict=True)):
             device = self._devices[segment.device]
-            made = compile_part(segment.graph, device)
-            spent = tuple(
+            dead = tuple(
                 v for v in segment.inputs if last_read[v] == number and v not in graph.outputs
             )
-            parts.append(_Part(device, made, segment.inputs, segment.outputs, moves, spent))
-        self._parts = tuple(parts)
+            due = tuple(t for t in cut.transfers if t.before == number)
+            executable = _executable_of(segment, device, compiled)
+            runs.append(_Run(device, executable, segment.inputs, segment.outputs, due, dead))
+        self._runs = tuple(runs)
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on handles of the first device; the results are its handles too."""
-        held: dict[tuple[Value, str], Any] = {
+        buffers: dict[tuple[Value, str], Any] = {
             (value, self._home): handle
             for value, handle in zip(self._graph.inputs, inputs, strict=True)
         }
-        for part in self._parts:
-            self._move(held, part.moves)
-            name = part.device.name
-            buffers = [held[value, name] for value in part.inputs]
-            made = transfer.execute(part.device.device, part.executable, buffers, len(part.outputs))
-            held.update(zip([(value, name) for value in part.outputs], made, strict=True))
-            for value in part.spent:
-                for place in self._devices:
-                    held.pop((value, place), None)
-        self._move(held, self._last)
-        return [transfer.release(held[value, self._home]) for value in self._graph.outputs]
+        for run in self._runs:
+            self._transfer(buffers, run.transfers)
+            name, device = run.device.name, run.device.device
+            operands = [buffers[value, name] for value in run.inputs]
+            results = transfer.execute(device, run.executable, operands, len(run.outputs))
+            buffers.update(zip([(value, name) for value in run.outputs], results, strict=True))
+            for value in run.dead:
+                for where in self._devices:
+                    buffers.pop((value, where), None)
+        self._transfer(buffers, self._last)
+        return [transfer.release(buffers[value, self._home]) for value in self._graph.outputs]
 
-    def _move(self, held: dict[tuple[Value, str], Any], moves: Sequence[Transfer]) -> None:
-        for move in moves:
-            source, target = self._devices[move.source], self._devices[move.target]
-            data = transfer.download(source.device, held[move.value, move.source], move.value.type)
-            held[move.value, move.target] = transfer.upload(target.device, data)
+    def _transfer(
+        self, buffers: dict[tuple[Value, str], Any], transfers: Sequence[Transfer]
+    ) -> None:
+        for each in transfers:
+            source, target = self._devices[each.source], self._devices[each.target]
+            data = transfer.download(
+                source.device, buffers[each.value, each.source], each.value.type
+            )
+            buffers[each.value, each.target] = transfer.upload(target.device, data)
 
 
-__all__ = [
-    "DrivenExecutable", "MixedExecutable", "OfflineTarget", "driven_pieces", "only_instruction",
-    "parts_of",
-]  # fmt: skip
+def _executable_of(segment: Segment, device: OpenDevice, parts: Sequence[Compiled]) -> Executable:
+    executables: list[tuple[Executable, int]] = []
+    for part in parts:
+        assert part.executable is not None
+        executables.append((part.executable, len(part.optimized.outputs)))
+    if segment.loop is not None:
+        return _HostLoop(segment, device, executables)
+    ((executable, _),) = executables
+    return executable
+
+
+__all__ = ["SegmentedExecutable", "compiled_segments", "parts_of"]

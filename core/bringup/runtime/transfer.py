@@ -16,12 +16,12 @@ import numpy as np
 
 from bringup.backend.foreign import REPORT, guarded
 from bringup.errors import DeviceError
-from bringup.runtime import runs, timeline
+from bringup.runtime import async_errors, timeline
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.device import Device, Executable, Handle
-    from bringup.runtime.runs import Run
+    from bringup.runtime.async_errors import Run
 
 Host = np.ndarray[Any, Any]
 
@@ -158,7 +158,7 @@ def execute(
     parents = [b.run for b in buffers if type(b) is Buffer and b.run is not None]
     for run in parents:
         run.check()
-    with runs.issuing(device, parents) as run:
+    with async_errors.submitting(device, parents) as run:
         made = _run(device, executable, buffers, count, taken)
         return [Buffer(device, handle, run) for handle in made]
 
@@ -223,5 +223,5 @@ def _looking(device: Device, buffer: Any) -> Iterator[list[Run]]:
         return
     if type(buffer) is Buffer and buffer.run is not None:
         buffer.run.check()
-    with runs.waiting(device) as unproved:
+    with async_errors.waiting(device) as unproved:
         yield unproved

@@ -75,9 +75,9 @@ class CudaDevice(Gpu, Device):
         not know which call failed.
         """
         if not self.library.survives_errors:  # pragma: no cover on cuda-emulated - only drivers
-            from bringup.runtime.repeats import RepeatedCalls
+            from bringup.runtime.python_dispatch import CallCache
 
-            return RepeatedCalls(self, layout, slow)
+            return CallCache(self, layout, slow)
         return None
 
     def _load(self, text: str) -> LoadedModule:

@@ -1,8 +1,8 @@
 """Which results of late work are good: devices that queue report an error only at a later wait.
 
-Every run on such a device is kept until a wait proves it.  An error at a wait belongs to the run
-whose step it names, or, if it names none, to every run not yet proved; the results of that run, and
-of all runs that read them, raise it from then on instead of showing what the memory holds.
+Every run on such a device is kept until a wait completes it.  An error at a wait belongs to the run
+whose step it names, or, if it names none, to every run not yet complete; the results of that run,
+and of all runs that read them, raise it from then on instead of showing what the memory holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bringup.locks import ProcessLock
 if TYPE_CHECKING:
     from bringup.backend.device import Device
 
-#: Runs that may wait for their proof; one more makes the device finish first.
+#: Runs that may be incomplete; one more makes the device finish first.
 MOST_PENDING = 4096
 
 
@@ -28,7 +28,7 @@ class Run:
     """One call of an executable.
 
     steps: as the device was given them.
-    parents: the runs whose results it read, until it is proved.
+    parents: the runs whose results it read, until it is complete.
     """
 
     __slots__ = ("error", "parents", "steps")
@@ -45,24 +45,24 @@ class Run:
 
 
 class _Ledger:
-    """The runs of one device that no wait has proved."""
+    """The runs of one device that no wait has completed."""
 
     def __init__(self) -> None:
         self.lock = ProcessLock()
         self.pending: list[Run] = []
 
-    def prove(self, runs: Iterable[Run]) -> None:
+    def mark_complete(self, runs: Iterable[Run]) -> None:
         with self.lock:
             for run in runs:
                 run.parents = ()
                 run.steps.clear()
-            proved = set(runs)
-            self.pending = [run for run in self.pending if run not in proved]
+            complete = set(runs)
+            self.pending = [run for run in self.pending if run not in complete]
 
     def fail(self, runs: list[Run], error: DeviceError) -> None:
         with self.lock:
-            guilty = [run for run in runs if any(step is error.step for step in run.steps)]
-            for run in guilty or runs:
+            failed = [run for run in runs if any(step is error.step for step in run.steps)]
+            for run in failed or runs:
                 run.error = run.error or error
             waiting = self.pending
             while waiting:
@@ -74,7 +74,7 @@ class _Ledger:
             self.pending = [run for run in self.pending if run.error is None]
 
 
-_issuing = threading.local()
+_submitting = threading.local()
 _ledgers: weakref.WeakKeyDictionary[Device, _Ledger] = weakref.WeakKeyDictionary()
 
 
@@ -83,11 +83,11 @@ def _ledger(device: Device) -> _Ledger:
 
 
 @contextmanager
-def issuing(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
+def submitting(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
     """A run of a device that works late, while its steps are issued inside the block."""
     ledger = _ledger(device)
     run = Run(parents)
-    around: Run | None = getattr(_issuing, "run", None)
+    around: Run | None = getattr(_submitting, "run", None)
     if around is not None:
         around.parents += (run,)
     if len(ledger.pending) >= MOST_PENDING:
@@ -95,20 +95,20 @@ def issuing(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
             device.synchronize()
     with ledger.lock:
         ledger.pending.append(run)
-    _issuing.run = run
+    _submitting.run = run
     try:
         with recording_steps(run.steps):
             yield run
     except BaseException:
-        ledger.prove([run])  # it has no results
+        ledger.mark_complete([run])  # it has no results
         raise
     finally:
-        _issuing.run = around
+        _submitting.run = around
 
 
 @contextmanager
 def waiting(device: Device) -> Iterator[list[Run]]:
-    """A wait for all work of a device inside the block: it proves the runs before it, or fails.
+    """A wait for all work of a device inside the block: it completes the runs before it, or fails.
 
     Gives those runs; a block that turns out not to have waited clears the list.
     """
@@ -120,13 +120,13 @@ def waiting(device: Device) -> Iterator[list[Run]]:
         ledger.fail(before, error)
         _fail_others(device, before, error)
         raise
-    ledger.prove(before)
+    ledger.mark_complete(before)
 
 
 def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:
     """Ask for the errors after the first of a wait: it raises one only, and forgets that one.
 
-    What is proved by this stays good, and no later wait raises what belongs to a run before it.
+    What this completes stays good, and no later wait raises what belongs to a run before it.
     """
     for _ in range(sum(len(run.steps) for run in runs)):
         if error.step is None or isinstance(error, DeviceLostError):
@@ -137,5 +137,5 @@ def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:
             error = another
             _ledger(device).fail(runs, another)
         else:
-            _ledger(device).prove(runs)
+            _ledger(device).mark_complete(runs)
             return

@@ -2,7 +2,7 @@
 
 A call by way of `jit` looks up its signature, and on a device that works late it keeps a run, to
 say later whose results failed.  A device after whose late errors nothing on it can be read any more
-needs no such runs: it may answer calls on its own arrays through `RepeatedCalls`, at a quarter of
+needs no such runs: it may answer calls on its own arrays through `CallCache`, at a quarter of
 the time.
 """
 
@@ -27,7 +27,7 @@ _MISS = object()
 _Served = Callable[[tuple[Any, ...]], Any]
 
 
-class RepeatedCalls:
+class CallCache:
     """A table of entries for arrays of one device; see `bringup.backend.dispatch.Dispatcher`.
 
     device: loses all its memory with any late error; its handles are freed, not counted.
@@ -152,4 +152,4 @@ def _parts(layout: ArrayLayout) -> _Parts:
     return _Parts(kind, attrgetter(type_), attrgetter(device), attrgetter(buffer), make)
 
 
-__all__ = ["RepeatedCalls"]
+__all__ = ["CallCache"]
