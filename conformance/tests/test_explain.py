@@ -70,7 +70,7 @@ def swap_in_kernel(kernel: Kernel) -> Kernel:
     return each_body(kernel, lambda _stage: swapped)
 
 
-def explained(plant: corpus.Plant, depth: int, what: Case) -> Cause:
+def explained(plant: corpus.Inject, depth: int, what: Case) -> Cause:
     """What is guilty in a device with a fault; the right device has none."""
     right = locate(opened(Reference(depth=depth)), what)
     assert right.kind == "unknown"
@@ -227,7 +227,7 @@ def planted(id: str, ir: str) -> Cause:
     fault = next(fault for fault in corpus.faults() if fault.id == id)
     graph = case(ir).graph
     data = tuple(Recipe("ramp", n) for n in range(len(graph.inputs)))
-    target = opened(fault.plant(Reference(depth=fault.depth)))
+    target = opened(fault.inject(Reference(depth=fault.depth)))
     return locate(target, case(ir, data), fuse="threefry" not in ir and "select" not in ir)
 
 

@@ -31,7 +31,7 @@ from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
 from bringup_conformance.runtime import PROMISES, closing, machine, units
 from bringup_selftest.control import target_of
-from bringup_selftest.corpus import Plant, faults, with_method, with_ops
+from bringup_selftest.corpus import Inject, faults, with_method, with_ops
 from bringup_selftest.device import Reference
 
 #: Rules that cases of other levels show.
@@ -118,15 +118,15 @@ def test_a_device_whose_memory_the_host_does_not_reach_keeps_the_promises_of_tra
             assert problem is None, f"{promise.rules[0]}: {problem.what}"
 
 
-def after(first: Plant, second: Plant) -> Plant:
+def after(first: Inject, second: Inject) -> Inject:
     return lambda backend: second(first(backend))
 
 
-def seen(view: Any) -> Plant:
+def seen(view: Any) -> Inject:
     return with_method("host_view", view)
 
 
-FAULTS: dict[str, Plant] = {
+FAULTS: dict[str, Inject] = {
     "memory.input-unchanged": f.calls(f.writes_an_input),
     "memory.outside-untouched": f.calls(f.writes_behind),
     "memory.contents-kept": f.calls(f.writes_far_behind),
@@ -190,7 +190,7 @@ def fails(item: Check, target: DeviceTarget) -> bool:
         return True
 
 
-LATE: dict[str, Plant] = {
+LATE: dict[str, Inject] = {
     "stream.read-after-write": with_method("submit", f.out_of_order),
     "stream.write-after-read": with_method("upload", f.at_once),
 }
@@ -209,7 +209,7 @@ def test_a_wait_that_does_not_wait_is_found_where_the_host_sees_memory() -> None
     assert "a result after a wait" in problem.what
 
 
-OPS: dict[str, Plant] = {
+OPS: dict[str, Inject] = {
     "aliasing.in-place-safe": with_ops({"transpose": f.mirrored}),
     "errors.no-trap": with_ops({"div": f.zero_divisor}),
     "random.same-key": f.WORDS,
@@ -507,4 +507,4 @@ def test_targets_are_asked_about_where_no_product_can_be_lowered(
     monkeypatch.setattr("bringup_conformance.runtime.declared._far", lambda *_: iter(()))
     (any_name,) = (fault for fault in faults() if fault.id == "ER16a")
     assert run(reference(), "declaration.targets-lowered") is None
-    assert found(any_name.plant(reference()), "declaration.targets-lowered")
+    assert found(any_name.inject(reference()), "declaration.targets-lowered")
