@@ -33,7 +33,7 @@ from bringup_cpu.backend import CpuBackend
 from bringup_cpu.codegen import generate
 from bringup_cpu.target import target
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.lower import translate
+from bringup_cuda.codegen.lower import translate
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

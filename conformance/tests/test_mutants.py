@@ -13,7 +13,7 @@ import toys
 from typer.testing import CliRunner, Result
 
 from bringup.llvm import text as ir
-from bringup.llvm.masked import masked_store
+from bringup.llvm.text.masked import masked_store
 from bringup_conformance import cli
 from bringup_selftest.mutants import emitted, source
 from bringup_selftest.mutants.mutant import Mutant

@@ -73,10 +73,10 @@ class CpuBackend(Backend):
 
 @cache
 def _capabilities(target: str) -> Capabilities:
-    from bringup.llvm.blocking import LEAST_PRODUCTS, lengths, panel_bits
     from bringup.llvm.claims import emitter_claims
-    from bringup.llvm.launches import step_claims
-    from bringup.llvm.loops import LONGEST_CHAIN
+    from bringup.llvm.loops.blocking import LEAST_PRODUCTS, lengths, panel_bits
+    from bringup.llvm.loops.schedule import LONGEST_CHAIN
+    from bringup.llvm.steps.base import step_claims
     from bringup_cpu.target import target as find_target
 
     loops = find_target(target).loops

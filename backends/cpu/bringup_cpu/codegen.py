@@ -16,10 +16,10 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
-from bringup.llvm.launches import NativeStep, emit_step
-from bringup.llvm.loops import NativeKernel, emit_kernel
-from bringup.llvm.schedule import LoopTarget
-from bringup.llvm.shared_math import SharedMath
+from bringup.llvm.loops.kernel import emit_kernel
+from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.scalar import SharedMath
+from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup.records import record

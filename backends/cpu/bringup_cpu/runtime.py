@@ -96,7 +96,7 @@ def _module(locked: bool) -> str | Deferred:
 
     try:
         emitters = Path(bringup.llvm.__file__).parent
-        files = state_of(Path(__file__).parent, emitters, emitters / "host")
+        files = state_of(Path(__file__).parent, emitters / "text", emitters / "host")
     except OSError:  # pragma: no cover - only where the package is no folder
         return make()
     return Deferred(f"runtime {header.python} {locked} {pause} {files}", make)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from bringup.errors import UnsupportedError
-from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.loops.schedule import LoopTarget
 from bringup.records import record
 from bringup_cpu import host
 

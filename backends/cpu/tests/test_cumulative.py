@@ -10,8 +10,8 @@ import pytest
 
 from bringup import ops
 from bringup.dtypes import NUMERIC, DType, bf16, f16, f32, f64, i8, i64
-from bringup.llvm.launches import emit_step
-from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.loops.schedule import LoopTarget
+from bringup.llvm.steps.base import emit_step
 from bringup.llvm.text import Module
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot

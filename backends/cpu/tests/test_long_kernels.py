@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm import shared_math
+from bringup.llvm import scalar
 
 N = 1000 + 5  # full vectors and a tail
 
@@ -31,12 +31,12 @@ def test_functions_have_the_bits_of_what_is_written_out(
     dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = bu.asarray(np.random.default_rng(0).normal(size=N) * 3, dtype=dtype)
-    monkeypatch.setattr(shared_math, "_WRITTEN_OUT", {})
-    monkeypatch.setattr(shared_math, "_WRITTEN_OUT_ELSE", 0)
+    monkeypatch.setattr(scalar, "_WRITTEN_OUT", {})
+    monkeypatch.setattr(scalar, "_WRITTEN_OUT_ELSE", 0)
     program = bu.jit(chain(2))
     assert "@bringup.sin" in program.lower(x).source
     called = np.asarray(program(x))
-    monkeypatch.setattr(shared_math, "_WRITTEN_OUT_ELSE", 1 << 30)
+    monkeypatch.setattr(scalar, "_WRITTEN_OUT_ELSE", 1 << 30)
     bu.clear_caches()
     program = bu.jit(chain(2))
     assert "@bringup.sin" not in program.lower(x).source

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.loops.schedule import LoopTarget
 from bringup.ops.structures import STRUCTURES
 
 SIZES = (1, 16, 33, 70)

@@ -16,9 +16,9 @@ import pytest
 import bringup as bu
 from bringup.api import freeze
 from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32
-from bringup.llvm import blocking, packed
-from bringup.llvm.blocking import Blocking
-from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.loops import blocking, packed
+from bringup.llvm.loops.blocking import Blocking
+from bringup.llvm.loops.schedule import LoopTarget
 from bringup.passes.panels import in_panels
 from bringup_cpu.codegen import generate
 from bringup_cpu.target import host_loops

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.loops.schedule import LoopTarget
 from bringup.program.program import OpStep
 
 Array = np.ndarray[Any, Any]

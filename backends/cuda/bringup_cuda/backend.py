@@ -8,7 +8,7 @@ from dataclasses import replace
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
 from bringup.dtypes import STORED
 from bringup.program.program import Program
-from bringup_cuda.driver import find_gpus, nearest, open_library, require_gpus
+from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
 
 #: What the host drives, launch by launch.
@@ -44,7 +44,7 @@ class CudaBackend(Backend):
 
     def open(self, index: int) -> Device:  # pragma: no cover on cuda-emulated - only drivers
         """Open a GPU by its primary context.  Raises NoHardware, BackendError as `devices`."""
-        from bringup_cuda.device import CudaDevice
+        from bringup_cuda.runtime.device import CudaDevice
 
         gpu = require_gpus()[index]
         target = nearest(gpu.architecture)
@@ -58,7 +58,7 @@ class CudaBackend(Backend):
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,
         CompileError.
         """
-        from bringup_cuda.lower import lower
+        from bringup_cuda.codegen.lower import lower
 
         return lower(program, self._meant(target))
 

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bringup_cuda.driver import open_library
+from bringup_cuda.driver.discovery import open_library
 from gpu_checks.copying import Copier
 from gpu_checks.measuring import Side, Times, measure, sets_of
 from gpu_checks.peers import Array, Ours, Peer, Warps, find

@@ -20,10 +20,14 @@ def work(task: Task) -> bool:
     """The part ``conformance:LEVEL``: the cases of that level alone, as many as fit its time."""
     found = _run(task)
     failures = found.pop("failures")
-    keep = ("level", "passed", "failed", "unsupported", "seconds", "reduced")
-    task.row(**{name: found[name] for name in keep}, only=task.argument)
-    for failure in failures[:FAILURES]:
-        task.row(failure=failure["name"], what=failure["what"], program=failure["program"])
+    leak = ("level", "passed", "failed", "unsupported", "seconds", "reduced")
+    task.row(**{name: found[name] for name in leak}, only=task.argument)
+    for device_error in failures[:FAILURES]:
+        task.row(
+            device_error=device_error["name"],
+            what=device_error["what"],
+            program=device_error["program"],
+        )
     return not found["failed"] and bool(found["passed"])
 
 

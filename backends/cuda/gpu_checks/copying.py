@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bringup_cuda import surface
-from bringup_cuda.keeping import keep
+from bringup_cuda.driver import protocol
+from bringup_cuda.driver.errors import leak
 from gpu_checks.measuring import Side
 
 THREADS = 512
@@ -54,13 +54,13 @@ class Copier:
     Memory is apart from that of every side.  The context is kept until the process ends.
     """
 
-    def __init__(self, library: surface.Library, index: int, capacity: int) -> None:
+    def __init__(self, library: protocol.Library, index: int, capacity: int) -> None:
         """capacity: bytes of the source, and of the target."""
         self._driver = library.driver
         self._driver.init()
         self._context = self._driver.Device(index).retain_primary_context()
         # Dropped, it would be taken for no primary one.
-        keep(self._context)
+        leak(self._context)
         self._capacity = capacity
         with self._current():
             self._stream = self._driver.Stream()

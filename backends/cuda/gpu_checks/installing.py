@@ -71,10 +71,10 @@ def _unpack(folder: Path, site: Path, manifest: dict[str, Any]) -> list[dict[str
     for entry in manifest["distributions"]:
         there = _installed(entry["name"])
         least = SHARED.get(entry["name"])
-        keep = least is not None and there is not None and int(there.split(".")[0]) >= least
-        how = f"{there} was there" if keep else "unpacked"
+        leak = least is not None and there is not None and int(there.split(".")[0]) >= least
+        how = f"{there} was there" if leak else "unpacked"
         rows.append({"name": entry["name"], "version": entry["version"], "how": how})
-        if not keep:
+        if not leak:
             wanted.update(entry["files"])
     site.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / SITE) as archive:

@@ -10,7 +10,7 @@ import numpy as np
 
 import bringup as bu
 from bringup.runtime.compiler import forget
-from bringup_cuda.device import CudaDevice
+from bringup_cuda.runtime.device import CudaDevice
 from gpu_checks.rows import Row, Way
 
 Array = np.ndarray[Any, Any]

@@ -17,8 +17,16 @@ import numpy as np
 import bringup as bu
 from bringup.program.program import Program
 from bringup.types import TensorType
-from bringup_cuda.commands import Argument, Clear, Command, Copy, Launch, Scratch, Translated
-from bringup_cuda.lower import _machine, translate
+from bringup_cuda.codegen.commands import (
+    Argument,
+    Clear,
+    Command,
+    Copy,
+    Launch,
+    Scratch,
+    Translated,
+)
+from bringup_cuda.codegen.lower import _machine, translate
 from bringup_cuda_emulator import Gpu, Loaded, load
 
 Array = np.ndarray[Any, Any]

@@ -1,8 +1,8 @@
 """A driver that records what it is asked, runs work as late as it may, and fails on demand.
 
-Its surface is that of `bringup_cuda.surface`.  Work of a stream runs when something waits for it,
-so that whoever relies on an order that no event makes reads old bytes; with ``eager`` uploads run
-as early as they may instead, so that whoever overwrites memory in use is caught as well.
+It implements `bringup_cuda.driver.protocol`.  Work of a stream runs when something waits for it, so
+that whoever relies on an order that no event makes reads old bytes; with ``eager`` uploads run as
+early as they may instead, so that whoever overwrites memory in use is caught as well.
 """
 
 from __future__ import annotations
@@ -459,7 +459,7 @@ class _Function:
 
 
 class FakeExtras:
-    """`surface.Extras`: captured graphs replay what was queued."""
+    """`protocol.Extras`: captured graphs replay what was queued."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self.driver = driver

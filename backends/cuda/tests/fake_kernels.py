@@ -11,10 +11,11 @@ from bringup.backend import DeviceInfo
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.program.program import KernelStep
 from bringup.runtime.devices import OpenDevice
-from bringup_cuda import lower, surface
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.commands import Translated
-from bringup_cuda.device import CudaDevice
+from bringup_cuda.codegen import lower
+from bringup_cuda.codegen.commands import Translated
+from bringup_cuda.driver import protocol
+from bringup_cuda.runtime.device import CudaDevice
 
 _translate = lower.translate
 
@@ -26,7 +27,7 @@ class Interpreter:
         self.steps: dict[tuple[bytes, str], KernelStep] = {}
 
     def translate(self, program: Any, target: str = "") -> Translated:
-        """`bringup_cuda.lower.translate`, looked at."""
+        """`bringup_cuda.codegen.lower.translate`, looked at."""
         made = _translate(program, target)
         for launch in made.launches:
             assert isinstance(launch.step, KernelStep)
@@ -63,7 +64,7 @@ def opened(
     backend = CudaBackend()
     name = f"cuda:{index}" if index else "cuda"
     device = CudaDevice(
-        surface.Library(fake, extras, "llvm", dlpack),
+        protocol.Library(fake, extras, "llvm", dlpack),
         index,
         name,
         backend.capabilities("sm_90"),

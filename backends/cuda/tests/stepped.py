@@ -13,8 +13,8 @@ from bringup.dtypes import STORED
 from bringup.ops.table import find
 from bringup.program.program import OpStep, Program, Slot
 from bringup.types import TensorType
-from bringup_cuda.commands import Translated
-from bringup_cuda.lower import translate
+from bringup_cuda.codegen.commands import Translated
+from bringup_cuda.codegen.lower import translate
 
 _DTYPES = {dtype.numpy: dtype for dtype in STORED}
 # Blocks and threads take another order in each run, the same in each run of the tests.

@@ -25,8 +25,8 @@ from bringup_conformance.execution.plan import FULL, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import missing_from
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.commands import Launch
-from bringup_cuda.lower import to_ptx, translate
+from bringup_cuda.codegen.commands import Launch
+from bringup_cuda.codegen.lower import to_ptx, translate
 
 #: ``sm_90a`` is what an H100 is given.
 ARCHITECTURES = ("sm_80", "sm_90", "sm_90a", "sm_100")

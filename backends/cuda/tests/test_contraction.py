@@ -28,9 +28,9 @@ from bringup.api.apply import apply
 from bringup.dtypes import DType
 from bringup.ops.evaluate import evaluate
 from bringup.types import TensorType
-from bringup_cuda.commands import Translated
-from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import (
+from bringup_cuda.codegen.commands import Translated
+from bringup_cuda.codegen.contraction import planning
+from bringup_cuda.codegen.contraction.tiles import (
     LEAST_PART,
     MULTIPROCESSORS,
     SCALAR,
@@ -342,7 +342,7 @@ def test_every_architecture_has_tiles() -> None:
         for dtype in (float32, float64, float16, int8):
             types = dtype[4096, 4096], dtype[4096, 4096]
             program, _ = translated(lambda x, w: x @ w, types, architecture)
-            made = planning.plan(program.kernels[0], architecture)
+            made = planning.plan_contraction(program.kernels[0], architecture)
             assert made is not None
             assert made.shared_bytes <= SHARED_KIB[architecture] * 1024
             assert (made.tensor is None) == (architecture == "sm_75" or dtype.bits > 16)
@@ -360,7 +360,7 @@ def test_every_architecture_has_tiles() -> None:
 def test_tiles_follow_sizes(sizes: tuple[int, int, int], tile: tuple[int, int], cut: bool) -> None:
     m, k, n = sizes
     program, made = translated(lambda x, w: x @ w, (bfloat16[m, k], bfloat16[k, n]))
-    planned = planning.plan(program.kernels[0], "sm_90")
+    planned = planning.plan_contraction(program.kernels[0], "sm_90")
     assert planned is not None
     assert (planned.tile.rows, planned.tile.columns) == tile
     assert len(made.launches) == 1 + cut

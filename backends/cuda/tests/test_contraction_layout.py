@@ -12,9 +12,9 @@ from bringup import bfloat16, float32, float64, int8
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Module
-from bringup_cuda.contraction.layout import CHUNK, GAPS, Layout
-from bringup_cuda.contraction.points import number
-from bringup_cuda.contraction.tiles import SCALAR, TENSOR
+from bringup_cuda.codegen.contraction.staging import CHUNK, GAPS, TileLayout
+from bringup_cuda.codegen.contraction.tiles import SCALAR, TENSOR
+from bringup_cuda.codegen.nvvm import i32_const
 from bringup_cuda_emulator import run
 
 #: Bytes of all banks.
@@ -22,15 +22,15 @@ BANKS = 128
 EIGHT = 8
 
 
-def places(layout: Layout) -> Array:
+def places(layout: TileLayout) -> Array:
     """The offset of each element, by row or column and by inner element, as a kernel has it."""
     module = Module("nvptx64-nvidia-cuda")
     function = module.function(
         "places", ir.void, [("out", ir.pointer(1))], calling_convention="ptx_kernel"
     )
     b = Builder(function.block("entry"))
-    sizes = number(layout.depth), number(layout.extent)
-    with b.loop(number(0), b.mul(*sizes)) as loop:
+    sizes = i32_const(layout.depth), i32_const(layout.extent)
+    with b.loop(i32_const(0), b.mul(*sizes)) as loop:
         own, inner = b.udiv(loop.index, sizes[0]), b.urem(loop.index, sizes[0])
         address = b.gep(function.args[0], b.zext(loop.index, ir.i64), ir.i32)
         b.store(layout.offset(b, own, inner), address, 4)
@@ -40,25 +40,27 @@ def places(layout: Layout) -> Array:
     return found
 
 
-def layouts() -> list[Layout]:
-    made: set[Layout] = set()
+def layouts() -> list[TileLayout]:
+    made: set[TileLayout] = set()
     for tile in TENSOR:
         for extent in (tile.rows, tile.columns):
-            made.add(Layout(extent, tile.depth * 16, bfloat16, False, True))
+            made.add(TileLayout(extent, tile.depth * 16, bfloat16, False, True))
             for dtype in (bfloat16, int8, float32):
-                made.add(Layout(extent, tile.depth * 32 // dtype.itemsize, dtype, True, True))
+                made.add(TileLayout(extent, tile.depth * 32 // dtype.itemsize, dtype, True, True))
     for tile in SCALAR:
         for extent in (tile.rows, tile.columns):
             for dtype in (float32, float64):
-                made |= {Layout(extent, tile.depth, dtype, minor, False) for minor in (True, False)}
+                made |= {
+                    TileLayout(extent, tile.depth, dtype, minor, False) for minor in (True, False)
+                }
     for depth in (16, 32, 64, 128):
-        made.add(Layout(64, depth, bfloat16, True, True))
-        made.add(Layout(64, depth, float32, True, False))
+        made.add(TileLayout(64, depth, bfloat16, True, True))
+        made.add(TileLayout(64, depth, float32, True, False))
     return sorted(made, key=str)
 
 
 @pytest.mark.parametrize("layout", layouts(), ids=str)
-def test_places_and_banks(layout: Layout) -> None:
+def test_places_and_banks(layout: TileLayout) -> None:
     at = places(layout)
     bytes_ = layout.dtype.itemsize
     assert len(np.unique(at)) == at.size
@@ -81,7 +83,7 @@ def test_words_that_a_warp_reads_at_once_lie_in_different_banks(
     """Eight rows or columns of four inner elements, next to each other or every second: a word of
     the fragments of tf32 for each lane.
     """
-    layout = Layout(extent, 16, float32, False, False, gap=gap)
+    layout = TileLayout(extent, 16, float32, False, False, gap=gap)
     at = places(layout)
     for inner in range(0, 16, 4 * apart):
         for own in range(0, extent, 8):
@@ -94,6 +96,6 @@ def test_words_that_a_warp_reads_at_once_lie_in_different_banks(
 
 @pytest.mark.parametrize("dtype", [bfloat16, int8], ids=str)
 def test_lines_that_are_no_power_of_two_stay_in_their_line(dtype: DType) -> None:
-    layout = Layout(32, 96 // dtype.itemsize, dtype, True, True)
+    layout = TileLayout(32, 96 // dtype.itemsize, dtype, True, True)
     at = places(layout)
     assert (at // layout.stride == np.arange(32)[:, None]).all()

@@ -21,9 +21,9 @@ from bringup import bfloat16, float16, float32, float64, int8, int32
 from bringup.api.apply import apply
 from bringup.records import record
 from bringup.types import TensorType
-from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import SCALAR, TENSOR
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.contraction import planning
+from bringup_cuda.codegen.contraction.tiles import SCALAR, TENSOR
+from bringup_cuda.codegen.lower import to_ptx
 
 #: What is assembled for architectures beside sm_90.
 ELSEWHERE = ("f32", "bf16", "i8", "f16 attention")

@@ -19,9 +19,9 @@ from bringup.types import TensorType
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.span import inside
-from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import TENSOR, Tile
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.contraction import planning
+from bringup_cuda.codegen.contraction.tiles import TENSOR, Tile
+from bringup_cuda.codegen.lower import to_ptx
 from bringup_cuda_emulator import run
 
 Fn = Callable[..., Any]

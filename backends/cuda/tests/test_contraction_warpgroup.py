@@ -25,10 +25,10 @@ from bringup.dtypes import DType
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
-from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import TENSOR, WARPGROUP, Tile
-from bringup_cuda.driver import nearest
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.contraction import planning
+from bringup_cuda.codegen.contraction.tiles import TENSOR, WARPGROUP, Tile
+from bringup_cuda.codegen.lower import to_ptx
+from bringup_cuda.driver.discovery import nearest
 from bringup_cuda.targets import capabilities_of
 from bringup_cuda_emulator import EmulatorError
 from bringup_cuda_emulator.backend import EMULATED
@@ -263,7 +263,7 @@ def planned(
     with pytest.MonkeyPatch.context() as patch:
         for name, group in (("WARPGROUP", WARPGROUP), ("TENSOR", TENSOR)):
             patch.setattr(planning, name, tuple(tile for tile in group if tile in tiles))
-        return planning.plan(program.kernels[0], target)
+        return planning.plan_contraction(program.kernels[0], target)
 
 
 def test_large_products_of_halves_are_theirs() -> None:
@@ -390,7 +390,7 @@ def test_a_step_of_the_pipeline(tile: Tile) -> None:
     # One barrier a step, one before and one after the sums pass through shared memory.
     assert count(r"bar\.sync", text) == 3
     copies = (tile.rows + tile.columns) * 64 * 2 // 16 // tile.threads
-    assert count(r"cp\.async\.cg\.shared\.global \[.*\], 16", text) == copies * (tile.ahead + 1)
+    assert count(r"cp\.async\.cg\.shared\.global \[.*\], 16", text) == copies * (tile.prefetch + 1)
     assert count(r"cp\.async\.ca", text) == 0
     assert count("ldmatrix", text) == count("mma", text) == 0
 

@@ -12,7 +12,7 @@ from test_contraction import ARCHITECTURES, check
 import bringup as bu
 from bringup import float16, float32, float64
 from bringup.dtypes import DType
-from bringup_cuda.contraction import planning
+from bringup_cuda.codegen.contraction import planning
 
 Fn = Callable[..., Any]
 
@@ -60,9 +60,9 @@ def test_channels_that_are_last_are_copied_side_by_side() -> None:
     types = float16[2, 18, 18, 64], float16[3, 3, 64, 32]
     program, _ = translated(lambda x, w: bu.nn.conv(x, w, layout="NHWC"), types)
     (kernel,) = program.kernels
-    planned = planning.plan(kernel, "sm_90")
+    planned = planning.plan_contraction(kernel, "sm_90")
     assert planned is not None
-    assert [(p.asynchronous, p.lanes, p.along) for p in planned.plans] == [
+    assert [(p.asynchronous, p.lanes, p.along_inner) for p in planned.copies] == [
         (True, 8, True),
         (True, 8, False),
     ]

@@ -15,12 +15,21 @@ import pytest
 import bringup as bu
 from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 from bringup_cuda import backend as backend_module
-from bringup_cuda import cache, graphs, lower, plugin
+from bringup_cuda import plugin
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.driver import LIBRARY, Gpu, driver_version, find_gpus, nearest, require_gpus
-from bringup_cuda.graphs import RELAXED, DriverExtras
+from bringup_cuda.codegen import lower
+from bringup_cuda.driver import extras as driver_extras
+from bringup_cuda.driver.discovery import (
+    LIBRARY,
+    Gpu,
+    driver_version,
+    find_gpus,
+    nearest,
+    require_gpus,
+)
+from bringup_cuda.driver.extras import RELAXED, DriverExtras
 from bringup_cuda.targets import BASELINE, SHARED_KIB
 from bringup_cuda_emulator import plugin as emulated_plugin
 
@@ -120,7 +129,7 @@ def raising(error: Exception) -> Any:
 
 
 def test_gpus_that_can_be_opened_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "DriverExtras", lambda driver: None)
+    monkeypatch.setattr(driver_extras, "DriverExtras", lambda driver: None)
     gpus = (*GPUS, Gpu("Tesla T4", "sm_75"))
     assert required(gpus) == gpus
     monkeypatch.setattr(backend_module, "require_gpus", lambda: gpus)
@@ -299,7 +308,7 @@ def test_the_captured_graph_goes_even_if_it_does_not_instantiate() -> None:
 def test_ptx_is_made_once_for_code_and_architecture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "ptx_cache", lambda: ObjectCache(tmp_path))
+    monkeypatch.setattr(lower, "ptx_cache", lambda: ObjectCache(tmp_path))
     made: list[str] = []
 
     def to_ptx(text: str, architecture: str) -> str:
@@ -309,19 +318,19 @@ def test_ptx_is_made_once_for_code_and_architecture(
     monkeypatch.setattr(lower, "to_ptx", to_ptx)
     for _ in range(2):
         for architecture in ("sm_80", "sm_90"):
-            found = cache.image_of("code", architecture, "ptx")
+            found = lower.image_of("code", architecture, "ptx")
             assert found == f"// code for {architecture}\0".encode()
     assert made == ["code for sm_80", "code for sm_90"]
-    assert cache.image_of("code", "sm_90", "llvm") == b"code\0"
+    assert lower.image_of("code", "sm_90", "llvm") == b"code\0"
     assert len(made) == 2
 
 
 def test_the_ptx_of_a_program_is_what_lower_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "ptx_cache", lambda: ObjectCache(tmp_path))
+    monkeypatch.setattr(lower, "ptx_cache", lambda: ObjectCache(tmp_path))
     made = bu.jit(lambda x: bu.exp(x) + 1).lower(bu.float32[8], target="cuda:sm_90")
-    image = cache.image_of(made.source, "sm_90", "ptx")
+    image = lower.image_of(made.source, "sm_90", "ptx")
     assert image == made.asm.encode() + b"\0"
 
 

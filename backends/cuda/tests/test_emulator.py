@@ -21,7 +21,7 @@ from emulated_kernels import (
 
 from bringup.errors import CompileError, UnsupportedError
 from bringup_cuda_emulator import EmulatorError, load, run
-from bringup_cuda_emulator.switching import host
+from bringup_cuda_emulator.fibers import host
 
 
 @pytest.mark.parametrize("seed", SEEDS)

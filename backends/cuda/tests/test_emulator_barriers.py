@@ -14,8 +14,8 @@ from emulated import run_program
 import bringup as bu
 from bringup import float32
 from bringup.types import TensorType
-from bringup_cuda.commands import Launch, Translated
-from bringup_cuda.lower import translate
+from bringup_cuda.codegen.commands import Launch, Translated
+from bringup_cuda.codegen.lower import translate
 from bringup_cuda_emulator import EmulatorError
 
 f32 = float32

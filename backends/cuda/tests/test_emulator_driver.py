@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup_cuda_emulator import contexts
 from bringup_cuda_emulator import driver as cuda
-from bringup_cuda_emulator.queues import Queues
+from bringup_cuda_emulator import streams as contexts
+from bringup_cuda_emulator.streams import Queues
 
 KERNEL = """
 target triple = "nvptx64-nvidia-cuda"
@@ -372,7 +372,7 @@ def test_a_system_that_reserves_little_gets_gpus_with_little() -> None:
     limited = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-from bringup_cuda_emulator.arena import Arena
+from bringup_cuda_emulator.memory import Arena
 made = Arena(4 << 30)
 assert 64 << 20 <= made.size < 4 << 30, made.size
 address = made.allocate(32 << 20)

@@ -20,7 +20,7 @@ from emulated_kernels import (
 import bringup as bu
 from bringup import float32
 from bringup.types import TensorType
-from bringup_cuda.lower import translate
+from bringup_cuda.codegen.lower import translate
 from bringup_cuda_emulator import EmulatorError, load, run
 
 

@@ -38,7 +38,7 @@ import bringup as bu
 from bringup.graph import Graph
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.targets import DeviceTarget, Runnable
-from bringup_cuda import lower
+from bringup_cuda.codegen import lower
 
 EMULATED = "cuda-emulated"
 #: The program that warpgroups multiply where there are some.

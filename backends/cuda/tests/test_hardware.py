@@ -19,7 +19,7 @@ from bringup.api.apply import apply
 from bringup.errors import CompileError
 from bringup.program.program import OpStep
 from bringup.types import TensorType
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.lower import to_ptx
 from bringup_cuda_emulator import EmulatorError, Gpu, load
 
 Array = np.ndarray[Any, Any]

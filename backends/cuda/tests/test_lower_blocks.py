@@ -21,8 +21,8 @@ from bringup import bfloat16, float16, float32
 from bringup.llvm.simt import SimtKernel
 from bringup.program.program import Program
 from bringup.types import TensorType
-from bringup_cuda.commands import Command, Launch, Translated
-from bringup_cuda.occupancy import TURNS, Processors, blocks_of, processors_of, resident
+from bringup_cuda.codegen.commands import Command, Launch, Translated
+from bringup_cuda.runtime.modules import MIN_UNITS, Multiprocessors, blocks_to_launch
 from bringup_cuda_emulator import driver as emulated_driver
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +79,7 @@ def test_results_are_the_same_bits_for_any_number_of_blocks(
 # -- what a multiprocessor holds -------------------------------------------------------------------
 
 
-HOPPER = processors_of(FakeDriver(), FakeDriver().Device(0))
+HOPPER = Multiprocessors.of(FakeDriver(), FakeDriver().Device(0))
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ HOPPER = processors_of(FakeDriver(), FakeDriver().Device(0))
     ],
 )
 def test_blocks_at_once(threads: int, registers: int, shared: int, blocks: int) -> None:
-    assert resident(HOPPER, threads, registers, shared) == blocks
+    assert HOPPER.resident_blocks(threads, registers, shared) == blocks
 
 
 def test_devices_say_what_they_hold() -> None:
-    assert Processors(*H100.values()) == HOPPER
+    assert Multiprocessors(*H100.values()) == HOPPER
     emulated: Any = emulated_driver
     emulated.init()
-    found = processors_of(emulated, emulated.Device(0))
+    found = Multiprocessors.of(emulated, emulated.Device(0))
     assert (found.threads, found.blocks, found.registers) == (2048, 32, 1 << 16)
 
 
@@ -122,8 +122,8 @@ class Function:
     [
         (1_000_000, False, 1_000_000),
         (1_000_000, True, 8 * 132),
-        (TURNS * 8 * 132, True, 8 * 132),
-        (TURNS * 8 * 132 - 1, True, TURNS * 8 * 132 - 1),
+        (MIN_UNITS * 8 * 132, True, 8 * 132),
+        (MIN_UNITS * 8 * 132 - 1, True, MIN_UNITS * 8 * 132 - 1),
         (7, True, 7),
     ],
 )
@@ -131,7 +131,7 @@ def test_blocks_that_are_launched(blocks: int, persistent: bool, launched: int) 
     """Many times more than fit become those that fit, where the kernel says that it pays."""
     kernel = SimtKernel("k", blocks, 256, persistent=persistent)
     driver: Any = FakeDriver()
-    assert blocks_of(kernel, Function(), driver, HOPPER) == launched
+    assert blocks_to_launch(kernel, Function(), driver, HOPPER) == launched
 
 
 BIG: dict[str, tuple[Fn, tuple[TensorType, ...], bool]] = {
@@ -154,8 +154,8 @@ def test_blocks_of_little_work_are_persistent(name: str) -> None:
     assert kernel.persistent is little
     assert not kernel.fixed
     driver: Any = FakeDriver()
-    launched = blocks_of(kernel, Function(), driver, HOPPER)
-    held = HOPPER.count * resident(HOPPER, kernel.threads, 32, 1 << 10)
+    launched = blocks_to_launch(kernel, Function(), driver, HOPPER)
+    held = HOPPER.count * HOPPER.resident_blocks(kernel.threads, 32, 1 << 10)
     assert launched == (held if little else kernel.blocks)
 
 

@@ -18,8 +18,8 @@ from test_lower import cross_entropy, norm
 import bringup as bu
 from bringup import bfloat16, float16, float32, int32
 from bringup.types import TensorType
-from bringup_cuda.commands import Translated
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.commands import Translated
+from bringup_cuda.codegen.lower import to_ptx
 
 Fn = Callable[..., Any]
 f32 = float32

@@ -17,13 +17,13 @@ import bringup as bu
 from bringup import bfloat16, float16, float32, float64, int8, int32
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, bool_
-from bringup.llvm import simt_frame
+from bringup.llvm.simt import frame as simt_frame
 from bringup.passes.check import generated_inputs
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
-from bringup_cuda.commands import Command, Launch, Translated
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.commands import Command, Launch, Translated
+from bringup_cuda.codegen.lower import to_ptx
 
 Array = np.ndarray[Any, Any]
 Fn = Callable[..., Any]

@@ -12,8 +12,8 @@ import pytest
 
 import bringup as bu
 from bringup.runtime.devices import get
-from bringup_cuda.device import CudaDevice
-from bringup_cuda.executable import CudaExecutable
+from bringup_cuda.runtime.device import CudaDevice
+from bringup_cuda.runtime.executable import CudaExecutable
 
 DEVICE = "cuda-emulated"
 X = np.arange(60, dtype=np.int32).reshape(5, 12)
@@ -114,7 +114,7 @@ FAULTY = """
 from dataclasses import replace
 import numpy as np, bringup as bu
 from bringup.errors import DeviceError
-from bringup_cuda import lower
+from bringup_cuda.codegen import lower
 plain = lower.translate
 def broken(program, target=""):
     made = plain(program, target)

@@ -20,8 +20,8 @@ from bringup.errors import (
     DeviceTimeoutError,
     OutOfMemoryError,
 )
-from bringup_cuda.errors import STICKY, TIMED_OUT, failure, is_sticky
-from bringup_cuda.transfers import PART
+from bringup_cuda.driver.errors import STICKY, TIMED_OUT, device_error, is_sticky
+from bringup_cuda.runtime.transfers import PART
 
 __all__ = ["interpreter"]
 
@@ -348,7 +348,7 @@ def test_an_interrupt_in_a_download_leaves_all_as_it_was(driver: FakeDriver, siz
     for _ in range(3):
         gpu.download(block, out.data)
         assert np.array_equal(out, data)
-    given = sum(pinned.size for kept in gpu.host._kept.values() for pinned in kept)
+    given = sum(pinned.size for kept in gpu.host._unused.values() for pinned in kept)
     assert given == gpu.host.bytes, "no pinned memory is lost"
 
 
@@ -378,7 +378,7 @@ def test_an_interrupted_upload_does_not_write_into_the_next_owner_s_memory(
 def test_every_sticky_text_loses_the_device(text: str) -> None:
     error = FakeLogicError(f"cuStreamSynchronize failed: {text}")
     assert is_sticky(error)
-    made = failure(error, "cuda:1")
+    made = device_error(error, "cuda:1")
     assert isinstance(made, DeviceLostError | DeviceTimeoutError)
     assert "cuda:1 is lost" in str(made)
 
@@ -393,4 +393,4 @@ def test_every_sticky_text_loses_the_device(text: str) -> None:
 )
 def test_other_errors_lose_nothing(error: Exception, kind: type[DeviceError]) -> None:
     assert not is_sticky(error)
-    assert type(failure(error, "cuda")) is kind
+    assert type(device_error(error, "cuda")) is kind

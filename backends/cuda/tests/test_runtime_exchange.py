@@ -16,7 +16,7 @@ from bringup.errors import ConversionError, DeviceLostError
 from bringup.runtime import devices
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.runtime.bench import by_dlpack
-from bringup_cuda.exchange import _handed_out
+from bringup_cuda.runtime.dlpack import _exported
 
 __all__ = ["interpreter"]
 
@@ -96,10 +96,10 @@ def test_nobody_waits_for_who_says_so(driver: FakeDriver) -> None:
 @pytest.mark.parametrize("stream", [0, -2, 1.0, True, "1", object()])
 def test_what_is_no_stream_is_refused(driver: FakeDriver, stream: Any) -> None:
     x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
-    before = len(_handed_out)
+    before = len(_exported)
     with pytest.raises(BufferError, match="is no stream"):
         x.__dlpack__(max_version=(1, 0), stream=stream)
-    assert len(_handed_out) == before
+    assert len(_exported) == before
 
 
 def test_host_memory_has_no_streams(driver: FakeDriver) -> None:
@@ -116,7 +116,7 @@ def test_host_memory_has_no_streams(driver: FakeDriver) -> None:
 def test_memory_says_whether_it_is_a_copy(driver: FakeDriver) -> None:
     x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
     own, copied = (x.__dlpack__(max_version=(1, 0), copy=copy) for copy in (None, True))
-    given = {id(held[1]): held[2] for held in _handed_out.values()}
+    given = {id(held[1]): held[2] for held in _exported.values()}
     flags = {made.tensor.data: made.flags for made in given.values()}
     assert {(*m.tensor.shape[:2], *m.tensor.strides[:2]) for m in given.values()} == {(3, 4, 4, 1)}
     address = x._buffer.handle.address
@@ -132,7 +132,7 @@ def test_memory_goes_there_and_back_without_the_host(
 ) -> None:
     open_ = known(opened(driver, dlpack=CUDA), monkeypatch)
     x = bu.asarray(X, device=open_)
-    before = len(_handed_out)
+    before = len(_exported)
     foreign = Foreign(x)
     driver.calls.clear()
     back = bu.from_dlpack(foreign)
@@ -141,7 +141,7 @@ def test_memory_goes_there_and_back_without_the_host(
     assert back.device is open_
     assert driver.names("synchronize") == [], "programs go on"
     assert foreign.asked["stream"] == device_of(open_).streams.uploads.handle
-    assert len(_handed_out) == before, "the other library heard that we are done"
+    assert len(_exported) == before, "the other library heard that we are done"
     assert np.array_equal(np.asarray(back), X)
     assert back._buffer.handle.address != x._buffer.handle.address
 
@@ -164,22 +164,22 @@ def test_what_nobody_took_goes_with_its_capsule(driver: FakeDriver) -> None:
     gpu = device_of(open_ := opened(driver, dlpack=CUDA))
     x = bu.asarray(X, device=open_)
     live = gpu.pool.live_bytes
-    before = len(_handed_out)
+    before = len(_exported)
     capsule = x.__dlpack__(max_version=(1, 0))
     del x
     assert gpu.pool.live_bytes == live, "the capsule keeps the memory"
     del capsule
-    assert len(_handed_out) == before
+    assert len(_exported) == before
     assert gpu.pool.live_bytes == 0
 
 
 def test_numpy_says_that_it_reaches_no_gpu_and_keeps_nothing(driver: FakeDriver) -> None:
     gpu = device_of(open_ := opened(driver, dlpack=CUDA))
     x = bu.asarray(X, device=open_)
-    before = len(_handed_out)
+    before = len(_exported)
     with pytest.raises((BufferError, RuntimeError), match="device"):
         np.from_dlpack(x)
-    assert len(_handed_out) == before
+    assert len(_exported) == before
     assert np.array_equal(by_dlpack(x), X)
     del x
     assert gpu.pool.live_bytes == 0

@@ -11,9 +11,9 @@ from fake_driver import FakeDriver, FakeMemoryError
 from fake_kernels import device_of, opened
 
 from bringup.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from bringup_cuda.device import CudaDevice
-from bringup_cuda.memory import size_class
-from bringup_cuda.transfers import PART
+from bringup_cuda.runtime.device import CudaDevice
+from bringup_cuda.runtime.memory import size_class
+from bringup_cuda.runtime.transfers import PART
 
 
 def device(driver: FakeDriver | None = None) -> tuple[FakeDriver, CudaDevice]:

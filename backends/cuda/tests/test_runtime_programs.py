@@ -14,9 +14,9 @@ from fake_kernels import Interpreter, device_of, interpreter, opened
 import bringup as bu
 from bringup.errors import OpTypeError, OutOfMemoryError
 from bringup.runtime.devices import OpenDevice
-from bringup_cuda import cache
-from bringup_cuda.executable import CudaExecutable
-from bringup_cuda.graphs import MOST_GRAPHS, PATIENCE
+from bringup_cuda.codegen import lower as cache
+from bringup_cuda.runtime.command_list import MAX_GRAPHS, MIN_SEEN_TO_REPLACE
+from bringup_cuda.runtime.executable import CudaExecutable
 
 __all__ = ["interpreter"]
 
@@ -192,13 +192,13 @@ def test_a_loop_over_two_buffers_needs_two_graphs(driver: FakeDriver) -> None:
 def test_graphs_are_bounded_and_given_back(driver: FakeDriver) -> None:
     open_ = opened(driver)
     fn = bu.jit(chain, device=open_)
-    arrays = [bu.asarray(SQUARE + n, device=open_) for n in range(MOST_GRAPHS + 3)]
+    arrays = [bu.asarray(SQUARE + n, device=open_) for n in range(MAX_GRAPHS + 3)]
     for _ in range(3):
         for n, x in enumerate(arrays):
             assert np.array_equal(np.asarray(fn(x)), chained(SQUARE + n))
     freed = len(driver.names("graph_free"))
     made = len(driver.names("end_capture"))
-    assert made - freed == MOST_GRAPHS
+    assert made - freed == MAX_GRAPHS
     del fn, x, arrays
     bu.clear_caches()
     gc.collect()
@@ -209,16 +209,16 @@ def test_graphs_are_bounded_and_given_back(driver: FakeDriver) -> None:
 def test_graphs_are_not_made_over_and_over_when_there_are_too_many(driver: FakeDriver) -> None:
     open_ = opened(driver)
     fn = bu.jit(chain, device=open_)
-    arrays = [bu.asarray(SQUARE + n, device=open_) for n in range(MOST_GRAPHS + 3)]
-    for _ in range(PATIENCE):
+    arrays = [bu.asarray(SQUARE + n, device=open_) for n in range(MAX_GRAPHS + 3)]
+    for _ in range(MIN_SEEN_TO_REPLACE):
         for x in arrays:
             fn(x)
-    assert len(driver.names("begin_capture")) == MOST_GRAPHS
+    assert len(driver.names("begin_capture")) == MAX_GRAPHS
     for _ in range(3):
         fn(arrays[-1])
-    assert len(driver.names("begin_capture")) == MOST_GRAPHS + 1
+    assert len(driver.names("begin_capture")) == MAX_GRAPHS + 1
     driver.calls.clear()
-    assert np.array_equal(np.asarray(fn(arrays[-1])), chained(SQUARE + MOST_GRAPHS + 2))
+    assert np.array_equal(np.asarray(fn(arrays[-1])), chained(SQUARE + MAX_GRAPHS + 2))
     assert driver.names("launch", "graph_launch") == ["graph_launch"]
 
 

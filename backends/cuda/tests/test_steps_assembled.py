@@ -15,7 +15,7 @@ from stepped import program_of
 from bringup.dtypes import DType, bf16, f32, f64, i8, i32, i64
 from bringup.program.program import Program
 from bringup.types import TensorType
-from bringup_cuda.lower import to_ptx, translate
+from bringup_cuda.codegen.lower import to_ptx, translate
 
 PTXAS = find_ptxas()
 ROWS = {"offset": (1,), "collapsed": (0,), "index_map": (0,), "index_dim": 1}

@@ -18,7 +18,7 @@ from stepped import assert_equal, lowered, run_step
 from bringup.dtypes import FLOATS, DType, f32, f64
 from bringup.ops.table import find
 from bringup.types import TensorType
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.lower import to_ptx
 
 
 def check(name: str, dtype: DType, arrays: Sequence[Array], **attrs: Any) -> None:

@@ -12,7 +12,7 @@ from stepped import assert_equal, assert_same_bits, run_step
 
 from bringup.dtypes import NUMERIC, STORED, DType, bf16, f32, i8, i32, i64, u32
 from bringup.types import TensorType
-from bringup_cuda.commands import Copy
+from bringup_cuda.codegen.commands import Copy
 
 KINDS = ("set", "add", "mul", "min", "max")
 ELEMENTS = {"offset": (), "collapsed": (0,), "index_map": (0,), "index_dim": 1}
@@ -139,7 +139,7 @@ def test_what_is_changed_in_place_is_not_copied() -> None:
 
     from stepped import program_of
 
-    from bringup_cuda.lower import translate
+    from bringup_cuda.codegen.lower import translate
 
     types = [TensorType((90,), f32), TensorType((40, 1), i32), TensorType((40,), f32)]
     program = program_of("scatter", types, {"kind": "set", **ELEMENTS})

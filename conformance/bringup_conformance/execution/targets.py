@@ -19,7 +19,7 @@ from bringup.graph import Graph
 from bringup.passes.pipeline import passes_for
 from bringup.program.program import Program
 from bringup.runtime import transfer
-from bringup.runtime.compiler import Options, compile_graph
+from bringup.runtime.compiler import Options, compile_graph, graph_passes
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
 from bringup_conformance.execution import pulse
@@ -104,9 +104,9 @@ class DeviceTarget:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """All but decomposition."""
-        extra = self.device.backend.passes_before_fusion()
-        names = (each.name for each in passes_for(self.capabilities.available, extra))
+        """Those that can be left out, all but decomposition."""
+        every = graph_passes(self.capabilities, self.device.backend)
+        names = (each.name for each in every if not each.required)
         # Without decomposition a device may lack what it is then given.
         return tuple(dict.fromkeys(name for name in names if name != "decompose"))
 

@@ -27,7 +27,7 @@ _EXCLUDED = (
     r"if (typing\.)?TYPE_CHECKING:",
 )
 # A table of `bringup.llvm` whose entries name modules by their last words, in texts.
-_TABLE = "Later"
+_TABLE = "LazyTable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the program alone, on right inputs; then the first steps together, with a look i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,13 +22,12 @@ from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, print_graph
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.passes.base import Pass
-from bringup.passes.pipeline import passes_for
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
 from bringup.program.verify import verify_program
+from bringup.runtime.compiler import graph_passes
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import fused_program, prepared
+from bringup.runtime.programs import fused_program
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import told
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
@@ -155,7 +154,8 @@ class _Search:
 
     def _in_passes(self) -> Cause | None:
         graph = self.case.graph
-        for each in self._all_passes():
+        backend = self.device.backend
+        for each in graph_passes(self.capabilities, backend, skip=self.skip):
             cause = Cause("pass", each.name, "", ir_before=print_graph(graph))
             try:
                 after = each.run(graph)
@@ -168,29 +168,17 @@ class _Search:
                     return replace(
                         cause, what=what, ir_after=print_graph(after), mismatches=_lines(problem)
                     )
-            graph = after
-            if each.name != "prepare":
-                self.optimized = graph
+            graph = self.optimized = after
         return None
-
-    def _all_passes(self) -> Iterator[Pass]:
-        extra = self.device.backend.passes_before_fusion()
-        yield from passes_for(self.capabilities.available, extra, without=self.skip)
-        if not self._is_driven:
-            doc = "outputs are made by the graph, joins are narrowed"
-            yield Pass("prepare", doc, lambda graph: prepared(graph, self.capabilities))
-
-    @cached_property
-    def ready(self) -> Graph:
-        """The graph that kernels are made of."""
-        return prepared(self.optimized, self.capabilities)
 
     @cached_property
     def kernel_passes(self) -> Sequence[KernelPass]:
         return self.device.backend.passes_after_fusion()
 
     def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
-        launches, program = fused_program(self.ready, self.capabilities, passes, fused=self.fuse)
+        launches, program = fused_program(
+            self.optimized, self.capabilities, passes, fused=self.fuse
+        )
         launches = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
         return launches, replace(program, optimize=self.case.optimize)
 
@@ -202,14 +190,14 @@ class _Search:
     @cached_property
     def values(self) -> list[Values]:
         """Of every data set, the right array of every value."""
-        return [reference_values(self.ready, inputs) for inputs in self.sets]
+        return [reference_values(self.optimized, inputs) for inputs in self.sets]
 
     def _in_fusion(self) -> Cause | None:
         try:
             launches, _ = self._fused(())
         except BringupError as error:
             what = f"it raises {told(error)}"
-            return Cause("fusion", "", what, ir_before=print_graph(self.ready))
+            return Cause("fusion", "", what, ir_before=print_graph(self.optimized))
         for launch in launches:
             if launch.kernel is None:
                 continue
@@ -243,8 +231,8 @@ class _Search:
         self, reads: Sequence[Value], writes: Sequence[Value]
     ) -> tuple[Graph, list[list[Array]]]:
         """The part of the graph that a step computes, and its right inputs."""
-        inputs = [*reads, *unread_inputs(self.ready, reads, writes)]
-        graph = subgraph(self.ready, inputs, writes)
+        inputs = [*reads, *unread_inputs(self.optimized, reads, writes)]
+        graph = subgraph(self.optimized, inputs, writes)
         return graph, [[values[v] for v in inputs] for values in self.values]
 
     def _kernel_problem(self, launch: Launch, kernel: Kernel) -> Problem | None:
@@ -269,7 +257,7 @@ class _Search:
         return Cause(
             "plan", slots[0] if slots else program.name,
             f"every kernel is right, and the planned program is not: {what}",
-            steps=len(program.steps), ir_before=print_graph(self.ready), ir_after=str(program),
+            steps=len(program.steps), ir_before=print_graph(self.optimized), ir_after=str(program),
             slots=slots, kernels=tuple(map(str, program.kernels)),
         )  # fmt: skip
 
@@ -346,7 +334,7 @@ class _Search:
         if problem.kind == "wrong" and results:
             data = problem.data % len(self.sets)
             path = trace(
-                self.target, self.case, self.ready, self.sets[data], self.values[data],
+                self.target, self.case, self.optimized, self.sets[data], self.values[data],
                 [v for v, _ in writes], results, problem.verdict,
             )  # fmt: skip
         return replace(cause, mismatches=_lines(problem), trace=path)
@@ -376,7 +364,7 @@ class _Search:
         )  # fmt: skip
         if cause is not None and cause.kind in ("kernel", "op", "loop"):
             return self._wrong_in_scratch(cause)
-        before, after = print_graph(self.ready), str(program)
+        before, after = print_graph(self.optimized), str(program)
         if cause is not None:
             return replace(cause, ir_before=before, ir_after=after)
         whole = self.target.compile(
@@ -411,7 +399,7 @@ class _Search:
 
     def _judge(self, value: Value, array: Array, data: int) -> str:
         """What is wrong with the array of a value in a run on a data set, or nothing."""
-        case = case_of(self.case, subgraph(self.ready, self.ready.inputs, [value]))
+        case = case_of(self.case, subgraph(self.optimized, self.optimized.inputs, [value]))
         judgement = verdict(self.target, case, [array], self.sets[data])
         return "" if judgement.ok else str(judgement.mismatches[0])
 

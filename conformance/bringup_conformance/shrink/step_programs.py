@@ -9,9 +9,9 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import KernelPass
 from bringup.graph import Builder, Value
 from bringup.kernel.fuse import Launch
-from bringup.ops.build import reshape
+from bringup.passes.outputs import materialize_outputs
 from bringup.program.program import KernelStep, OpStep, Program, ScanStep, Slot, Step, WhileStep
-from bringup.runtime.programs import fused_program, prepared
+from bringup.runtime.programs import fused_program
 from bringup.types import TensorType
 
 #: A value of the fused graph, and its memory.
@@ -96,9 +96,8 @@ class CopySteps:
         """Copy ``source`` to ``target``.  Raises UnsupportedError."""
         with Builder() as builder:
             x = builder.input(source.type)
-            graph = builder.build([reshape(x, source.type.shape)], "look")
-        ready = prepared(graph, self._capabilities)
-        (step,) = fused_program(ready, self._capabilities, self._passes)[1].steps
+            graph = materialize_outputs().run(builder.build([x], "look"))
+        (step,) = fused_program(graph, self._capabilities, self._passes)[1].steps
         first, last = Slot("input", 0, 0, source.type), Slot("output", 0, 0, source.type)
         return _moved(step, {first: source}, {last: target})
 

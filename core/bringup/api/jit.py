@@ -29,7 +29,6 @@ from bringup.api.traced import (
     argument_name,
     graph_name,
     leaf_type,
-    narrowed,
     parameters,
     trace_function,
 )
@@ -43,6 +42,8 @@ from bringup.errors import (
     TraceError,
 )
 from bringup.graph import user_location
+from bringup.passes.pipeline import signature_passes
+from bringup.passes.run import PassContext, run_pipeline
 from bringup.records import record
 from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_graph
@@ -311,7 +312,9 @@ class Jitted(Generic[P, R]):
         before = reads()
         made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
         defaulted = reads() != before
-        graph = narrowed(made.graph, call.types)
+        scalars = [i for i, leaf in enumerate(call.types) if not isinstance(leaf, TensorType)]
+        passes = signature_passes(frozenset(scalars))
+        graph = run_pipeline(made.graph, passes, context=PassContext.from_environment())
         types = tuple(v.type for v in graph.inputs)
         function = TracedFunction(graph, made.captured, made.result)
         return Entry(function, types, self._donated_leaves(call.treedef), defaulted)

@@ -16,7 +16,7 @@ from bringup.api.place import OpenDevice
 from bringup.api.promotion import host_dtype, is_weak, kind_of, scalar_dtype
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
-from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
+from bringup.graph import Graph, Value, user_location
 from bringup.records import record
 from bringup.tracing.context import Trace
 from bringup.tracing.pytree import TreeDef, flatten, register_view, unflatten
@@ -168,38 +168,6 @@ def argument_name(fn: Callable[..., Any], path: str) -> str:
     if kind == "0" and int(step) < len(names):
         step = names[int(step)]
     return f"argument {step.strip(chr(39))}{inner} of {graph_name(fn)}"
-
-
-def narrowed(graph: Graph, types: Sequence[LeafType]) -> Graph:
-    """`graph` with the inputs of Python scalars in the dtype in which alone they are used.
-
-    A Python scalar is an input of the default dtype at first; where all its readers convert it to
-    one dtype, the host does that before the call, and a device without 64-bit types can run the
-    program.
-    """
-    users = graph.users()
-    wanted: dict[Value, DType] = {}
-    for value, leaf in zip(graph.inputs, types, strict=False):
-        if isinstance(leaf, TensorType) or value in graph.outputs:
-            continue
-        dtypes = {i.attrs["dtype"] if i.op.name == "convert" else None for i in users[value]}
-        only = dtypes.pop() if len(dtypes) == 1 else None
-        if only is not None and _holds(only, value.dtype):
-            wanted[value] = only
-    if not wanted:
-        return graph
-    builder = Builder()
-    inputs = [builder.input(v.type.with_dtype(wanted.get(v, v.dtype))) for v in graph.inputs]
-
-    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        return operands if instr.operands and instr.operands[0] in wanted else None
-
-    return builder.build(replay(graph, rewrite, builder=builder, arguments=inputs), graph.name)
-
-
-def _holds(dtype: DType, scalar: DType) -> bool:
-    """Whether converting on the host is what converting on the device would be, or an error."""
-    return dtype.is_float or (scalar.kind == "bool" or (dtype.is_integer and not scalar.is_float))
 
 
 def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:

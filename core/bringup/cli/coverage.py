@@ -47,13 +47,13 @@ def show(backend: str, name: str, *, as_json: bool) -> None:
 
 
 def _suite() -> Suite:
-    found = list(entry_points(group=GROUP))
-    if not found:
+    plugins = list(entry_points(group=GROUP))
+    if not plugins:
         raise BringupError(
             "no suite is installed that knows what is covered",
             fix="install bringup with its suite: pip install bringup",
         )
-    suite: Suite = found[0].load()
+    suite: Suite = plugins[0].load()
     return suite
 
 

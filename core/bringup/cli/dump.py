@@ -41,8 +41,8 @@ def show(
     numbers); or a file of IR text.
     Raises BringupError for what cannot be found or compiled.
     """
-    wanted = tuple(levels) or _BY_DEFAULT
-    unknown = [level for level in wanted if level not in LEVELS]
+    chosen = tuple(levels) or _BY_DEFAULT
+    unknown = [level for level in chosen if level not in LEVELS]
     if unknown:
         raise BringupError(f"there is no level {unknown[0]!r}", fix=meant(unknown[0], LEVELS))
     target = target or _default_target()
@@ -50,8 +50,8 @@ def show(
     with TemporaryDirectory() as folder, _dumping_to(folder):
         compiled = _compile(subject, types, target)
         # Bodies of loops that core runs are dumped beside it.
-        own = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
-        files = {f.stem: f.read_text(encoding="utf-8") for f in own.glob("*.txt")}
+        subfolder = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
+        files = {f.stem: f.read_text(encoding="utf-8") for f in subfolder.glob("*.txt")}
     passes = {k: v for k, v in sorted(files.items()) if k < _FUSION}
     shown: dict[str, Callable[[], Any]] = {
         "passes": lambda: passes,
@@ -62,15 +62,15 @@ def show(
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),
     }
-    found = {level: shown[level]() for level in LEVELS if level in wanted}
+    contents = {level: shown[level]() for level in LEVELS if level in chosen}
     if as_json:
-        document(found)
+        document(contents)
     else:
-        _print(found)
+        _print(contents)
 
 
-def _print(found: dict[str, Any]) -> None:
-    for level, content in found.items():
+def _print(contents: dict[str, Any]) -> None:
+    for level, content in contents.items():
         if level == "passes":
             _print_passes(content)
         elif level == "kernels":

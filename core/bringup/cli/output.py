@@ -120,9 +120,9 @@ def _plain(head: Sequence[str], body: Sequence[Sequence[str]], console: Console)
         line("  ".join(padded).rstrip(), console)
 
 
-def document(found: Mapping[str, Any]) -> None:
+def document(content: Mapping[str, Any]) -> None:
     """What was found as one JSON object, and nothing else, on standard output."""
-    line(json.dumps({"format": FORMAT, **found}, indent=2, ensure_ascii=False))
+    line(json.dumps({"format": FORMAT, **content}, indent=2, ensure_ascii=False))
 
 
 def problem(text: str) -> None:

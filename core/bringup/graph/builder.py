@@ -111,9 +111,9 @@ class Builder:
             key: object = (op.name, operands, attrs_key(attrs))
             if has_effects(op, attrs):
                 key = object()
-            found = self._seen.get(key)
-            if found is not None:
-                return found.results
+            earlier = self._seen.get(key)
+            if earlier is not None:
+                return earlier.results
         instr = Instr(op, operands, attrs, types, self._here())
         self._instrs.append(instr)
         if self._seen is not None:
@@ -161,7 +161,7 @@ _FITTING = frozenset({"convert", "broadcast_in_dim", "reshape", "transpose"})
 
 
 def origins(
-    operands: Iterable[Any], producer: Callable[[Any], Any], place: Location | None
+    operands: Iterable[Any], producer: Callable[[Any], Any], line: Location | None
 ) -> Iterator[str]:
     """Where operands of a wrong instruction were made, a note each.
 
@@ -169,16 +169,16 @@ def origins(
     place: the line of the instruction; what made an operand fit on that line is looked through.
     """
     for i, operand in enumerate(operands):
-        source, made = operand, producer(operand)
-        while made is not None and made.location == place is not None:
-            if made.op.name not in _FITTING or not made.operands:
+        source, instr = operand, producer(operand)
+        while instr is not None and instr.location == line is not None:
+            if instr.op.name not in _FITTING or not instr.operands:
                 break
-            source = made.operands[0]
-            made = producer(source)
+            source = instr.operands[0]
+            instr = producer(source)
         same = source.type is operand.type
         before = "" if same else f", {source.type} before it was made to fit,"
-        if made is not None and made.location is not None:
-            yield f"operand {i}{before} was made at {made.location} by {made.op.name}"
+        if instr is not None and instr.location is not None:
+            yield f"operand {i}{before} was made at {instr.location} by {instr.op.name}"
         elif before:
             yield f"operand {i} was {source.type} before it was made to fit"
 

@@ -141,9 +141,9 @@ def _plain(value: Any, write: _Write) -> str:
         return "(" + ", ".join(map(write, value)) + ("," if len(value) == 1 else "") + ")"
     if isinstance(value, int | DType | TensorType):
         return str(value)
-    own = getattr(value, "__ir__", None)
+    write_ir = getattr(value, "__ir__", None)
     # Anything else cannot be read back, but a message about a wrong attribute must still show it.
-    return str(own()) if own is not None else repr(value)
+    return str(write_ir()) if write_ir is not None else repr(value)
 
 
 def _brief(value: Any) -> str:

@@ -131,9 +131,9 @@ def _typing(instr: Instr) -> Iterator[Problem]:
         return
     if attrs_key(bound) != attrs_key(instr.attrs):
         yield instr, f"attributes are not bound; expected {_attrs(bound)}"
-    found = tuple(v.type for v in instr.results)
-    if types != found:
-        yield instr, f"has types {_types(found)}, inferred {_types(types)}"
+    declared = tuple(v.type for v in instr.results)
+    if types != declared:
+        yield instr, f"has types {_types(declared)}, inferred {_types(types)}"
 
 
 def _is_plain(value: Any) -> bool:

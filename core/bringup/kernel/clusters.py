@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, Value
-from bringup.kernel.index import Axis
-from bringup.kernel.indexed import Index
-from bringup.kernel.limits import Limits
-from bringup.kernel.lower import (
+from bringup.kernel.build import (
     Region,
     Shape,
     Unfusable,
@@ -22,6 +19,9 @@ from bringup.kernel.lower import (
     opdef,
     shape_region,
 )
+from bringup.kernel.index import Axis
+from bringup.kernel.indexed import Index
+from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
 from bringup.ops.table import Kind
 

@@ -74,10 +74,10 @@ def size(axes: Iterable[Axis]) -> int:
 
 def recognise(kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> Contraction | None:
     """The kernel as a contraction; None if it has another form, or no row or column to share."""
-    made = _product(kernel)
-    if made is None:
+    product = _product(kernel)
+    if product is None:
         return None
-    fold, body, (x, y) = made
+    fold, body, (x, y) = product
     of_left, of_right = (_axes_of(steps_of(body, v)) for v in (x, y))
     rows = tuple(a for a in kernel.grid if a in of_left and a not in of_right)
     columns = tuple(a for a in kernel.grid if a in of_right and a not in of_left)
@@ -123,44 +123,48 @@ def _product(kernel: Kernel) -> tuple[Fold, Graph, tuple[Value, Value]] | None:
     if len(first.sinks) != 1 or not kernel.points or first.trips < 2:
         return None
     (fold,) = first.sinks
-    made = first.body.outputs[0].producer
-    if not isinstance(fold, Fold) or not fold.product or made is None or made.op.name != "mul":
+    instr = first.body.outputs[0].producer
+    if not isinstance(fold, Fold) or not fold.product or instr is None or instr.op.name != "mul":
         return None
-    if made.result.dtype is not fold.dtype or (fold.dtype.is_float and fold.dtype.bits < 32):
+    if instr.result.dtype is not fold.dtype or (fold.dtype.is_float and fold.dtype.bits < 32):
         return None
-    rest = kernel.stages[1:]
-    if not rest or any(s.axes or s.folds for s in rest) or not rest[-1].stores:
+    later_stages = kernel.stages[1:]
+    if (
+        not later_stages
+        or any(s.axes or s.folds for s in later_stages)
+        or not later_stages[-1].stores
+    ):
         return None
     if any(d.role == "tile" for d in kernel.buffers):
         return None
-    x, y = made.operands
+    x, y = instr.operands
     return fold, first.body, (x, y)
 
 
 def _narrow(value: Value) -> Value:
     """The value before conversions that change no number."""
-    made = value.producer
-    while made is not None and made.op.name == "convert":
-        (before,) = made.operands
+    instr = value.producer
+    while instr is not None and instr.op.name == "convert":
+        (before,) = instr.operands
         # A negative number has no unsigned one, and a bool is no number.
-        same = before.dtype.kind == made.result.dtype.kind
-        from_unsigned = before.dtype.kind == "uint" and made.result.dtype.kind == "int"
-        grows = before.dtype.bits < made.result.dtype.bits
+        same = before.dtype.kind == instr.result.dtype.kind
+        from_unsigned = before.dtype.kind == "uint" and instr.result.dtype.kind == "int"
+        grows = before.dtype.bits < instr.result.dtype.bits
         if not grows or not (same or from_unsigned):
             break
-        value, made = before, before.producer
+        value, instr = before, before.producer
     return value
 
 
 def steps_of(body: Graph, value: Value) -> tuple[Instr, ...]:
     """The instructions of a body that compute a value, in order."""
-    wanted = {value}
-    found: list[Instr] = []
+    values = {value}
+    instrs: list[Instr] = []
     for instr in reversed(body.instrs):
-        if not wanted.isdisjoint(instr.results):
-            found.append(instr)
-            wanted.update(instr.operands)
-    return tuple(reversed(found))
+        if not values.isdisjoint(instr.results):
+            instrs.append(instr)
+            values.update(instr.operands)
+    return tuple(reversed(instrs))
 
 
 def _axes_of(steps: Iterable[Instr]) -> frozenset[Axis]:

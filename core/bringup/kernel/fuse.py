@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from bringup.graph import Graph, Instr, Value, rebuild
+from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
 from bringup.kernel.axes import normalize_axes
+from bringup.kernel.build import Region, Unfusable, build_kernel, is_fold
 from bringup.kernel.clusters import Cluster, Clusters, is_cheap, is_source, weight_of
 from bringup.kernel.form import Kernel
 from bringup.kernel.fusion_rules import (
@@ -30,10 +31,8 @@ from bringup.kernel.fusion_rules import (
 )
 from bringup.kernel.index import forget
 from bringup.kernel.limits import Limits
-from bringup.kernel.lower import Region, Unfusable, is_fold, lower_region
 from bringup.kernel.movement import is_movement
 from bringup.kernel.order import by_memory
-from bringup.ops.table import lookup
 from bringup.records import record
 
 
@@ -280,7 +279,7 @@ class _Fusion:
             )
         order = self.clusters.order
         name = f"k{number}_{_label(cluster.region, order)}"
-        lowered = lower_region(cluster.region, order, self.limits, name)
+        lowered = build_kernel(cluster.region, order, self.limits, name)
         written = set(cluster.region.outputs)
         reads = tuple(v for v in lowered.values if v not in written)
         writes = tuple(v for v in lowered.values if v in written)
@@ -325,28 +324,3 @@ def _label(region: Region, order: dict[Instr, int]) -> str:
     names = [m.op.name for m in sorted(region.members, key=order.__getitem__) if not is_movement(m)]
     names = [n for n in names if n not in ("constant", "iota", "convert")] or ["copy"]
     return "_".join(dict.fromkeys(names[-4:]))
-
-
-def narrow_concatenations(
-    graph: Graph, limits: Limits, *, fuses: Callable[[Instr], bool] = lambda _instr: True
-) -> Graph:
-    """A concatenate of more operands than one kernel takes -> one of concatenates.
-
-    Of all ops that kernels hold, it alone has any number of operands.
-    fuses: as in `fuse`; an instruction left whole keeps its operands.
-    """
-    most = max(limits.buffers - 1, 2)
-
-    def is_wide(instr: Instr) -> bool:
-        return instr.op.name == "concatenate" and len(set(instr.operands)) > most and fuses(instr)
-
-    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not is_wide(instr):
-            return None
-        join, dim = lookup("concatenate"), instr.attrs["dim"]
-        while len(operands) > most:
-            groups = [operands[i : i + most] for i in range(0, len(operands), most)]
-            operands = tuple(g[0] if len(g) == 1 else join(*g, dim=dim) for g in groups)
-        return (join(*operands, dim=dim),)
-
-    return rebuild(graph, rewrite) if any(map(is_wide, graph.instrs)) else graph

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import prod
 
 from bringup.graph import Instr, Value
+from bringup.kernel.build import Region, Shape, Unfusable, is_expensive, is_fold
 from bringup.kernel.clusters import (
     Cluster,
     Clusters,
@@ -31,7 +32,6 @@ from bringup.kernel.clusters import (
 )
 from bringup.kernel.index import Axis
 from bringup.kernel.indexed import INDEXED, Index
-from bringup.kernel.lower import Region, Shape, Unfusable, is_expensive, is_fold
 from bringup.kernel.movement import is_movement
 
 #: A value is computed again at so many indices of one kernel.

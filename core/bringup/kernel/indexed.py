@@ -50,21 +50,21 @@ def _gather(instr: Instr, index: Index, mask: Mask) -> list[Source]:
     x, indices = instr.operands
     windows = gather_windows(x.type, indices.type, instr.attrs)
     positions = [index[d] for d in windows.between]
-    found = [ZERO] * len(windows.shape)
+    source_index = [ZERO] * len(windows.shape)
     for d, at in zip(windows.kept, windows.offset, strict=True):
-        found[d] = index[at]
+        source_index[d] = index[at]
     for d, at in zip(windows.batch[0], windows.batched, strict=True):
-        found[d] = positions[at]
+        source_index[d] = positions[at]
     elements: list[Element] = []
     for c, (d, last) in enumerate(zip(windows.index_map, windows.lasts, strict=True)):
-        place = list(positions)
+        where = list(positions)
         if windows.index_dim < indices.type.rank:
-            place.insert(windows.index_dim, Expr(c))
-        elements.append(_element(indices, tuple(place), mask, last))
+            where.insert(windows.index_dim, Expr(c))
+        elements.append(_element(indices, tuple(where), mask, last))
         if last:
-            found[d] = found[d] + elements[-1]
+            source_index[d] = source_index[d] + elements[-1]
     inside = tuple(elements) if instr.attrs["mode"] == "fill" else ()
-    return [Source(0, tuple(found), inside=inside)]
+    return [Source(0, tuple(source_index), inside=inside)]
 
 
 def _dynamic_slice(instr: Instr, index: Index, _mask: Mask) -> list[Source]:

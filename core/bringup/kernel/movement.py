@@ -19,10 +19,10 @@ Rule = Callable[[tuple[TensorType, ...], Mapping[str, Any], Index], list[Source]
 
 def _reshape(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) -> list[Source]:
     source, target = types[0].shape, attrs["shape"]
-    kept = [i for i, n in enumerate(target) if n != 1]
-    wanted = [i for i, n in enumerate(source) if n != 1]
-    if [target[i] for i in kept] == [source[i] for i in wanted]:
-        mapped = dict(zip(wanted, (index[i] for i in kept), strict=True))
+    target_dims = [i for i, n in enumerate(target) if n != 1]
+    source_dims = [i for i, n in enumerate(source) if n != 1]
+    if [target[i] for i in target_dims] == [source[i] for i in source_dims]:
+        mapped = dict(zip(source_dims, (index[i] for i in target_dims), strict=True))
         return [Source(0, tuple(mapped.get(i, ZERO) for i in range(len(source))))]
     return [Source(0, unflatten(flatten(index, target), source))]
 
@@ -73,8 +73,8 @@ def _concatenate(
         n = operand.shape[dim]
         bound = Bound(index[dim], offset, offset + n)
         if n and not bound.never:
-            at = tuple(e + -offset if d == dim else e for d, e in enumerate(index))
-            sources.append(Source(i, at, () if bound.always else (bound,)))
+            shifted = tuple(e + -offset if d == dim else e for d, e in enumerate(index))
+            sources.append(Source(i, shifted, () if bound.always else (bound,)))
             if bound.always:
                 break
         offset += n
@@ -113,10 +113,10 @@ def needs_of(instr: Instr, index: Index, mask: Mask = ()) -> list[tuple[Value, I
     last; with where each is wanted.
     """
     sources = source_of(instr, index, mask)
-    found = [(instr.operands[s.operand], s.index, joined(mask, s.bounds)) for s in sources]
+    elements = [(instr.operands[s.operand], s.index, joined(mask, s.bounds)) for s in sources]
     if instr.op.name in INDEXED:
-        found += [(e.value, e.index, e.mask) for s in sources for e in elements_of(s)]
-    return found
+        elements += [(e.value, e.index, e.mask) for s in sources for e in elements_of(s)]
+    return elements
 
 
 def joined(mask: Mask, more: Mask) -> Mask:

@@ -31,14 +31,14 @@ class _Schedule:
         donated: frozenset[int],
     ) -> None:
         self.reads, self.writes = reads, writes
-        made = {value for values in writes for value in values}
-        self.scratch = made.difference(graph.outputs)
+        stored = {value for values in writes for value in values}
+        self.scratch = stored.difference(graph.outputs)
         self.reused = {graph.inputs[i] for i in donated}
         self.readers: defaultdict[Value, set[int]] = defaultdict(set)
         for n, values in enumerate(reads):
             for value in values:
                 self.readers[value].add(n)
-        self.missing = [len(made.intersection(values)) for values in reads]
+        self.missing = [len(stored.intersection(values)) for values in reads]
         self.growth = [self._nbytes(values) for values in writes]
         self.done: set[int] = set()
         self.eager: list[int] = []

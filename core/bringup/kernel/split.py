@@ -56,8 +56,8 @@ def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> Split
     if any(b.role == "tile" for b in kernel.buffers) or not first.trips:
         return None
     axis = max(first.axes, key=lambda a: (a.size, -a.id))
-    rest = first.trips // axis.size * min(kernel.points, 64)
-    size = max(1, chunk_elements // rest)
+    other_elements = first.trips // axis.size * min(kernel.points, 64)
+    size = max(1, chunk_elements // other_elements)
     if axis.size < 2 * size:
         return None
     chunks = -(-axis.size // size)
@@ -90,10 +90,10 @@ def _partial(
     stores = tuple(Store(count + n, where) for n in range(len(scratch)))
     storing = Stage((), builder.build(registers, "partial"), stores)
     buffers = kernel.buffers + tuple(BufferDecl(t, "out") for t in scratch)
-    made = Kernel(
+    chunked = Kernel(
         f"{kernel.name}_partial", (chunk, *kernel.grid), buffers, (folding, storing), kernel.source
     )
-    return made, {within: Expr(axis.size) + start * -1}
+    return chunked, {within: Expr(axis.size) + start * -1}
 
 
 def _final(kernel: Kernel, first: Stage, chunks: int, scratch: tuple[TensorType, ...]) -> Kernel:

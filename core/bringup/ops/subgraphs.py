@@ -181,3 +181,23 @@ class Parts:
     def carried(self) -> tuple[tuple[int, int], ...]:
         """Each input of the body that carries, and the output that follows it."""
         return tuple((self.consts + i, i) for i in range(self.carries))
+
+
+def is_control(instr: Instr) -> bool:
+    """Whether an instruction is a loop or a branch, which a program runs as a step of its own."""
+    return instr.op.name in ("while", "scan", "case")
+
+
+def carried(instr: Instr) -> tuple[tuple[int, int], ...]:
+    """Pairs of an operand of a loop and the result that starts as it; none for a branch."""
+    if instr.op.name == "while":
+        return tuple((i, i) for i in range(len(instr.operands)))
+    if instr.op.name == "scan":
+        return Parts(instr.attrs["consts"], instr.attrs["carries"]).carried
+    return ()
+
+
+def unchanged(instr: Instr) -> list[tuple[int, int]]:
+    """The pairs of `carried` whose part of the state the body returns as it got it."""
+    body: Any = instr.attrs.get("body")
+    return [(i, o) for i, o in carried(instr) if body.outputs[o] is body.inputs[i]]

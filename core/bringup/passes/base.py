@@ -28,6 +28,8 @@ class Pass:
     run: the function; it does not change its argument, and may return it.
     level: what its result satisfies, and every later graph too.
     settles: the names of passes that find nothing to do in its result.
+    required: whether what comes after needs it, so that it cannot be left out.
+    retypes: whether it may change the types of inputs.
 
     >>> Pass("nothing", "anything -> the same", lambda graph: graph).name
     'nothing'
@@ -38,6 +40,8 @@ class Pass:
     run: Callable[[Graph], Graph]
     level: LevelSpec = ANY
     settles: tuple[str, ...] = ()
+    required: bool = False
+    retypes: bool = False
 
 
 #: Given what the device has, a pass.

@@ -1,34 +1,61 @@
-"""The list of passes, in order."""
+"""The lists of passes, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bringup.errors import UnsupportedError
 from bringup.passes.base import Available, Maker, Pass, everything
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
+from bringup.passes.outputs import (
+    forward_loop_invariants,
+    materialize_outputs,
+    split_concatenates,
+)
 from bringup.passes.simplify import canonicalise, cse, simplify
 
-#: Every pass between the traced graph and fusion.  Simplification comes first because it knows
-#: better than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it
-#: makes; fold, canonicalise and cse stand for themselves so that any of them can be left out.
+#: The passes that a backend's own come after.  Simplification comes first because it knows better
+#: than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it makes;
+#: fold, canonicalise and cse stand for themselves so that any of them can be left out.
 PIPELINE: tuple[Maker, ...] = (simplify, decompose, fold, canonicalise, simplify, cse, dce)
 
 
 def passes_for(
-    available: Available, extra: Iterable[Pass] = (), *, without: Iterable[str] = ()
+    available: Available,
+    extra: Iterable[Pass] = (),
+    *,
+    fuses: Available = everything,
+    operands: int = 31,
+    without: Iterable[str] = (),
 ) -> tuple[Pass, ...]:
-    """The passes for a device.
+    """Every pass between the traced graph and fusion, for a device.
 
-    extra: passes of its backend, run last, before fusion.
+    extra: passes of its backend.
+    fuses: whether an instruction may stand in a kernel.  operands: the most that one kernel takes.
     without: names of passes to leave out, to find the one at fault.
+    Raises UnsupportedError for the name of one that cannot be left out.
 
-    >>> [each.name for each in passes_for(lambda instr: True)]
+    >>> [each.name for each in passes_for(lambda instr: True)][:7]
     ['simplify', 'decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
+    >>> [each.name for each in passes_for(lambda instr: True)][7:]
+    ['forward_loop_invariants', 'materialize_outputs', 'split_concatenates']
     """
+    passes = (
+        *(make(available) for make in PIPELINE),
+        *extra,
+        forward_loop_invariants(),
+        materialize_outputs(),
+        split_concatenates(fuses, operands),
+    )
     left_out = set(without)
-    passes = (*(make(available) for make in PIPELINE), *extra)
+    for each in passes:
+        if each.required and each.name in left_out:
+            raise UnsupportedError(
+                f"pass {each.name} cannot be left out: fusion and planning need its result",
+                fix=f"take {each.name!r} out of the passes to skip",
+            )
     return tuple(each for each in passes if each.name not in left_out)
 
 
@@ -45,3 +72,16 @@ def freezing_passes(known: frozenset[int]) -> tuple[Pass, ...]:
     # Simplified first, without what nobody reads any more: readers decide what may be folded.
     first = (simplify(everything), dce(everything))
     return (*first, fold_scales(known), cse(everything), dce(everything))
+
+
+def signature_passes(scalars: frozenset[int]) -> tuple[Pass, ...]:
+    """The passes of a traced function that may change the types of its inputs.
+
+    scalars: positions of the inputs that are numbers of Python.
+
+    >>> [each.name for each in signature_passes(frozenset({0}))]
+    ['cast_scalar_inputs']
+    """
+    from bringup.passes.scalar_inputs import cast_scalar_inputs
+
+    return (cast_scalar_inputs(scalars),) if scalars else ()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from bringup.dtypes import bool_, u8
 from bringup.errors import Location
-from bringup.graph import Graph, Instr, Value, rebuild
-from bringup.ops.subgraphs import Parts, known_trips
+from bringup.graph import Graph, Instr, Value
+from bringup.ops.subgraphs import Parts, carried, known_trips, unchanged
 from bringup.ops.table import OpDef, Trait
 from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
 from bringup.records import record
@@ -36,50 +35,13 @@ class Nested:
 
 
 def nest(instr: Instr, inner: Inner) -> Nested:
-    """The programs of an instruction that `is_nested`."""
+    """The programs of a loop or branch."""
     return _MAKERS[instr.op.name](instr, inner)
 
 
-def is_nested(instr: Instr) -> bool:
-    """Whether an instruction left whole becomes a step with programs of its own."""
-    return instr.op.name in _MAKERS
-
-
-def forward_invariants(graph: Graph) -> Graph:
-    """What a loop returns as it got it -> the operand."""
-    if not any(map(is_nested, graph.instrs)):
-        return graph
-
-    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        pairs = _unchanged(instr)
-        if not pairs:
-            return None
-        made = instr.op(*operands, **instr.attrs)  # type: ignore[operator]
-        results = list(made if isinstance(made, tuple) else (made,))
-        for operand, result in pairs:
-            results[result] = operands[operand]
-        return results
-
-    return rebuild(graph, rewrite)
-
-
-def _carried(instr: Instr) -> tuple[tuple[int, int], ...]:
-    """Pairs of an operand and the result that starts as it."""
-    if instr.op.name == "while":
-        return tuple((i, i) for i in range(len(instr.operands)))
-    if instr.op.name == "scan":
-        return Parts(instr.attrs["consts"], instr.attrs["carries"]).carried
-    return ()
-
-
-def _unchanged(instr: Instr) -> list[tuple[int, int]]:
-    body: Any = instr.attrs.get("body")
-    return [(i, o) for i, o in _carried(instr) if body.outputs[o] is body.inputs[i]]
-
-
 def _changed(instr: Instr) -> list[tuple[int, int]]:
-    same = _unchanged(instr)
-    return [pair for pair in _carried(instr) if pair not in same]
+    same = unchanged(instr)
+    return [pair for pair in carried(instr) if pair not in same]
 
 
 def _with_outputs(graph: Graph, positions: Iterable[int]) -> Graph:
@@ -109,16 +71,16 @@ def _body(instr: Instr, inner: Inner) -> _Body:
     """Parts that ops change in place are changed so, if the rest of the body allows it."""
     body = instr.attrs["body"]
     changed = _changed(instr)
-    rest = range(len(_carried(instr)), len(body.outputs))
+    rest = range(len(carried(instr)), len(body.outputs))
     updated = [(i, o) for i, o in changed if _is_update(body.outputs[o], body.inputs[i])]
     while True:
-        carried = [pair for pair in changed if pair not in updated]
-        kept = (*(o for _, o in (*carried, *updated)), *rest)
-        own = {len(carried) + n: i for n, (i, _) in enumerate(updated)}
+        swapped = [pair for pair in changed if pair not in updated]
+        kept = (*(o for _, o in (*swapped, *updated)), *rest)
+        own = {len(swapped) + n: i for n, (i, _) in enumerate(updated)}
         program = inner(_with_outputs(body, kept), own)
-        held = [pair for n, pair in enumerate(updated) if len(carried) + n in dict(program.aliases)]
+        held = [pair for n, pair in enumerate(updated) if len(swapped) + n in dict(program.aliases)]
         if held == updated:
-            places = tuple(i for i, _ in carried), tuple(i for i, _ in updated)
+            places = tuple(i for i, _ in swapped), tuple(i for i, _ in updated)
             return _Body(program, *places, kept, tuple(updated))
         updated = held
 

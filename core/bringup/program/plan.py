@@ -17,8 +17,9 @@ from bringup.graph import Graph, Instr, Literal, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.index import Expr
+from bringup.ops.subgraphs import is_control
 from bringup.program.in_place import replaces
-from bringup.program.nested import Inner, is_nested, nest
+from bringup.program.nested import Inner, nest
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 
 
@@ -90,7 +91,7 @@ class _Planner:
         self.nested = {
             n: nest(launch.instr, inner)
             for n, launch in enumerate(self.launches)
-            if inner is not None and launch.instr is not None and is_nested(launch.instr)
+            if inner is not None and launch.instr is not None and is_control(launch.instr)
         }
         self.places: dict[int, list[_Block]] = {}
 

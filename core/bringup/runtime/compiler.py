@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled, CompiledParts, Part
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import fused_program, materialize_outputs, materialized, prepared
+from bringup.runtime.programs import fused_program
 from bringup.tracing.context import nested
 
 _CACHE_SIZE = 4096
@@ -129,7 +129,8 @@ def lower_graph(
 ) -> Compiled:
     """Compile for a target without hardware; the result has texts and costs but nothing to call."""
     capabilities = backend.capabilities(target)
-    optimized, context = _optimized(graph, capabilities.available, backend, options)
+    passes = graph_passes(capabilities, backend, skip=options.skip)
+    optimized, context = _optimized(graph, passes, backend)
     if not _drives(optimized, capabilities):
         program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
         return Compiled(
@@ -142,7 +143,7 @@ def lower_graph(
     parts = [
         Part(lower_graph(piece, backend, target, options=options), loop) for piece, loop in pieces
     ]
-    return CompiledParts(graph, optimized, parts, None, only_instruction(materialized(optimized)))
+    return CompiledParts(graph, optimized, parts, None, only_instruction(optimized))
 
 
 def make_program(
@@ -154,7 +155,8 @@ def make_program(
     options: Options = DEFAULT,
 ) -> tuple[Graph, Program]:
     """The half that needs no device: the optimised graph and its program."""
-    optimized, context = _optimized(graph, capabilities.available, backend, options)
+    passes = graph_passes(capabilities, backend, skip=options.skip)
+    optimized, context = _optimized(graph, passes, backend)
     return optimized, _program_of(
         graph, optimized, context, capabilities, backend, options, donated
     )
@@ -169,26 +171,35 @@ def _program_of(
     options: Options,
     donated: frozenset[int],
 ) -> Program:
-    ready = prepared(optimized, capabilities)
-    check_placement(ready, capabilities, backend.name)
+    check_placement(optimized, capabilities, backend.name)
     kernel_passes = backend.passes_after_fusion()
     report: list[str] | None = None if context.dump is None else []
     launches, program = fused_program(
-        ready, capabilities, kernel_passes, fused=options.fuse, donated=donated, report=report
+        optimized, capabilities, kernel_passes, fused=options.fuse, donated=donated, report=report
     )
     if not options.optimize:
         program = replace(program, optimize=False)
     if context.dump is not None and report is not None:
         _dump(context.dump, graph, program, report)
-    _check(context.check, ready, launches, program)
+    _check(context.check, optimized, launches, program)
     return program
 
 
-def _optimized(
-    graph: Graph, available: Callable[[Instr], bool], backend: Backend, options: Options
-) -> tuple[Graph, PassContext]:
+def graph_passes(
+    capabilities: Capabilities, backend: Backend, *, skip: Iterable[str] = ()
+) -> tuple[Pass, ...]:
+    """Every pass over the graphs for a device, in order, without those to skip."""
+    return passes_for(
+        capabilities.available,
+        _own_passes(backend),
+        fuses=capabilities.fuses,
+        operands=capabilities.limits.buffers - 1,
+        without=skip,
+    )
+
+
+def _optimized(graph: Graph, passes: Sequence[Pass], backend: Backend) -> tuple[Graph, PassContext]:
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
-    passes = passes_for(available, _own_passes(backend), without=options.skip)
     try:
         return run_pipeline(graph, passes, context=context), context
     except UnsupportedError as error:
@@ -213,7 +224,8 @@ def _compile(
     debug.listen()
     start = time.perf_counter()
     capabilities, backend = device.capabilities, device.backend
-    optimized, context = _optimized(graph, capabilities.available, backend, options)
+    passes = graph_passes(capabilities, backend, skip=options.skip)
+    optimized, context = _optimized(graph, passes, backend)
     if _drives(optimized, capabilities):
         return _compile_parts(graph, optimized, device, None, options)
     program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
@@ -259,8 +271,14 @@ def _compile_mixed(
     def either(instr: Instr) -> bool:
         return device.capabilities.available(instr) or fallback.capabilities.available(instr)
 
-    optimized, _ = _optimized(graph, either, device.backend, options)
-    cut = partition(materialized(optimized), device, fallback)
+    def in_no_kernel(_instr: Instr) -> bool:
+        """Limits of kernels are those of the device that a segment is compiled for."""
+        return False
+
+    own = _own_passes(device.backend)
+    passes = passes_for(either, own, fuses=in_no_kernel, without=options.skip)
+    optimized, _ = _optimized(graph, passes, device.backend)
+    cut = partition(optimized, device, fallback)
     if all(s.device == device.name and not s.driven for s in cut.segments):
         return _compile(graph, device, donated, options)
     return _compile_parts(graph, optimized, device, fallback, options)
@@ -288,15 +306,14 @@ def _compile_parts(
         assert executable is not None
         return executable
 
-    ready = materialized(optimized)
-    cut = partition(ready, device, fallback)
-    instr = only_instruction(ready) if cut.segments[0].driven else None
+    cut = partition(optimized, device, fallback)
+    instr = only_instruction(optimized) if cut.segments[0].driven else None
     executable: Executable
     if instr is not None:
-        executable = DrivenExecutable(ready, device, partial(compile_part, where=device))
+        executable = DrivenExecutable(optimized, device, partial(compile_part, where=device))
     else:
         devices = (device,) if fallback is None else (device, fallback)
-        executable = MixedExecutable(ready, cut, devices, compile_part)
+        executable = MixedExecutable(optimized, cut, devices, compile_part)
     loops = [None] * len(compiled) if instr is not None else [s.loop for s in cut.segments]
     parts = [Part(each, loop) for each, loop in zip(compiled, loops, strict=True)]
     return CompiledParts(graph, optimized, parts, executable, instr, cut.report)
@@ -344,7 +361,7 @@ __all__ = [
     "Compiled",
     "Options",
     "compile_graph",
+    "graph_passes",
     "lower_graph",
     "make_program",
-    "materialize_outputs",
 ]

@@ -20,7 +20,6 @@ from bringup.ops.subgraphs import chosen
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import materialized
 from bringup.types import TensorType
 
 #: Makes the executable of a sub-graph.
@@ -39,11 +38,10 @@ def driven_pieces(optimized: Graph, target: OfflineTarget) -> list[tuple[Graph, 
     """What of a graph is compiled by itself, in order, if core runs its loops and branches; with
     the instruction, if a piece is one of these.
     """
-    ready = materialized(optimized)
-    instr = only_instruction(ready)
+    instr = only_instruction(optimized)
     if instr is not None:
         return [(part, None) for part in parts_of(instr)]
-    return [(segment.graph, segment.loop) for segment in partition(ready, target).segments]
+    return [(segment.graph, segment.loop) for segment in partition(optimized, target).segments]
 
 
 def only_instruction(graph: Graph) -> Instr | None:

@@ -69,14 +69,14 @@ def jvp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
     seeds = range(inputs, inputs + len(of))
     twice = vjp_graph(pulled, seeds, range(outputs, outputs + len(wrt)))
     builder = Builder()
-    given = [builder.input(v.type) for v in graph.inputs]
+    arguments = [builder.input(v.type) for v in graph.inputs]
     tangents = [builder.input(v.type) for v in twice.inputs[inputs + len(of) :]]
     with builder:
         zeros = [zeros_like(pulled.inputs[i]) for i in seeds]
-        found = replay(twice, arguments=[*given, *zeros, *tangents])
-    kept = (*found[:outputs], *found[outputs + len(wrt) :])
-    whole = builder.build(kept, f"jvp_{graph.name}")
-    return restricted(whole, range(len(whole.inputs)), range(len(kept)))
+        results = replay(twice, arguments=[*arguments, *zeros, *tangents])
+    values = (*results[:outputs], *results[outputs + len(wrt) :])
+    whole = builder.build(values, f"jvp_{graph.name}")
+    return restricted(whole, range(len(whole.inputs)), range(len(values)))
 
 
 #: Kinds whose ops move floats in ways a missing vjp cannot mean to ignore.
@@ -106,8 +106,8 @@ class _Sweep:
 
     def cotangent(self, value: Value) -> Value:
         """The cotangent of a value; zeros if nothing reached it."""
-        found = self._cotangents.get(value)
-        return zeros_like(value) if found is None else found
+        cotangent = self._cotangents.get(value)
+        return zeros_like(value) if cotangent is None else cotangent
 
     def pull(self, instr: Instr, active: set[Value]) -> None:
         """Hand the cotangents of the results to the operands."""
@@ -124,13 +124,13 @@ class _Sweep:
                 fix="keep the op off the path to the result, or give its row a vjp",
             )
         self._builder.location = instr.location
-        given = tuple(self.cotangent(v) for v in instr.results)
+        cotangents = tuple(self.cotangent(v) for v in instr.results)
         results = tuple(self._table[v] for v in instr.results)
         operands = [self._table[v] for v in instr.operands]
         single = len(results) == 1
         inner = {"derive": _derived} if op.holds_graphs else {}
         pulled = op.vjp(
-            given[0] if single else given,
+            cotangents[0] if single else cotangents,
             results[0] if single else results,
             *operands,
             **inner,

@@ -150,8 +150,8 @@ def made_at(value: Value) -> str:
     """
     if value.producer is None:
         return f"input {value.index}"
-    place: Location | None = value.producer.location
-    return f"made by {value.producer.op.name}" if place is None else f"made at {place}"
+    location: Location | None = value.producer.location
+    return f"made by {value.producer.op.name}" if location is None else f"made at {location}"
 
 
 def _ancestors(value: Value) -> set[Value]:

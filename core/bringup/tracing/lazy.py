@@ -215,13 +215,13 @@ def _check(
     try:
         results = builder.emit(op, values, filled(op, tuple([o.type for o in operands]), attrs))
     except OpTypeError as error:
-        made = origins(operands, lambda o: o if isinstance(o, Node) else None, location)
+        notes = origins(operands, lambda o: o if isinstance(o, Node) else None, location)
         raise OpTypeError(
             error.what,
             location=error.location,
             instruction=error.instruction,
             fix=error.fix,
-            notes=(*error.notes, *made),
+            notes=(*error.notes, *notes),
         ) from None
     instr = results[0].producer
     assert instr is not None
@@ -268,24 +268,24 @@ class Batch:
         """
         builder = Builder()
         inputs = {id(leaf): builder.input(leaf.type) for leaf in self.inputs}
-        made: dict[Literal, Value] = {}
-        given = {n: builder.input(self.scalars[n].type.with_shape(())) for n in varying}
+        constants: dict[Literal, Value] = {}
+        elements = {n: builder.input(self.scalars[n].type.with_shape(())) for n in varying}
         uses = itertools.count()
         results: list[tuple[Value, ...]] = []
 
         def value(operand: Source) -> Value:
             if isinstance(operand, Scalar):
-                element = given.get(next(uses))
+                element = elements.get(next(uses))
                 if element is not None:
                     return _spread(builder, element, operand.type)
-                if operand.literal not in made:
-                    (made[operand.literal],) = builder.emit(
+                if operand.literal not in constants:
+                    (constants[operand.literal],) = builder.emit(
                         lookup("constant"), (), {"value": operand.literal}
                     )
-                return made[operand.literal]
-            found = inputs.get(id(operand))
-            if found is not None:
-                return found
+                return constants[operand.literal]
+            argument = inputs.get(id(operand))
+            if argument is not None:
+                return argument
             assert isinstance(operand, Node)
             position, index = self.place(operand)
             return results[position][index]
@@ -294,8 +294,10 @@ class Batch:
             builder.location = node.location
             operands = tuple([value(o) for o in node.operands])
             results.append(builder.emit(node.call.op, operands, node.call.attrs))
-        places = map(self.place, self.outputs)
-        return builder.build([results[position][index] for position, index in places], "deferred")
+        positions = map(self.place, self.outputs)
+        return builder.build(
+            [results[position][index] for position, index in positions], "deferred"
+        )
 
 
 def _spread(builder: Builder, value: Value, type_: TensorType) -> Value:
@@ -356,7 +358,7 @@ def groups(node: Node) -> list[list[Node]]:
     Not the node itself: one that reads thousands of values is no program of thousands then.  Nor
     what is only another view of a value that exists.
     """
-    found: list[list[Node]] = []
+    result: list[list[Node]] = []
     total = MAX_PENDING
     for operand in dict.fromkeys(node.operands):
         if type(operand) is Node and operand.buffer is None:
@@ -364,11 +366,11 @@ def groups(node: Node) -> list[list[Node]]:
             if size == 1 and getattr(operand.call.op, "kind", None) is Kind.MOVEMENT:
                 continue
             if total + size > MAX_PENDING:
-                found.append([])
+                result.append([])
                 total = 0
-            found[-1].append(operand)
+            result[-1].append(operand)
             total += size
-    return found
+    return result
 
 
 def collect(roots: Iterable[Node], *, joined: bool = True) -> Batch:
@@ -416,8 +418,8 @@ def collect(roots: Iterable[Node], *, joined: bool = True) -> Batch:
                     batch.inputs.append(operand)
                 rows.append(code)
     batch.outputs = _wanted(nodes, [*roots, *shared])
-    places = tuple([batch.place(n) for n in batch.outputs])
-    batch.structure = (tuple(rows), tuple([leaf.type for leaf in batch.inputs]), places)
+    positions = tuple([batch.place(n) for n in batch.outputs])
+    batch.structure = (tuple(rows), tuple([leaf.type for leaf in batch.inputs]), positions)
     return batch
 
 
@@ -428,7 +430,7 @@ def _waiting(
     in which they were recorded; and the values they wait for.
     """
     outputs = {id(root) for root in roots}
-    found: dict[int, Node] = {}
+    waiting: dict[int, Node] = {}
     read: list[Node] = []
     seen: set[int] = set()
     for node in nodes:
@@ -444,10 +446,10 @@ def _waiting(
                     continue
                 seen.add(id(reader))
                 if reader.held:
-                    found[id(reader)] = reader
+                    waiting[id(reader)] = reader
                 else:
                     stack += _readers(reader, number)
-    return sorted(found.values(), key=lambda n: n.serial), read
+    return sorted(waiting.values(), key=lambda n: n.serial), read
 
 
 def _readers(node: Node, number: Mapping[int, int]) -> list[Node]:
@@ -488,9 +490,9 @@ def _order(roots: Iterable[Node]) -> tuple[list[Node], dict[int, int]]:
 
 
 def _wanted(nodes: Sequence[Node], roots: Iterable[Node]) -> list[Node]:
-    wanted = {id(root): root for root in roots if root.buffer is None}
+    outputs = {id(root): root for root in roots if root.buffer is None}
     for node in nodes:
         for result in _results(node):
             if result.held:
-                wanted[id(result)] = result
-    return list(wanted.values())
+                outputs[id(result)] = result
+    return list(outputs.values())

@@ -11,7 +11,7 @@ from bringup.graph import Builder, Graph, Value
 from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.limits import Limits
 from bringup.ops.build import convert, kept, rows, splat
-from bringup.runtime.compiler import materialize_outputs
+from bringup.passes.outputs import materialize_outputs
 
 DTYPES = (f32, f32, i32, f64, f16, i8, u8, i64, bool_)
 SHAPES = ((4,), (2, 3), (1, 5), (3, 1, 2), (), (17,), (4, 6), (2, 3, 4), (33,), (0, 3))
@@ -181,7 +181,7 @@ def grown(numbers: list[int], dtypes: tuple[DType, ...] = DTYPES) -> Graph:
         for _ in range(len(numbers) // 5):
             growth.values.append(growth.step())
         count = 1 + growth.below(3)
-        return materialize_outputs(builder.build(growth.values[-count:]))
+        return materialize_outputs().run(builder.build(growth.values[-count:]))
 
 
 def _numbers(least: int, most: int) -> st.SearchStrategy[list[int]]:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bringup.dtypes import DType, bf16, f32, i8, i32
 from bringup.graph import Builder, Graph, Instr
 from bringup.kernel import clusters
+from bringup.kernel.build import KernelBuilder, Shape
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
-from bringup.kernel.lower import Lowering, Shape
 from bringup.kernel.verify import verify_kernel
 from bringup.ops.build import broadcast_to, convert, reshape, rows, splat
 from bringup.passes.check import disagreement, is_strict
@@ -159,14 +159,14 @@ def test_limits_cut_what_fusion_would_join() -> None:
 
 def test_many_readers_of_one_array_are_fused_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that are full already are no longer tried with each of the others."""
-    tried: list[Lowering] = []
-    shape = Lowering.shape
+    tried: list[KernelBuilder] = []
+    shape = KernelBuilder.shape
 
-    def counted(lowering: Lowering) -> Shape:
+    def counted(lowering: KernelBuilder) -> Shape:
         tried.append(lowering)
         return shape(lowering)
 
-    monkeypatch.setattr(Lowering, "shape", counted)
+    monkeypatch.setattr(KernelBuilder, "shape", counted)
     builder, readers = Builder(), 300
     with builder:
         x = builder.input(f32[5])

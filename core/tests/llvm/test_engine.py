@@ -14,7 +14,7 @@ import pytest
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
 from bringup.llvm.host.engine import Code, Engine, engine
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 
 
 def adder(constant: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 
 KEY = "ab" + "0" * 62
 
@@ -166,7 +166,7 @@ def test_processes_share_it(cache: ObjectCache, python: Callable[..., object]) -
     code = f"""
 import os
 from pathlib import Path
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 cache = ObjectCache(Path({str(cache.directory)!r}))
 child = os.fork()
 for k in range(300):

@@ -11,14 +11,6 @@ import numpy as np
 import pytest
 from jit_helper import load, parse
 
-from bringup.llvm import masked
-from bringup.llvm.masked import (
-    masked_gather,
-    masked_load,
-    masked_scatter,
-    masked_store,
-    prefetch,
-)
 from bringup.llvm.text import (
     Block,
     Builder,
@@ -39,6 +31,7 @@ from bringup.llvm.text import (
     i32,
     i64,
     integer,
+    masked,
     pointer,
     poison,
     ptr,
@@ -47,6 +40,13 @@ from bringup.llvm.text import (
     vec,
     void,
     zero,
+)
+from bringup.llvm.text.masked import (
+    masked_gather,
+    masked_load,
+    masked_scatter,
+    masked_store,
+    prefetch,
 )
 
 
@@ -137,6 +137,10 @@ USES: dict[str, Use] = {
             "shl",
             "lshr",
             "ashr",
+            "smin",
+            "smax",
+            "umin",
+            "lesser",
         )
     },
     **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv")},

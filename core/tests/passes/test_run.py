@@ -42,9 +42,11 @@ WRONG_ZERO = Pass("zero", "mul(1, x) -> add(x, 0)", PLUS_ZERO)
 
 def test_the_list_is_plain_data(parse: Parse) -> None:
     names = [each.name for each in passes_for(everything)]
-    assert names == [make(everything).name for make in PIPELINE]
+    first = [make(everything).name for make in PIPELINE]
+    last = ["forward_loop_invariants", "materialize_outputs", "split_concatenates"]
+    assert names == [*first, *last]
     extra = Pass("extra", "x -> x", lambda graph: graph)
-    assert [p.name for p in passes_for(everything, [extra])] == [*names, "extra"]
+    assert [p.name for p in passes_for(everything, [extra])] == [*first, "extra", *last]
     left = [p.name for p in passes_for(everything, without=["simplify"])]
     assert left == [name for name in names if name != "simplify"]
     assert all(" -> " in each.doc for each in passes_for(everything))
@@ -56,7 +58,8 @@ def test_the_whole_pipeline(parse: Parse) -> None:
 
 
 def test_each_pass_can_be_left_out(parse: Parse) -> None:
-    for name in ("simplify", "decompose", "fold", "canonicalise", "cse", "dce"):
+    names = ("simplify", "decompose", "fold", "canonicalise", "cse", "dce", "split_concatenates")
+    for name in names:
         passes = passes_for(everything, without=[name])
         run_pipeline(parse(TEXT), passes, context=PassContext(check=2))
 
@@ -78,6 +81,9 @@ def test_dumps_are_numbered_and_named(parse: Parse, tmp_path: Path) -> None:
         "05-simplify.txt",
         "06-cse.txt",
         "07-dce.txt",
+        "08-forward_loop_invariants.txt",
+        "09-materialize_outputs.txt",
+        "10-split_concatenates.txt",
     ]
     text = (folders[0] / "07-dce.txt").read_text(encoding="utf-8")
     assert parse(text).inputs[0].type is f32[4]
@@ -102,7 +108,8 @@ def test_timings_and_the_log(parse: Parse, caplog: pytest.LogCaptureFixture) -> 
     context = PassContext(record=lambda name, seconds: times.append((name, seconds)))
     with caplog.at_level(logging.DEBUG, "bringup.passes"):
         run_pipeline(parse(TEXT), passes_for(everything), context=context)
-    assert [name for name, _ in times] == ["simplify", "decompose", "dce"]
+    last = ["forward_loop_invariants", "materialize_outputs", "split_concatenates"]
+    assert [name for name, _ in times] == ["simplify", "decompose", "dce", *last]
     assert all(0 < seconds < 1 for _, seconds in times)
     assert caplog.messages[0].startswith("model: simplify: 4 -> ")
 

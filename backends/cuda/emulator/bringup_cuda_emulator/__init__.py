@@ -1,6 +1,6 @@
 """GPU kernels on the host: the LLVM IR that goes to NVPTX, run thread by thread and checked.
 
->>> from bringup_cuda_emulator import run
+
 >>> run(text, "kernel", grid=4, block=256, args=[x, y])  # doctest: +SKIP
 
 Arrays among the arguments are copied to the emulated GPU and back.  `driver` is the same as
@@ -17,7 +17,7 @@ What raises `EmulatorError`, with the kernel, the threads, the instructions and 
   of them a write and not both atomic, that no barrier, no synchronisation of the warp and nothing
   published by an atomic puts in order; that a warp goes in step is no order;
 * accesses out of bounds: of an allocation, of a variable in shared memory, and of the buffer behind
-  an argument (`bringup_cuda.extents`); misaligned ones; ones of another address space;
+  an argument (`bringup_cuda.codegen.commands`); misaligned ones; ones of another address space;
 * reads of shared memory that this block has not written; accesses to what an asynchronous copy is
   still writing;
 * barriers and warp instructions that threads reach apart, with wrong masks, or not at all;
@@ -35,9 +35,7 @@ in an order of its own.
 
 from __future__ import annotations
 
-from bringup_cuda_emulator.gpu import Gpu
-from bringup_cuda_emulator.loading import Loaded, load
-from bringup_cuda_emulator.report import EmulatorError, Finding, Place
-from bringup_cuda_emulator.running import run
+from bringup_cuda_emulator.gpu import EmulatorError, Finding, Gpu, Place, run
+from bringup_cuda_emulator.native import Loaded, load
 
 __all__ = ["EmulatorError", "Finding", "Gpu", "Loaded", "Place", "load", "run"]

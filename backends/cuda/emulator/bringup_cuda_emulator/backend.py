@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.backend import Capabilities, Device, DeviceInfo
-from bringup_cuda import surface
 from bringup_cuda.backend import CudaBackend, device_name
+from bringup_cuda.driver import protocol
 
 #: The architecture that emulated devices have: what an H100 is given.
 EMULATED = "sm_90a"
@@ -31,7 +31,7 @@ class EmulatedBackend(CudaBackend):
 
     def open(self, index: int) -> Device:
         """Open an emulated GPU."""
-        from bringup_cuda.device import CudaDevice
+        from bringup_cuda.runtime.device import CudaDevice
 
         name, capabilities = device_name(self.name, index), self.capabilities()
         return CudaDevice(emulated_library(), index, name, capabilities, EMULATED)
@@ -40,9 +40,9 @@ class EmulatedBackend(CudaBackend):
         return target or EMULATED
 
 
-def emulated_library() -> surface.Library:
+def emulated_library() -> protocol.Library:
     """The emulator as a driver."""
     from bringup_cuda_emulator import driver
 
     # Its memory is the host's: ``kDLCPU``.
-    return surface.Library(driver, driver.extras, "llvm", 1, goes_on=True)
+    return protocol.Library(driver, driver.extras, "llvm", 1, survives_errors=True)

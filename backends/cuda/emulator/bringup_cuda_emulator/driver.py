@@ -1,55 +1,202 @@
-"""The emulator as a driver: that part of ``pycuda.driver`` that `bringup_cuda.surface` describes.
+"""The emulator as a driver, as `bringup_cuda.driver.protocol` describes it.
 
 Kernels are LLVM IR and run on the host, checked; memory is the host's; everything computes real
-results.  Like a GPU it is asynchronous: queued work runs when something waits for it (`queues`),
-and memory of the host that a copy reads is read then.  What no kernel may do raises LaunchError at
-the wait, with the report of the emulator.
+results.  Like a GPU it is asynchronous: queued work runs when something waits for it (`streams`),
+and host memory that a copy reads is read then.  What no kernel may do raises LaunchError at the
+wait, with the report of the emulator.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bringup.errors import CompileError
-from bringup_cuda import surface
-from bringup_cuda_emulator import contexts
-from bringup_cuda_emulator.contexts import (
-    FREE_SHARED,
-    MOST_SHARED,
-    State,
-    current,
-    init,
-    stream_of,
-)
-from bringup_cuda_emulator.copies import (
-    DeviceAllocation,
-    mem_alloc,
-    memcpy_dtod_async,
-    memcpy_dtoh_async,
-    memcpy_htod_async,
-    memset_d8_async,
-    move,
-    owned,
-    pagelocked_empty,
-)
-from bringup_cuda_emulator.irtext import size_of
-from bringup_cuda_emulator.loading import Loaded, load
+import numpy as np
 
-# Typed as the surface has them: a module's names may be assigned to, so that no subtype will do.
-Error: type[Exception] = contexts.Error
-MemoryError: type[Exception] = contexts.MemoryError
-LogicError: type[Exception] = contexts.LogicError
-LaunchError: type[Exception] = contexts.LaunchError
-RuntimeError: type[Exception] = contexts.RuntimeError
-Device: surface.DeviceClass = contexts.Device
-Context: Any = contexts.Context
-Stream: Callable[..., Any] = contexts.Stream
-Event: Callable[..., Any] = contexts.Event
-device_attribute: Any = contexts.device_attribute
-function_attribute: Any = contexts.function_attribute
-event_flags: Any = contexts.event_flags
+from bringup.errors import CompileError
+from bringup_cuda_emulator.gpu import EmulatorError
+from bringup_cuda_emulator.memory import OutOfArena
+from bringup_cuda_emulator.native import Loaded, load
+from bringup_cuda_emulator.rewrite import size_of
+from bringup_cuda_emulator.streams import (
+    FREE_SHARED,
+    LOCK,
+    MOST_SHARED,
+    Context,
+    Device,
+    Error,
+    Event,
+    LaunchError,
+    LogicError,
+    MemoryError,
+    RuntimeError,
+    State,
+    Stream,
+    current,
+    device_attribute,
+    event_flags,
+    function_attribute,
+    init,
+    is_working,
+    stream_of,
+    waited,
+)
+
+
+class DeviceAllocation:
+    """Memory of a device."""
+
+    def __init__(self, state: State, address: int) -> None:
+        self._address = address
+        # The garbage collector calls for every object of a cycle that it tracks before any of them
+        # is gone, and a finaliser may keep this one.  It does not track arrays of numpy.
+        self._held = np.empty(0, np.uint8)
+        self._free = weakref.finalize(self._held, _give_back, state, address)
+        self._free.atexit = False
+
+    def __int__(self) -> int:
+        return self._address
+
+    def free(self) -> None:
+        """Run all work of the device, then give the memory back."""
+        if not self._free.alive:  # pragma: no cover - only wrong calls
+            raise LogicError("cuMemFree failed: invalid argument")
+        state = current("cuMemFree")
+        waited(state, "cuMemFree", state.queues.wait_all)
+        self._free()
+
+
+def _give_back(state: State, address: int) -> None:
+    with LOCK:
+        state.dropped.append(address)
+        if not is_working():  # pragma: no branch - else the garbage collector called
+            _free_dropped(state)
+
+
+def _free_dropped(state: State) -> None:
+    """Run all work, then free what nobody holds."""
+    while state.dropped:
+        address = state.dropped.pop()
+        done = state.failed is not None
+        while not done:
+            try:
+                state.queues.wait_all()
+                done = True
+            except EmulatorError as error:  # pragma: no cover - only wrong kernels
+                state.pending = state.fail("cuMemFree", error)
+        state.gpu.arena.free(address)
+
+
+def mem_alloc(bytes: int, /) -> DeviceAllocation:
+    """New memory, which holds whatever it held."""
+    state = current("cuMemAlloc")
+    if bytes <= 0:  # pragma: no cover - only wrong calls
+        raise LogicError("cuMemAlloc failed: invalid argument")
+    with LOCK:
+        _free_dropped(state)
+        try:
+            return DeviceAllocation(state, state.gpu.arena.allocate(bytes))
+        except OutOfArena:  # pragma: no cover - only machines with little memory
+            raise MemoryError("cuMemAlloc failed: out of memory") from None
+
+
+# -- memory of the host ----------------------------------------------------------------------------
+
+_pinned: dict[int, int] = {}
+
+
+class _Pinned:
+    """Pinned memory; numpy's arrays on it have it as their base."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> None:
+        own = np.empty(shape, dtype, "F" if order == "F" else "C")
+        self._own: np.ndarray[Any, Any] | None = own
+        self.__array_interface__ = own.__array_interface__
+        self._address = own.ctypes.data
+        _pinned[self._address] = own.nbytes
+        weakref.finalize(self, _pinned.pop, self._address, None).atexit = False
+
+    def free(self) -> None:
+        """Give it back."""
+        if self._own is None:  # pragma: no cover - only wrong calls
+            raise LogicError("cuMemFreeHost failed: invalid argument")
+        _pinned.pop(self._address, None)
+        self._own = None
+
+
+def pagelocked_empty(
+    shape: Any, dtype: Any, order: str = "C", mem_flags: int = 0
+) -> np.ndarray[Any, Any]:
+    """Pinned memory as an array."""
+    current("cuMemHostAlloc")
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    return np.asarray(_Pinned(dims, np.dtype(dtype), order))
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes of a contiguous array."""
+    flat = array.reshape(-1, order="A") if array.ndim != 1 else array
+    return flat.view(np.uint8)
+
+
+def _is_pinned(array: np.ndarray[Any, Any]) -> bool:
+    start = array.ctypes.data
+    return any(a <= start and start + array.nbytes <= a + n for a, n in _pinned.items())
+
+
+def owned(state: State, call: str, address: int, size: int) -> None:
+    """Raises LogicError unless the bytes are all of one allocation."""
+    if not state.gpu.arena.holds(address, size):  # pragma: no cover - only wrong calls
+        raise LogicError(f"{call} failed: invalid argument")
+
+
+def memcpy_htod_async(dest: Any, src: Any, stream: Any = None) -> None:
+    """Queue a copy from the host; memory that is not pinned is read at once."""
+    call = "cuMemcpyHtoDAsync"
+    queue, data, address = stream_of(stream, call), _bytes_of(src), int(dest)
+    owned(queue.state, call, address, data.nbytes)
+    if not _is_pinned(data):  # pragma: no cover - only calls by hand
+        data = data.copy()
+    queue.add(lambda: move(address, data.ctypes.data, data.nbytes, data))
+
+
+def memcpy_dtoh_async(dest: Any, src: Any, stream: Any = None) -> None:
+    """Queue a copy to the host; to memory that is not pinned it is done at once."""
+    call = "cuMemcpyDtoHAsync"
+    queue, data, address = stream_of(stream, call), _bytes_of(dest), int(src)
+    owned(queue.state, call, address, data.nbytes)
+    queue.add(lambda: move(data.ctypes.data, address, data.nbytes, data))
+    if not _is_pinned(data):  # pragma: no cover - only calls by hand
+        queue.synchronize()
+
+
+def memcpy_dtod_async(dest: Any, src: Any, size: int, stream: Any = None) -> None:
+    """Queue a copy within the device."""
+    call = "cuMemcpyDtoDAsync"
+    queue, to, start = stream_of(stream, call), int(dest), int(src)
+    owned(queue.state, call, to, size)
+    owned(queue.state, call, start, size)
+    queue.add(lambda: move(to, start, size))
+
+
+def memset_d8_async(dest: Any, data: int, size: int, stream: Any = None) -> None:
+    """Queue setting bytes."""
+    call = "cuMemsetD8Async"
+    queue, address = stream_of(stream, call), int(dest)
+    owned(queue.state, call, address, size)
+
+    def fill() -> None:
+        ctypes.memset(address, data, size)
+
+    queue.add(fill)
+
+
+def move(to: int, start: int, size: int, keep: object = None) -> None:
+    """keep: what must live until then."""
+    ctypes.memmove(to, start, size)
 
 
 class Function:
@@ -69,7 +216,7 @@ class Function:
         wanted = [size_of(type) for type in self._code.params]
         given = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
         if wanted != given:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError(
+            raise LogicError(
                 f"{self._name} takes {', '.join(self._code.params)}, and is prepared for {letters}"
             )
         self._letters = letters
@@ -91,7 +238,7 @@ class Function:
         fits = shared_size <= self._dynamic and y <= 65535 and z <= 65535 and block[2] <= 64
         fits = fits and min(x, y, z, *block) >= 1 and threads <= 1024
         if not fits or len(args) != len(self._letters):  # pragma: no cover - only wrong calls
-            raise contexts.LogicError(f"{call} failed: invalid argument")
+            raise LogicError(f"{call} failed: invalid argument")
         state, module, name = queue.state, self._module, self._name
         given = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
         queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, given, shared_size))
@@ -107,9 +254,9 @@ class Function:
     def set_attribute(self, attr: Any, value: int) -> None:
         """Allow more dynamic shared memory."""
         most = MOST_SHARED - self._static
-        dynamic = attr == contexts.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        dynamic = attr == function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
         if not dynamic or not 0 <= value <= most:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError("cuFuncSetAttribute failed: invalid argument")
+            raise LogicError("cuFuncSetAttribute failed: invalid argument")
         self._dynamic = value
 
 
@@ -122,7 +269,7 @@ class Module:
     def get_function(self, name: str) -> Function:
         """A kernel by its name."""
         if name not in self._loaded.kernels:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError("cuModuleGetFunction failed: named symbol not found")
+            raise LogicError("cuModuleGetFunction failed: named symbol not found")
         return Function(self._loaded, name)
 
 
@@ -141,10 +288,10 @@ def module_from_buffer(
         log = f"{error.what}\n{error.log}".strip()
         if message_handler is not None:
             message_handler(False, "", log)
-        raise contexts.LogicError(f"{call} failed: a PTX JIT compilation failed - {log}") from error
+        raise LogicError(f"{call} failed: a PTX JIT compilation failed - {log}") from error
     for name, code in loaded.kernels.items():
         if sum(v.size for v in code.shared) > FREE_SHARED:  # pragma: no cover - only wrong kernels
-            raise contexts.LogicError(f"{call} failed: {name} uses too much shared data")
+            raise LogicError(f"{call} failed: {name} uses too much shared data")
     return Module(loaded)
 
 
@@ -162,7 +309,7 @@ class Graph:
         """Queue all of it."""
         actions, queue = self._actions, stream_of(stream, "cuGraphLaunch")
         if actions is None:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError("cuGraphLaunch failed: invalid argument")
+            raise LogicError("cuGraphLaunch failed: invalid argument")
 
         def run() -> None:
             for action in actions:
@@ -176,20 +323,20 @@ class Graph:
 
 
 class _Extras:
-    """`surface.Extras`."""
+    """`protocol.Extras`."""
 
     def begin_capture(self, stream: Any) -> None:
         """Remember work of the stream from now on."""
         queue = stream_of(stream, "cuStreamBeginCapture")
         if queue.captured is not None:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError("cuStreamBeginCapture failed: operation not permitted")
+            raise LogicError("cuStreamBeginCapture failed: operation not permitted")
         queue.captured = []
 
     def end_capture(self, stream: Any) -> Graph:
         """The work remembered."""
         queue = stream_of(stream, "cuStreamEndCapture")
         if queue.captured is None:  # pragma: no cover - only wrong calls
-            raise contexts.LogicError("cuStreamEndCapture failed: operation not permitted")
+            raise LogicError("cuStreamEndCapture failed: operation not permitted")
         actions, queue.captured = queue.captured, None
         return Graph(queue.state, actions)
 

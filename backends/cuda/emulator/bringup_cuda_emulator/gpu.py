@@ -1,4 +1,4 @@
-"""One emulated GPU: memory, and launches that run to their end or raise `EmulatorError`."""
+"""What a fault says: the kernel, the threads, the address, the instructions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
+from functools import cache
 from math import gcd
 from typing import Any
 
-from bringup_cuda_emulator import report
-from bringup_cuda_emulator.arena import GAP, Arena, Reserved
-from bringup_cuda_emulator.layout import (
+import numpy as np
+
+from bringup.errors import BringupError
+from bringup.records import record
+from bringup_cuda_emulator.memory import GAP, Arena, Reserved
+from bringup_cuda_emulator.native import Loaded, load, native
+from bringup_cuda_emulator.rewrite import KernelCode
+from bringup_cuda_emulator.structs import (
     COPY_BYTES,
     GROUP_BYTES,
     KIND_SHIFT,
@@ -30,9 +36,117 @@ from bringup_cuda_emulator.layout import (
     Fault,
     Thread,
 )
-from bringup_cuda_emulator.loading import Loaded, native
-from bringup_cuda_emulator.report import EmulatorError, Finding, Place
-from bringup_cuda_emulator.rewrite import KernelCode
+
+Coordinates = tuple[int, int, int]
+
+_TITLES = {
+    Fault.OUTSIDE: "out of bounds",
+    Fault.MISALIGNED: "misaligned access",
+    Fault.RACE_READ: "data race: a read of what another thread wrote",
+    Fault.RACE_WRITE: "data race: two threads write",
+    Fault.RACE_AFTER_READ: "data race: a write of what another thread reads",
+    Fault.UNINITIALISED: "read of shared memory that this block has not written",
+    Fault.IN_FLIGHT: "access to memory that an asynchronous copy is still writing",
+    Fault.DIVERGENT_BARRIER: "divergent barrier: threads meet at different barriers",
+    Fault.STUCK: "deadlock: nobody comes whom the waiting threads wait for",
+    Fault.DIVERGENT_WARP: "divergent warp: lanes meet with different masks or instructions",
+    Fault.NOT_IN_MASK: "a lane runs a warp instruction whose mask leaves it out",
+    Fault.FOREIGN_LANE: "a shuffle reads a lane that takes no part in it",
+    Fault.ENDLESS: "endless wait: the value that a thread waits for never comes",
+    Fault.BAD_BARRIER: "no such barrier: a block has 16",
+    Fault.TOO_MANY_COPIES: "more asynchronous copies under way than the emulator keeps",
+    Fault.TRAP: "the kernel ran into llvm.trap",
+    Fault.WRONG_SPACE: "an address of another address space",
+    Fault.BEYOND_ARGUMENT: "out of bounds of the argument",
+    Fault.SHORT_GROUP: "a warpgroup has fewer than 128 threads",
+    Fault.DIVERGENT_GROUP: "divergent warpgroup: threads meet at different instructions",
+    Fault.BAD_DESCRIPTOR: "no descriptor of a matrix that tensor cores read",
+    Fault.NOT_VISIBLE: "tensor cores read what its writer has not made visible to them",
+    Fault.OVERTAKEN: "shared memory was written while tensor cores read it",
+    Fault.NOT_FENCED: "registers are given to tensor cores without a fence",
+    Fault.SUMS_IN_FLIGHT: "sums are used while tensor cores still add to them",
+    Fault.PRODUCTS_LEFT: "products of tensor cores that nobody waits for",
+    Fault.TOO_MANY_PRODUCTS: "more products under way than the emulator keeps",
+}
+KINDS = {
+    Fault.OUTSIDE: "out-of-bounds",
+    Fault.MISALIGNED: "misaligned",
+    Fault.RACE_READ: "race",
+    Fault.RACE_WRITE: "race",
+    Fault.RACE_AFTER_READ: "race",
+    Fault.UNINITIALISED: "uninitialised",
+    Fault.IN_FLIGHT: "in-flight",
+    Fault.DIVERGENT_BARRIER: "divergent-barrier",
+    Fault.STUCK: "deadlock",
+    Fault.DIVERGENT_WARP: "divergent-warp",
+    Fault.NOT_IN_MASK: "lane-not-in-mask",
+    Fault.FOREIGN_LANE: "foreign-lane",
+    Fault.ENDLESS: "endless-wait",
+    Fault.BAD_BARRIER: "bad-barrier",
+    Fault.TOO_MANY_COPIES: "too-many-copies",
+    Fault.TRAP: "trap",
+    Fault.WRONG_SPACE: "wrong-space",
+    Fault.BEYOND_ARGUMENT: "out-of-bounds",
+    Fault.SHORT_GROUP: "short-warpgroup",
+    Fault.DIVERGENT_GROUP: "divergent-warpgroup",
+    Fault.BAD_DESCRIPTOR: "bad-descriptor",
+    Fault.NOT_VISIBLE: "not-visible",
+    Fault.OVERTAKEN: "overtaken",
+    Fault.NOT_FENCED: "not-fenced",
+    Fault.SUMS_IN_FLIGHT: "sums-in-flight",
+    Fault.PRODUCTS_LEFT: "products-left",
+    Fault.TOO_MANY_PRODUCTS: "too-many-products",
+}
+
+
+@record
+class Place:  # pragma: no cover - only wrong kernels
+    """Who and where: a thread of a block, and the instruction."""
+
+    thread: Coordinates
+    block: Coordinates
+    instruction: str
+
+    def __str__(self) -> str:
+        return f"thread {self.thread} of block {self.block}: {self.instruction}"
+
+
+@record
+class Finding:  # pragma: no cover - only wrong kernels
+    """A fault of a kernel.
+
+    kind: such as ``race``.  other: the other side of a race, None for other faults.
+    address, size: the access; size 0 where memory has no part in it.
+    where: the buffer or variable nearest to the address.
+    """
+
+    kind: str
+    title: str
+    kernel: str
+    at: Place
+    other: Place | None
+    address: int
+    size: int
+    where: str
+    details: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel}: {self.title}", f"  {self.at}"]
+        if self.other is not None:
+            lines.append(f"  {self.other}")
+        if self.size:
+            lines.append(f"  {self.size} bytes at {self.address:#x}: {self.where}")
+        lines += [f"  {line}" for line in self.details]
+        return "\n".join(lines)
+
+
+class EmulatorError(BringupError):  # pragma: no cover - only wrong kernels
+    """A kernel did what no kernel may do.  finding: what, who and where."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
 
 Shape = tuple[int, int, int]
 _STRANGER = "an address of no allocation"
@@ -171,8 +285,8 @@ class _Fault:  # pragma: no cover - only wrong kernels
             where = _coordinates(self._block_of(record >> STAMP_SHIFT, number, grid), grid)
             other = Place(who, where, self.sites[record & 0xFFFF][1])
         return Finding(
-            report.KINDS[self.kind],
-            report._TITLES[self.kind],
+            KINDS[self.kind],
+            _TITLES[self.kind],
             kernel,
             at,
             other if self.kind != Fault.UNINITIALISED else None,
@@ -248,9 +362,7 @@ class _Fault:  # pragma: no cover - only wrong kernels
         return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
 
 
-def _coordinates(
-    number: int, shape: Shape
-) -> report.Coordinates:  # pragma: no cover - only wrong kernels
+def _coordinates(number: int, shape: Shape) -> Coordinates:  # pragma: no cover - only wrong kernels
     """The x, y and z of a linear number."""
     x, y, _ = shape
     return number % x, number // x % y, number // (x * y)
@@ -275,7 +387,7 @@ def _check_constants(
     whatever barriers there are.
     """
     nobody = (0, 0, 0)
-    for which, load in code.constant.items():
+    for which, reader in code.constant.items():
         for other, store in code.written.items():
             first, second = arguments[which], arguments[other]
             assert isinstance(first, int)
@@ -284,7 +396,7 @@ def _check_constants(
             ends = first + code.extents[which], second + code.extents[other]
             if begin < min(ends):  # pragma: no cover - only wrong kernels
                 title = "a kernel writes what it reads as constant"
-                at, by = Place(nobody, nobody, load), Place(nobody, nobody, store)
+                at, by = Place(nobody, nobody, reader), Place(nobody, nobody, store)
                 details = (f"arguments {which} and {other} share memory",)
                 raise EmulatorError(
                     Finding("constant-written", title, kernel, at, by, begin, 0, "", details)
@@ -337,3 +449,59 @@ def _pack(value: int | float | bytes, type: str) -> bytes:
     if type in _REALS:  # pragma: no cover - only kernels run by hand
         return struct.pack(_REALS[type], value).ljust(8, b"\0")
     return (int(value) & (1 << 64) - 1).to_bytes(8, "little")
+
+
+Dims = int | Sequence[int]
+
+
+def run(  # pragma: no cover - only kernels run by hand
+    module: str | Loaded,
+    kernel: str,
+    grid: Dims,
+    block: Dims,
+    args: Sequence[Any],
+    *,
+    shared_bytes: int = 0,
+    seed: int = 0,
+    gpu: Gpu | None = None,
+) -> None:
+    """Run a kernel over arrays, which hold its results afterwards.
+
+    module: LLVM IR for NVPTX, or a module loaded before.
+    args: C-contiguous numpy arrays, copied to the GPU and back, and numbers.
+    shared_bytes: of dynamic shared memory.  seed: picks the order of blocks and threads.
+    Raises EmulatorError, CompileError.
+    """
+    loaded = load(module) if isinstance(module, str) else module
+    machine = gpu or _gpu()
+    machine.seed = seed
+    addresses: list[tuple[np.ndarray[Any, Any], int]] = []
+    given: list[Any] = []
+    try:
+        for value in args:
+            if not isinstance(value, np.ndarray):
+                given.append(value)
+                continue
+            assert value.flags.c_contiguous, "an array must be contiguous"
+            address = machine.arena.allocate(value.nbytes)
+            addresses.append((value, address))
+            ctypes.memmove(address, value.ctypes.data, value.nbytes)
+            given.append(address)
+        machine.launch(loaded, kernel, _dims(grid), _dims(block), given, shared_bytes)
+        for array, address in addresses:
+            if array.flags.writeable:
+                ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    finally:
+        for _, address in addresses:
+            machine.arena.free(address)
+
+
+def _dims(value: Dims) -> Shape:  # pragma: no cover - only kernels run by hand
+    given = (value,) if isinstance(value, int) else tuple(value)
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+@cache
+def _gpu() -> Gpu:  # pragma: no cover - only kernels run by hand
+    return Gpu()

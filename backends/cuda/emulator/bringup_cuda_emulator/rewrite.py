@@ -1,39 +1,188 @@
-"""From a module for NVPTX to one for the host: the same instructions, and shims for what GPUs have.
-
-Works on the text as LLVM prints it: one instruction a line, every alignment spelled out, old names
-of intrinsics brought up to date.
-"""
+"""LLVM IR as LLVM prints it: patterns of its lines, sizes of its types."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from bringup.errors import CompileError
 from bringup.records import record
-from bringup_cuda.extents import read_extents
-from bringup_cuda_emulator.irtext import (
-    ADDRESS,
-    ASSEMBLY,
-    ATOMIC,
-    CALL,
-    DEFINE,
-    GLOBAL,
-    LOAD,
-    SCOPE,
-    SHARED_SPACE,
-    STORE,
-    WIDE,
-    align_of,
-    plain,
-    size_of,
-    split,
-    type_of,
-    value_of,
+from bringup_cuda.codegen.commands import read_extents
+from bringup_cuda_emulator.intrinsics import all_shims, read_assembly
+from bringup_cuda_emulator.shims import REGISTERS, Shim
+from bringup_cuda_emulator.structs import SITE_BITS, Access, Thread
+
+SHARED_SPACE = 3
+SPACE = re.compile(r" ?addrspace\((\d+)\)")
+GLOBAL = re.compile(
+    r"(?P<name>@[-\w$.]+|@\"[^\"]+\") = (?P<words>[^=]*?)(?:addrspace\((?P<space>\d+)\) )?"
+    r"(?:externally_initialized )?(?P<kind>global|constant) (?P<rest>.*)"
 )
-from bringup_cuda_emulator.layout import SITE_BITS, Access, Thread
-from bringup_cuda_emulator.sharing import Shared, lay_out, shared_variables
-from bringup_cuda_emulator.shims import REGISTERS, Shim, all_shims, read_assembly
+ALIGN = re.compile(r", align (\d+)")
+LOAD = re.compile(
+    r"  (?P<name>%\S+) = load (?P<how>(?:atomic )?(?:volatile )?)(?P<type>.+?), "
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>\S+?)(?P<tail>(?:,| ).*)?$"
+)
+STORE = re.compile(
+    r"  store (?P<how>(?:atomic )?(?:volatile )?)(?P<value>.+), "
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+)(?P<tail>(?:,| ).*)?$"
+)
+ATOMIC = re.compile(
+    r"  (?P<name>%\S+) = (?P<op>atomicrmw|cmpxchg) (?P<words>[\w ]*?)"
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+), (?P<rest>.*)$"
+)
+CALL = re.compile(
+    r"  (?:(?P<name>%\S+) = )?(?:tail |musttail |notail )?call (?P<words>.*?)"
+    r"(?P<callee>@[-\w$.]+)\((?P<args>.*)\)(?P<tail>[^()]*)$"
+)
+ASSEMBLY = re.compile(
+    r"  (?:(?P<name>%\S+) = )?(?:tail )?call (?P<type>.+?) asm (?:sideeffect )?"
+    r'"(?P<text>[^"]*)", "(?P<constraints>[^"]*)"\((?P<args>.*)\)[^()]*$'
+)
+DEFINE = re.compile(
+    r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$"
+)
+ADDRESS = re.compile(
+    r"  (?P<name>%\S+) = (?:getelementptr (?:\w+ )*?\S.*?, |addrspacecast )"
+    r"ptr(?: addrspace\(\d+\))? (?P<from>%[^\s,]+)"
+)
+SCOPE = re.compile(r' syncscope\("[^"]*"\)')
+_SCALARS = {
+    "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16,
+    "half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8,
+}  # fmt: skip
+_VECTOR = re.compile(r"<(\d+) x (\S+)>$")
+WIDE = re.compile(r"<(\d+) x ")
+_ARRAY = re.compile(r"\[(\d+) x (.+)\]$")
+
+
+def size_of(type: str) -> int:
+    """Bytes of a type in memory.  Raises CompileError."""
+    text = SPACE.sub("", type).strip()
+    if text in _SCALARS:
+        return _SCALARS[text]
+    vector = _VECTOR.match(text)
+    if vector:
+        return int(vector[1]) * size_of(vector[2])
+    array = _ARRAY.match(text)
+    if array:
+        return int(array[1]) * size_of(array[2])
+    raise CompileError(  # pragma: no cover - only wrong kernels
+        f"the emulator does not know the type {type!r}"
+    )
+
+
+def split(text: str) -> list[str]:
+    """The parts of a list at its outer commas."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "([{<":
+            depth += 1
+        elif c in ")]}>":
+            depth -= 1
+        elif c == "," and not depth:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    rest = text[start:].strip()
+    return [*parts, rest] if rest else parts
+
+
+def type_of(operand: str) -> str:
+    """The type at the beginning of ``ptr addrspace(1) noundef align 16 %b0``."""
+    text = SPACE.sub("", operand)
+    if text[0] in "<[{":
+        depths = accumulate((c in "<[{") - (c in ">]}") for c in text)
+        return text[: 1 + next(i for i, depth in enumerate(depths) if not depth)]
+    return text.split(" ", 1)[0]
+
+
+def value_of(operand: str) -> str:
+    """The value at the end of ``ptr addrspace(1) noundef %b0``."""
+    rest = SPACE.sub("", operand)[len(type_of(operand)) :].strip()
+    if rest[0] in "<{[" or rest.startswith("splat"):
+        return rest
+    return rest.rsplit(" ", 1)[-1]
+
+
+def align_of(found: re.Match[str], type: str) -> int:
+    """The alignment that an access claims, in bytes."""
+    aligned = ALIGN.search(found["tail"] or "")
+    return int(aligned[1]) if aligned else size_of(type)
+
+
+def plain(line: str) -> str:
+    """Without address spaces: all memory of the host is one."""
+    if "addrspace" not in line:
+        return line
+    line = SPACE.sub("", line)
+    return re.sub(r"\baddrspacecast (ptr .*? to ptr)", r"bitcast \1", line)
+
+
+#: Bytes between variables that belong to none, and a multiple of every alignment.
+RED_ZONE = 128
+
+
+@record
+class Shared:
+    """A variable in shared memory: its place in the block's, in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+def shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]:
+    """Static variables in shared memory by name, and the names of dynamic ones."""
+    static: dict[str, Shared] = {}
+    dynamic: set[str] = set()
+    for line in lines:
+        found = GLOBAL.match(line) if line.startswith("@") else None
+        if found is None or int(found["space"] or 0) != SHARED_SPACE:
+            continue
+        if "external" in found["words"].split():
+            dynamic.add(found["name"])
+        else:
+            static[found["name"]] = Shared(found["name"][1:], 0, size_of(type_of(found["rest"])))
+    return static, dynamic
+
+
+def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
+    """Give each variable its place; where the dynamic variable begins in each function.
+
+    Variables of one function share memory with those of others; what several functions name comes
+    before them all.
+    """
+    users: dict[str, list[str]] = {name: [] for name in shared}
+    functions, now = [], ""
+    for line in lines:
+        if line.startswith("define ") and (found := DEFINE.match(line)):
+            now = found["name"][1:]
+            functions.append(now)
+        elif now and "addrspace(3)" in line:
+            for name in re.findall(r'@[-\w$.]+|@"[^"]+"', line):
+                if name in users and now not in users[name]:
+                    users[name].append(now)
+
+    def place(name: str, offset: int) -> int:
+        shared[name] = Shared(name[1:], offset, shared[name].size)
+        return (-(-(offset + shared[name].size) // RED_ZONE) + 1) * RED_ZONE
+
+    common = 0
+    for name in [n for n, u in users.items() if len(u) > 1]:
+        common = place(name, common)  # pragma: no cover - only kernels run by hand
+    ends = dict.fromkeys(functions, common)
+    for name, using in users.items():
+        if len(using) == 1:
+            ends[using[0]] = place(name, ends[using[0]])
+    # Whatever is called may name the dynamic variable, so that its place must be one.
+    return ends if not _calls(lines) else dict.fromkeys(functions, max(ends.values(), default=0))
+
+
+def _calls(lines: Sequence[str]) -> bool:
+    defined = {m["name"] for m in map(DEFINE.match, lines) if m}
+    kernels = {m["name"] for m in map(DEFINE.match, lines) if m and "ptx_kernel" in m["words"]}
+    return bool(defined - kernels)
 
 
 @record
@@ -45,7 +194,7 @@ class KernelCode:
     waits: whether its threads can wait for each other.
     granule: log2 of the least number of bytes that an instruction touches.
     stack: bytes that a thread's stack needs at most.
-    extents: bytes behind each parameter, where the module says so (`bringup_cuda.extents`).
+    extents: bytes behind each parameter, if the module says so (`bringup_cuda.codegen.commands`).
     constant, written: of those, parameters that are read as what never changes, and that are
     written, with an instruction that does so.
     """

@@ -1,8 +1,6 @@
-"""What stands in for NVVM's intrinsics, and how to add one.
+"""Shims: native functions that stand in for the intrinsics of GPUs, and how to write one.
 
-Every module of this package whose name begins with ``shims`` may hold a table ``SHIMS``; all are
-found by name, so adding a file is all there is to adding intrinsics.  A shim is a native function
-that the rewritten kernel calls in the place of the intrinsic.  Its ``body`` builds it:
+The rewritten kernel calls a shim in the place of the intrinsic.  Its ``body`` builds the function:
 
 ``body(b, call)`` with ``b`` an `Emit` (LLVM builder) at the function's entry and ``call`` the
 `Call`: the thread, the site and the intrinsic's arguments.  It returns the result, None for void.
@@ -10,32 +8,27 @@ that the rewritten kernel calls in the place of the intrinsic.  Its ``body`` bui
 Three kinds:
 
 * `shim`: of one thread alone.
-* `collective`: of a warp.  The lanes of the mask meet; the last one to come runs ``work`` once for
-  all of them, over `Lanes`: arguments of each lane in, a result for each lane out.
+* `collective`: of a warp.  The lanes of the mask meet; the last to arrive runs ``work`` once for
+  all of them, over `Lanes`: it reads the arguments of each lane and sets the result of each.
 * `REGISTERS`: reads of special registers, which become loads.
 
-PTX within the module is known by what it says: a table ``ASSEMBLY`` beside ``SHIMS`` holds a
-`Spelling` for each instruction, which reads the text and names the shim to call.
+Inline PTX is recognised by its text: a `Spelling` reads it and names the shim to call.  All shims
+stand in the table `bringup_cuda_emulator.intrinsics.INTRINSICS`.
 
-Memory that a shim touches is checked by `check`, as an instruction's would be.  Pointers have no
-address space here.  Names are LLVM's, as it prints them (after its own renaming of old ones).
+Memory that a shim accesses is checked by `check`, as that of an instruction is.  Pointers have no
+address space here.  Names are those that LLVM prints, after its own renaming of old ones.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from bringup.errors import CompileError
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Type, Val, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cuda_emulator.layout import Access, Context, Thread
-from bringup_cuda_emulator.machine import context_of, each_lane, word
+from bringup_cuda_emulator.fibers import context_of, each_lane, word
+from bringup_cuda_emulator.structs import Access, Context, Thread
 
 _SREG = "llvm.nvvm.read.ptx.sreg."
 #: Special registers, by the member of the thread that holds them.
@@ -191,40 +184,3 @@ def check(
     cells = b.get(context_of(b, thread), Context.CELLS, ptr)
     with b.if_then(b.icmp("ne", cells, NULL)):
         b.c("emu.check", void, thread, address, word(Access.pack(size, size, space, kind)), site)
-
-
-def _tables(name: str) -> Iterator[Sequence[Any]]:
-    package = importlib.import_module("bringup_cuda_emulator")
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name.startswith("shims"):
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
-            yield getattr(module, name, ())
-
-
-@cache
-def all_shims() -> dict[str, Shim]:
-    """Every shim by its intrinsic's name."""
-    found: dict[str, Shim] = {}
-    for table in _tables("SHIMS"):
-        for one in table:
-            assert one.name not in found, f"two shims of {one.name}"
-            found[one.name] = one
-    return found
-
-
-@cache
-def all_spellings() -> tuple[Spelling, ...]:
-    """All PTX that is known."""
-    return tuple(one for table in _tables("ASSEMBLY") for one in table)
-
-
-def read_assembly(text: str, constraints: str) -> tuple[str, tuple[str, ...]]:
-    """The shim of PTX within a module, and more operands for it.  Raises CompileError."""
-    for spelling in all_spellings():
-        found = spelling.pattern.fullmatch(text)
-        read = None if found is None else spelling.read(found, constraints)
-        if read is not None:
-            return read
-    raise CompileError(  # pragma: no cover - only wrong kernels
-        f"the emulator does not run PTX like this: {text} ({constraints})"
-    )

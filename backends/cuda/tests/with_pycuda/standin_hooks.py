@@ -1,8 +1,8 @@
 """Kernels of the stand-in for ``libcuda.so.1`` run on the emulator: real results by real pycuda.
 
 Named by ``STANDIN_HOOKS``, and installed by the library when a device is opened.  It is given PTX,
-the emulator takes the LLVM IR that the PTX was made of: what `bringup_cuda.lower` translates is
-remembered on its way.
+the emulator takes the LLVM IR that the PTX was made of: what
+`bringup_cuda.codegen.lower` translates is remembered.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Emulation:
 
     def allocate(self, device: int, nbytes: int) -> int:
         """See ``struct hooks``."""
-        from bringup_cuda_emulator.arena import OutOfArena
+        from bringup_cuda_emulator.memory import OutOfArena
 
         try:
             found: int = self.gpu(device).arena.allocate(nbytes)
@@ -123,7 +123,8 @@ class Emulation:
 
     def remember(self) -> None:
         """From now on whatever is translated to PTX, or was before and comes from a cache."""
-        from bringup_cuda import cache, lower
+        from bringup_cuda.codegen import lower
+        from bringup_cuda.codegen import lower as cache
 
         to_ptx, image_of = lower.to_ptx, cache.image_of
 
@@ -150,7 +151,7 @@ def _is_copy(ptx: str) -> bool:
 
 def _unpacked(packed: bytes, types: Any) -> list[int | bytes] | None:
     """The arguments in a parameter block, aligned as C aligns them; None if it is another size."""
-    from bringup_cuda_emulator.irtext import size_of
+    from bringup_cuda_emulator.rewrite import size_of
 
     at = 0
     made: list[int | bytes] = []

@@ -1,4 +1,4 @@
-"""That what `bringup_cuda.surface` says of pycuda is so."""
+"""That what `bringup_cuda.driver.protocol` says of pycuda is so."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 import standin_hooks
 from standin import StandIn
 
-from bringup_cuda import surface
-from bringup_cuda.driver import require_gpus
+from bringup_cuda.driver import protocol
+from bringup_cuda.driver.discovery import require_gpus
 from bringup_cuda_emulator import driver as emulated
 
 KERNEL = b"""
@@ -46,13 +46,13 @@ define ptx_kernel void @nothing(ptr addrspace(1) %x, ptr addrspace(1) %y) {
 
 #: Protocols, and the classes of pycuda's that they describe.
 CLASSES = {
-    surface.DeviceAllocation: cuda.DeviceAllocation,
-    surface.Stream: cuda.Stream,
-    surface.Event: cuda.Event,
-    surface.Context: cuda.Context,
-    surface.Device: cuda.Device,
-    surface.Function: cuda.Function,
-    surface.Module: cuda.Module,
+    protocol.DeviceAllocation: cuda.DeviceAllocation,
+    protocol.Stream: cuda.Stream,
+    protocol.Event: cuda.Event,
+    protocol.Context: cuda.Context,
+    protocol.Device: cuda.Device,
+    protocol.Function: cuda.Function,
+    protocol.Module: cuda.Module,
 }
 
 
@@ -70,7 +70,7 @@ def test_every_method_of_the_surface_is_one_of_pycuda_s_class(protocol: type) ->
 
 
 def test_every_name_of_the_surface_is_one_of_the_module_s() -> None:
-    for name in public(surface.Driver):
+    for name in public(protocol.Driver):
         assert hasattr(cuda, name), name
 
 
@@ -169,7 +169,7 @@ def _launches(driver: StandIn) -> None:
 
 
 def test_the_call_below_prepared_ones_has_the_arguments_that_bodies_gives_it() -> None:
-    """`bringup_cuda.bodies` calls it directly."""
+    """`bringup_cuda.runtime.executable` calls it directly."""
     source = inspect.getsource(cuda.Function.prepared_async_call)
     assert "func._launch_kernel(grid, block, arg_buf, shared_size, stream)" in source
 

@@ -17,7 +17,7 @@ from bringup import config
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
 from bringup.llvm.host.machine import LLVM, host_cpu, host_features, require_runnable
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 from bringup.records import record
 from bringup.version import VERSION
 

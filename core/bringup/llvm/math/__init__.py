@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bringup.llvm._later import Later
+from bringup.llvm.lazy import LazyTable
 from bringup.llvm.math.convert import (
     bf16_to_f32,
     f8e4m3fn_to_f32,
@@ -42,7 +42,7 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 
 #: The emitter of each operation, by its name in the op table.
-MATH: Later[Callable[..., Val]] = Later(
+MATH: LazyTable[Callable[..., Val]] = LazyTable(
     {
         "pow": ("bringup.llvm.math.power", "power"),
         **_of("arctangent", "atan", "atan2"),

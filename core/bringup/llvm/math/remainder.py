@@ -65,6 +65,3 @@ def _unit(b: Builder, form: Format, exponent: Val) -> Val:
     normal = b.shl(b.sub(exponent, mantissa), mantissa)
     above = b.icmp("ugt", exponent, mantissa)
     return b.bitcast(b.select(above, normal, subnormal), form.real)
-
-
-__all__ = ["remainder"]

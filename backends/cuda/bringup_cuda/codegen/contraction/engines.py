@@ -1,0 +1,598 @@
+"""Engines that multiply tiles in shared memory: FMA, tensor cores, and warpgroups of sm_90a.
+
+An engine keeps the sums of a block, distributed over its threads.
+
+* FMA: each thread keeps a few rows times a few columns in registers.
+* Tensor cores: warps keep blocks of 16 × 8 sums, and load fragments of both factors by matrix
+  loads.  One product takes 32 bytes of inner elements, whatever their dtype, and its operands lie
+  as ``ldmatrix`` delivers eight rows of 16 bytes; so f16, bf16, i8, u8 and tf32 differ only in the
+  name of the instruction.  f32 is rounded to tf32 after the load.  Lines that run along rows or
+  columns are transposed by the load, which can do that for elements of two bytes; those of f32 are
+  read word by word.
+* Warpgroups: four warps keep 64 rows of sums and request products of 64 × N × 16, which read both
+  factors from shared memory asynchronously.  A descriptor says where a factor lies: the address of
+  its first element, and the strides between the pieces of 128 bytes that `TileLayout.panels` makes.
+  The products of one pipeline step are a group; the warpgroup waits for it before the barrier of
+  the next step but one, so that tensor cores always have a tile to work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bringup.dtypes import DType, f32
+from bringup.llvm import text as ir
+from bringup.llvm.scalar import memory_type, widen
+from bringup.llvm.text import Builder, Type, Val, const, struct_type, vec
+from bringup_cuda.codegen.contraction.staging import PANEL, SWIZZLE_PERIOD, TileLayout
+from bringup_cuda.codegen.contraction.tiles import CHUNK, Tile, sum_type
+from bringup_cuda.codegen.nvvm import build_vector, i32_const, special_register
+from bringup_cuda.targets import WARP
+
+Layouts = tuple[TileLayout, TileLayout]
+
+
+class Engine(Protocol):
+    """Multiplies tiles; sums are values of the thread."""
+
+    def zero_sums(self) -> list[Val]:
+        """This thread's sums before the first product."""
+
+    def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """Add the products of two tiles in shared memory.
+
+        The engine may still work when this returns: until `finish` sums may only be passed on.
+        """
+
+    def before_barrier(self) -> None:
+        """Do what is needed before the barrier after which tiles are multiplied."""
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """The sums when all products are in them."""
+
+    def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """Write all sums to shared memory, row by row, ``stride`` sums apart."""
+
+
+class SynchronousEngine:
+    """The parts of an engine whose products are done when `accumulate` returns."""
+
+    def before_barrier(self) -> None:
+        """No product is in flight."""
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """The sums themselves."""
+        return list(sums)
+
+
+def _zeros(kind: Type, count: int) -> list[Val]:
+    # Minus zero is the neutral element of addition: it keeps the sign of what is added to it.
+    return [const(kind, -0.0 if kind.is_float else 0)] * count
+
+
+# -- FMA -------------------------------------------------------------------------------------------
+
+#: Threads of a warp down and across: four rows, so that one read serves eight threads.
+_WARP_SHAPE = (4, 8)
+#: Inner elements whose products are unrolled.
+_UNROLLED = 8
+
+
+class FmaOperand:
+    """The elements of one factor that a thread multiplies.
+
+    index: the thread's number among the ``threads`` along this side.
+    """
+
+    def __init__(self, b: Builder, layout: TileLayout, index: Val, threads: int) -> None:
+        self.b = b
+        self.layout = layout
+        self.threads = threads
+        self.count = layout.extent // threads
+        self.lanes = min(CHUNK // layout.dtype.itemsize, self.count)
+        self.first = index if layout.inner_minor else b.mul(index, i32_const(self.lanes))
+
+    def distance(self, n: int) -> int:
+        """How far row or column ``n`` of the thread lies behind its first.
+
+        A thread has quads of neighbours.  Where lines run along the inner axis, neighbours belong
+        to other threads instead, which keeps reads in different banks.
+        """
+        if self.layout.inner_minor:
+            return n * self.threads
+        quad, lane = divmod(n, self.lanes)
+        return quad * self.threads * self.lanes + lane
+
+    def position(self, n: int) -> Val:
+        """Row or column ``n`` of the thread."""
+        return self.b.add(self.first, i32_const(self.distance(n)))
+
+    def load(self, tile: Val, inner: Val, depth: int) -> list[list[Val]]:
+        """The thread's elements, widened, for each of ``depth`` inner positions from ``inner``."""
+        b, layout = self.b, self.layout
+        offset = b.zext(layout.offset(b, self.first, inner), ir.i64)
+        start = b.gep(tile, offset, ir.i8)
+        if layout.inner_minor:
+            lines = [
+                self._line(start, self.distance(n) * layout.stride, depth)
+                for n in range(self.count)
+            ]
+            return [[line[d] for line in lines] for d in range(depth)]
+        rows: list[list[Val]] = []
+        for d in range(depth):
+            row: list[Val] = []
+            for n in range(0, self.count, self.lanes):
+                column = self.distance(n) * layout.dtype.itemsize
+                row += self._line(start, d * layout.stride + column, self.lanes)
+            rows.append(row)
+        return rows
+
+    def _line(self, start: Val, offset: int, lanes: int) -> list[Val]:
+        b, dtype = self.b, self.layout.dtype
+        address = b.gep(start, offset, ir.i8)
+        vector = b.load(vec(memory_type(dtype), lanes), address, dtype.itemsize * lanes)
+        return [self._widened(b.extractelement(vector, n)) for n in range(lanes)]
+
+    def _widened(self, value: Val) -> Val:
+        dtype, wide = self.layout.dtype, sum_type(self.layout.dtype)
+        if dtype.is_float:
+            return widen(self.b, value)
+        return value if value.type is wide else self.b.zext(value, wide)
+
+
+class FmaEngine(SynchronousEngine):
+    """f32 and f64, rounded once for each product and sum, and integers of any width."""
+
+    def __init__(self, b: Builder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val) -> None:
+        self.b = b
+        self.type = sum_type(dtype)
+        lane, warp = b.urem(thread, i32_const(WARP)), b.udiv(thread, i32_const(WARP))
+        (down, across), (lanes_down, lanes_across) = tile.warps, _WARP_SHAPE
+        row = b.mul(b.udiv(warp, i32_const(across)), i32_const(lanes_down))
+        row = b.add(row, b.udiv(lane, i32_const(lanes_across)))
+        column = b.mul(b.urem(warp, i32_const(across)), i32_const(lanes_across))
+        column = b.add(column, b.urem(lane, i32_const(lanes_across)))
+        self.rows = FmaOperand(b, layouts[0], row, down * lanes_down)
+        self.columns = FmaOperand(b, layouts[1], column, across * lanes_across)
+        self.depth = layouts[0].depth
+
+    def zero_sums(self) -> list[Val]:
+        """As in `Engine`."""
+        return _zeros(self.type, self.rows.count * self.columns.count)
+
+    def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """As in `Engine`."""
+        if self.depth <= _UNROLLED:
+            return self._accumulate(left, right, i32_const(0), self.depth, sums)
+        with self.b.loop(i32_const(0), i32_const(self.depth), _UNROLLED, sums) as loop:
+            loop.next(*self._accumulate(left, right, loop.index, _UNROLLED, loop.carried))
+        return list(loop.carried)
+
+    def _accumulate(
+        self, left: Val, right: Val, first: Val, count: int, sums: Sequence[Val]
+    ) -> list[Val]:
+        layouts = [operand.layout for operand in (self.rows, self.columns)]
+        itemsizes = [layout.dtype.itemsize for layout in layouts if layout.inner_minor]
+        depth = CHUNK // max(itemsizes) if itemsizes else 1
+        if len(itemsizes) == 2:
+            depth = max(depth // 2, 1)  # Elements of both factors would take more registers.
+        sums = list(sums)
+        for inner in range(0, count, depth):
+            position = self.b.add(first, i32_const(inner))
+            rows = self.rows.load(left, position, depth)
+            columns = self.columns.load(right, position, depth)
+            for xs, ys in zip(rows, columns, strict=True):
+                for i, x in enumerate(xs):
+                    for j, y in enumerate(ys):
+                        n = i * len(ys) + j
+                        sums[n] = self._multiply_add(x, y, sums[n])
+        return sums
+
+    def _multiply_add(self, x: Val, y: Val, total: Val) -> Val:
+        if self.type.is_float:
+            return self.b.fma(x, y, total)
+        return self.b.add(self.b.mul(x, y), total)
+
+    def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """As in `Engine`."""
+        b, itemsize = self.b, self.type.bits // 8
+        lanes = 1 if self.columns.layout.inner_minor else self.columns.lanes
+        lanes = min(lanes, CHUNK // itemsize)
+        start = b.add(b.mul(self.rows.first, i32_const(stride)), self.columns.first)
+        base = b.gep(shared, b.zext(start, ir.i64), self.type)
+        for i in range(self.rows.count):
+            for j in range(0, self.columns.count, lanes):
+                offset = self.rows.distance(i) * stride + self.columns.distance(j)
+                first = i * self.columns.count + j
+                vector = build_vector(b, sums[first : first + lanes])
+                b.store(vector, b.gep(base, offset, self.type), itemsize * lanes)
+
+    def scale_rows(self, sums: Sequence[Val], factors: Val) -> list[Val]:
+        """Multiply the sums of each row by its factor, an array in shared memory."""
+        b, across = self.b, self.columns.count
+        scaled: list[Val] = []
+        for i in range(self.rows.count):
+            row = b.zext(self.rows.position(i), ir.i64)
+            factor = b.load(self.type, b.gep(factors, row, self.type), self.type.bits // 8)
+            scaled += [b.fmul(s, factor) for s in sums[i * across : (i + 1) * across]]
+        return scaled
+
+
+# -- tensor cores ----------------------------------------------------------------------------------
+
+#: Rows, columns and bytes of inner elements of one product.
+MMA_ROWS, MMA_COLUMNS, MMA_BYTES = 16, 8, 32
+
+#: By dtype: the instruction, the type of a register of elements, and the type of sums.
+_MMA = {
+    "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
+    "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
+    "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
+    "i8": ("m16n8k32.row.col.s8", ir.i32, ir.i32),
+    "u8": ("m16n8k32.row.col.u8", ir.i32, ir.i32),
+}
+
+
+def _mma(
+    b: Builder, dtype: DType, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
+) -> list[Val]:
+    """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
+    name, element, total = _MMA[dtype.name]
+    operands = [v if element is ir.i32 else b.bitcast(v, element) for v in (*left, *right)]
+    result = struct_type(*[total] * 4)
+    products = b.intrinsic(f"llvm.nvvm.mma.{name}", result, (*operands, *sums), ())
+    return [b.extractvalue(products, n) for n in range(4)]
+
+
+def _load_matrices(b: Builder, address: Val, *, transposed: bool) -> list[Val]:
+    """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
+    form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
+    matrices = b.intrinsic(
+        f"llvm.nvvm.ldmatrix.sync.aligned.{form}",
+        struct_type(*[ir.i32] * 4),
+        (address,),
+        (address.type,),
+    )
+    return [b.extractvalue(matrices, n) for n in range(4)]
+
+
+def _lane(b: Builder) -> Val:
+    return b.urem(special_register(b, "tid.x"), i32_const(WARP))
+
+
+class Fragments(Protocol):
+    """The fragments of one factor, ``count`` times 16 rows or columns."""
+
+    count: int
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """Fragment ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
+
+
+class MatrixFragments:
+    """Fragments by matrix loads.
+
+    start: the warp's first row or column.  left: whether this is the left factor.  Of its four
+    matrices the second has the next rows; of those of the right factor, the next inner elements.
+    """
+
+    def __init__(
+        self, b: Builder, layout: TileLayout, start: Val, count: int, *, left: bool
+    ) -> None:
+        self.b = b
+        self.layout = layout
+        self.start = start
+        self.count = count
+        lane = _lane(b)
+        line = b.and_(lane, i32_const(15))
+        # Which of the four matrices lies beside and which below depends on the factor, and on
+        # whether lines run along the inner axis.
+        if left is layout.inner_minor:
+            side = b.lshr(lane, i32_const(4))
+        else:
+            upper = b.and_(b.lshr(lane, i32_const(1)), i32_const(8))
+            line = b.add(b.and_(lane, i32_const(7)), upper)
+            side = b.and_(b.lshr(lane, i32_const(3)), i32_const(1))
+        self.swizzle = b.xor(b.mul(side, i32_const(CHUNK)), layout.swizzle(b, line))
+        line = b.add(start, line) if layout.inner_minor else line
+        self.line_offset = b.zext(b.mul(line, i32_const(layout.stride)), ir.i64)
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """As in `Fragments`."""
+        b, layout = self.b, self.layout
+        if layout.inner_minor:
+            lines, column = block * MMA_ROWS, i32_const(step * MMA_BYTES)
+        else:
+            lines = step * MMA_BYTES // layout.dtype.itemsize
+            column = b.add(self.start, i32_const(block * MMA_ROWS))
+            column = b.mul(column, i32_const(layout.dtype.itemsize))
+        # The swizzle repeats every sixteen lines, so whole blocks are a constant distance.
+        address = b.gep(tile, self.line_offset, ir.i8)
+        address = b.gep(address, b.zext(b.xor(column, self.swizzle), ir.i64), ir.i8)
+        address = b.gep(address, lines * layout.stride, ir.i8)
+        return _load_matrices(b, address, transposed=not layout.inner_minor)
+
+
+class WordFragments:
+    """Fragments of elements of four bytes whose lines run along rows or columns.
+
+    Each lane reads its own word of each matrix.
+
+    paired: whether inner elements alternate between two matrices, as sums do that become the other
+    factor; else the first four belong to one matrix.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        layout: TileLayout,
+        start: Val,
+        count: int,
+        *,
+        left: bool,
+        paired: bool = False,
+    ) -> None:
+        self.b = b
+        self.layout = layout
+        self.count = count
+        lane = _lane(b)
+        outer, inner = b.add(start, b.udiv(lane, i32_const(4))), b.urem(lane, i32_const(4))
+        inner = b.mul(inner, i32_const(2)) if paired else inner
+        self.offset = b.zext(layout.offset(b, outer, inner), ir.i64)
+        beside, below = (1 if paired else 4) * layout.stride, 8 * layout.dtype.itemsize
+        second, third = (below, beside) if left else (beside, below)
+        self.matrices = [0, second, third, second + third]
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """As in `Fragments`."""
+        b, size = self.b, self.layout.dtype.itemsize
+        first = block * MMA_ROWS * size + step * MMA_BYTES // size * self.layout.stride
+        base = b.gep(tile, self.offset, ir.i8)
+        return [b.load(ir.i32, b.gep(base, first + place, ir.i8), size) for place in self.matrices]
+
+
+class RoundedFragments:
+    """Fragments of f32, rounded to the nearest tf32, which is what tensor cores take."""
+
+    def __init__(self, fragments: Fragments, b: Builder) -> None:
+        self.b = b
+        self.fragments = fragments
+        self.count = fragments.count
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """As in `Fragments`."""
+        b = self.b
+        words = self.fragments.load(tile, block, step)
+        return [round_to_tf32(b, b.bitcast(word, ir.f32)) for word in words]
+
+
+def round_to_tf32(b: Builder, value: Val) -> Val:
+    """A number of f32 as tf32, in a register."""
+    return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
+
+
+def _fragments(
+    b: Builder, layout: TileLayout, start: Val, count: int, *, left: bool, paired: bool = False
+) -> Fragments:
+    """The fragments of a factor of this layout; parameters are as in the classes."""
+    if layout.dtype is not f32:
+        return MatrixFragments(b, layout, start, count, left=left)
+    if layout.inner_minor:
+        assert not paired, "a matrix load takes neighbours"
+        return RoundedFragments(MatrixFragments(b, layout, start, count, left=left), b)
+    return RoundedFragments(WordFragments(b, layout, start, count, left=left, paired=paired), b)
+
+
+class TensorEngine(SynchronousEngine):
+    """Products of f16, bf16 and tf32 with sums of f32, and of bytes with sums of i32.
+
+    paired: for the right factor, see `WordFragments`.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        tile: Tile,
+        layouts: Layouts,
+        dtype: DType,
+        thread: Val,
+        *,
+        paired: bool = False,
+    ) -> None:
+        self.b = b
+        self.dtype = dtype
+        self.lane = b.urem(thread, i32_const(WARP))
+        warp = b.udiv(thread, i32_const(WARP))
+        down, across = tile.warps
+        height, width = tile.rows // down, tile.columns // across
+        self.row = b.mul(b.udiv(warp, i32_const(across)), i32_const(height))
+        self.column = b.mul(b.urem(warp, i32_const(across)), i32_const(width))
+        self.down, self.across = height // MMA_ROWS, width // MMA_COLUMNS
+        self.left = _fragments(b, layouts[0], self.row, self.down, left=True)
+        self.right = _fragments(
+            b, layouts[1], self.column, self.across // 2, left=False, paired=paired
+        )
+        self.steps = layouts[0].depth * dtype.itemsize // MMA_BYTES
+
+    def zero_sums(self) -> list[Val]:
+        """As in `Engine`."""
+        return _zeros(_MMA[self.dtype.name][2], 4 * self.down * self.across)
+
+    def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """As in `Engine`."""
+        sums = list(sums)
+        for step in range(self.steps):
+            rows = [self.left.load(left, n, step) for n in range(self.left.count)]
+            columns = self._columns(right, step)
+            for i, row in enumerate(rows):
+                for j, column in enumerate(columns):
+                    n = 4 * (i * self.across + j)
+                    sums[n : n + 4] = _mma(self.b, self.dtype, row, column, sums[n : n + 4])
+        return sums
+
+    def accumulate_registers(
+        self, rows: Sequence[Sequence[Sequence[Val]]], right: Val, sums: Sequence[Val]
+    ) -> list[Val]:
+        """Add the products of fragments in registers with a tile in shared memory.
+
+        rows: for each step of the inner axis the fragments of the warp's 16 rows: the terms whose
+        sum is the left factor.
+        """
+        assert self.down == 1, "a warp has 16 rows"
+        sums = list(sums)
+        for step, terms in enumerate(rows):
+            for j, column in enumerate(self._columns(right, step)):
+                for row in terms:
+                    n = 4 * j
+                    sums[n : n + 4] = _mma(self.b, self.dtype, row, column, sums[n : n + 4])
+        return sums
+
+    def _columns(self, right: Val, step: int) -> list[list[Val]]:
+        """Fragments of eight columns each."""
+        pairs = [self.right.load(right, n, step) for n in range(self.right.count)]
+        return [pair[half : half + 2] for pair in pairs for half in (0, 2)]
+
+    def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """As in `Engine`."""
+        _store_mma_sums(self.b, sums, (self.row, self.column), self.across, shared, stride)
+
+
+def _store_mma_sums(
+    b: Builder, sums: Sequence[Val], first: tuple[Val, Val], across: int, shared: Val, stride: int
+) -> None:
+    """Write a warp's sums to shared memory, row by row, ``stride`` sums apart.
+
+    first: its first row and column.  across: blocks of 16 × 8 side by side.
+    """
+    lane = _lane(b)
+    row = b.add(first[0], b.udiv(lane, i32_const(4)))
+    column = b.add(first[1], b.mul(b.urem(lane, i32_const(4)), i32_const(2)))
+    element = sums[0].type
+    start = b.zext(b.add(b.mul(row, i32_const(stride)), column), ir.i64)
+    base = b.gep(shared, start, element)
+    for n in range(0, len(sums), 2):
+        block, half = divmod(n // 2, 2)
+        i, j = divmod(block, across)
+        pair = build_vector(b, sums[n : n + 2])
+        offset = (i * MMA_ROWS + half * 8) * stride + j * MMA_COLUMNS
+        b.store(pair, b.gep(base, offset, element), 8)
+
+
+# -- warpgroups ------------------------------------------------------------------------------------
+
+#: Threads of a warpgroup, and rows of its products.
+WARPGROUP_THREADS, WGMMA_ROWS = 128, 64
+#: The bits of a descriptor that say that chunks are swizzled in pieces of 128 bytes.
+_SWIZZLE_128B = 1 << 62
+
+
+class WarpgroupOperand:
+    """The descriptors of one factor.
+
+    first: the warpgroup's first row or column.
+    """
+
+    def __init__(self, b: Builder, layout: TileLayout, first: Val) -> None:
+        assert layout.panels, "descriptors describe panels only"
+        assert not layout.inner_minor or layout.depth * layout.dtype.itemsize == PANEL
+        self.b = b
+        self.transposed = not layout.inner_minor
+        # The stride between panels only counts where rows or columns continue in the next panel.
+        leading = layout.panel_stride if self.transposed else CHUNK
+        self.constant_bits = _SWIZZLE_128B | SWIZZLE_PERIOD // CHUNK << 32 | leading // CHUNK << 16
+        lines = MMA_BYTES // layout.dtype.itemsize * PANEL
+        self.step_chunks = (lines if self.transposed else MMA_BYTES) // CHUNK
+        start = b.mul(first, i32_const(PANEL))
+        if self.transposed:
+            per_panel = PANEL // layout.dtype.itemsize
+            panel = b.udiv(first, i32_const(per_panel))
+            start = b.mul(panel, i32_const(layout.panel_stride))
+        self.start = b.zext(start, ir.i64)
+
+    def descriptor(self, tile: Val) -> Val:
+        """The descriptor of the first product's part of a tile in shared memory."""
+        b = self.b
+        address = b.add(b.ptrtoint(tile, ir.i64), self.start)
+        chunk = b.and_(b.udiv(address, const(ir.i64, CHUNK)), const(ir.i64, (1 << 14) - 1))
+        return b.or_(chunk, const(ir.i64, self.constant_bits))
+
+    def advance(self, descriptor: Val, step: int) -> Val:
+        """The descriptor of the ``step``-th 32 bytes of inner elements."""
+        return self.b.add(descriptor, const(ir.i64, step * self.step_chunks))
+
+
+class WarpgroupEngine:
+    """Products of f16 and bf16, summed in f32."""
+
+    def __init__(self, b: Builder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val) -> None:
+        self.b = b
+        self.dtype = dtype
+        down, across = tile.warps[0] * WARP // WARPGROUP_THREADS, tile.warps[1]
+        self.width = tile.columns // across
+        assert tile.rows == down * WGMMA_ROWS, "a warpgroup has 64 rows"
+        group = self._uniform(b.udiv(thread, i32_const(WARPGROUP_THREADS)))
+        row = b.mul(b.udiv(group, i32_const(across)), i32_const(WGMMA_ROWS))
+        column = b.mul(b.urem(group, i32_const(across)), i32_const(self.width))
+        self.left = WarpgroupOperand(b, layouts[0], row)
+        self.right = WarpgroupOperand(b, layouts[1], column)
+        warp = b.urem(b.udiv(thread, i32_const(WARP)), i32_const(WARPGROUP_THREADS // WARP))
+        self.first = b.add(row, b.mul(warp, i32_const(WGMMA_ROWS // 4))), column
+        self.steps = layouts[0].depth * dtype.itemsize // MMA_BYTES
+
+    def _uniform(self, value: Val) -> Val:
+        """A number equal in all lanes of a warp, in a form that tells the assembler so."""
+        operands = i32_const(-1), value, i32_const(0), i32_const(WARP - 1)
+        return self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", ir.i32, operands, ())
+
+    def zero_sums(self) -> list[Val]:
+        """As in `Engine`."""
+        return _zeros(ir.f32, self.width // 2)
+
+    def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """Request the products of two tiles in shared memory; see `Engine`."""
+        b = self.b
+        # LLVM must not write to these registers after the fence.
+        sums = self._inline_ptx("wgmma.fence.sync.aligned;", sums, ())
+        x, y = self.left.descriptor(left), self.right.descriptor(right)
+        for step in range(self.steps):
+            sums = self._wgmma(sums, self.left.advance(x, step), self.right.advance(y, step))
+        b.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", ir.void, (), ())
+        return list(sums)
+
+    def _wgmma(self, sums: Sequence[Val], left: Val, right: Val) -> list[Val]:
+        """Request one product.  LLVM has no intrinsic for it."""
+        count, kind = len(sums), self.dtype.name
+        registers = ", ".join(f"${n}" for n in range(count))
+        transposed = f"{int(self.left.transposed)}, {int(self.right.transposed)}"
+        ptx = (
+            "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
+            f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{self.width}k16.f32.{kind}.{kind} "
+            f"{{{registers}}}, ${2 * count}, ${2 * count + 1}, p, 1, 1, {transposed}; }}"
+        )
+        return self._inline_ptx(ptx, sums, (left, right))
+
+    def _inline_ptx(self, ptx: str, sums: Sequence[Val], others: Sequence[Val]) -> list[Val]:
+        """PTX that changes the registers of sums in place, and reads others of 64 bits."""
+        b, count = self.b, len(sums)
+        kind = struct_type(*[ir.f32] * count)
+        ties = [str(n) for n in range(count)]
+        constraints = ",".join([*["=f"] * count, *ties, *["l"] * len(others), "~{memory}"])
+        operands = ", ".join(map(str, (*sums, *others)))
+        call = f'call {kind.text} asm sideeffect "{ptx}", "{constraints}"({operands}) convergent'
+        registers = b.emit(kind, call)
+        return [b.extractvalue(registers, n) for n in range(count)]
+
+    def before_barrier(self) -> None:
+        """Show this thread's writes to tensor cores; finish all products but the last tile's."""
+        b = self.b
+        b.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", ir.void, (), ())
+        b.intrinsic("llvm.nvvm.wgmma.wait_group.sync.aligned", ir.void, (const(ir.i64, 1),), ())
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """As in `Engine`."""
+        return self._inline_ptx("wgmma.wait_group.sync.aligned 0;", sums, ())
+
+    def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """As in `Engine`."""
+        _store_mma_sums(self.b, sums, self.first, self.width // MMA_COLUMNS, shared, stride)

@@ -1,0 +1,140 @@
+"""The NVPTX target: core's SIMT emitters on it, and its instructions as LLVM intrinsics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bringup.llvm import text as ir
+from bringup.llvm.math.exponential import exp_by_branch
+from bringup.llvm.math.remainder import remainder
+from bringup.llvm.simt import SimtTarget
+from bringup.llvm.text import Builder, Module, Val, const, vec
+from bringup_cuda.targets import BLOCK, WARP, number_of
+
+TRIPLE = "nvptx64-nvidia-cuda"
+#: Registers of a multiprocessor.
+REGISTERS = 1 << 16
+#: The first architecture that has instructions for minima, maxima and rounding to bf16.
+_NATIVE_FROM = 80
+
+
+def _shuffle(b: Builder, word: Val, mask: int) -> Val:
+    everyone, last_lane = const(ir.i32, -1), const(ir.i32, WARP - 1)
+    args = (everyone, word, const(ir.i32, mask), last_lane)
+    return b.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", ir.i32, args, ())
+
+
+def _attributes(threads: int, registers: int) -> str:
+    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers."""
+    blocks = max(1, REGISTERS // (threads * registers))
+    return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
+
+
+SIMT = SimtTarget(
+    calling_convention="ptx_kernel",
+    thread="llvm.nvvm.read.ptx.sreg.tid.x",
+    block_index="llvm.nvvm.read.ptx.sreg.ctaid.x",
+    block_size="llvm.nvvm.read.ptx.sreg.ntid.x",
+    grid_size="llvm.nvvm.read.ptx.sreg.nctaid.x",
+    barrier="llvm.nvvm.barrier0",
+    shuffle=_shuffle,
+    attributes=_attributes,
+    block=BLOCK,
+    warp=WARP,
+)
+
+
+def native_functions(target: str) -> dict[str, Callable[..., Val]]:
+    """`bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
+    # For ``frem`` LLVM's NVPTX target divides, truncates and subtracts, which rounds twice.
+    functions: dict[str, Callable[..., Val]] = {"rem": remainder, "exp": exp_by_branch}
+    if number_of(target) < _NATIVE_FROM:
+        return functions
+    return {**functions, "maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
+
+
+def _maximum(b: Builder, x: Val, y: Val) -> Val:
+    return b.intrinsic("llvm.maximum", x.type, (x, y))
+
+
+def _minimum(b: Builder, x: Val, y: Val) -> Val:
+    return b.intrinsic("llvm.minimum", x.type, (x, y))
+
+
+def _to_bf16(b: Builder, x: Val) -> Val:
+    """Convert two at a time; LLVM's ``fptrunc`` does not round alike on all that run the IR."""
+    lanes = x.type.lanes
+    if lanes == 1:
+        return b.intrinsic("llvm.nvvm.f2bf16.rn", ir.bf16, (x,), ())
+    pair = vec(ir.bf16, 2)
+    result = ir.poison(vec(ir.bf16, lanes))
+    for low in range(0, lanes, 2):
+        operands = [b.extractelement(x, low + n) for n in (1, 0)]
+        both = b.intrinsic("llvm.nvvm.ff2bf16x2.rn", pair, operands, ())
+        for n in (0, 1):
+            result = b.insertelement(result, b.extractelement(both, n), low + n)
+    return result
+
+
+def i32_const(value: int) -> Val:
+    """A constant of 32 bits."""
+    return const(ir.i32, value)
+
+
+def special_register(b: Builder, name: str) -> Val:
+    """Read a special register, such as ``tid.x``."""
+    return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", ir.i32, (), ())
+
+
+def block_barrier(b: Builder) -> None:
+    """Wait for all threads of the block."""
+    b.intrinsic(SIMT.barrier, ir.void, (), ())
+
+
+def build_vector(b: Builder, values: Sequence[Val]) -> Val:
+    """A vector of scalars of one type; a single scalar stays one."""
+    if len(values) == 1:
+        return values[0]
+    vector = ir.poison(vec(values[0].type, len(values)))
+    for lane, value in enumerate(values):
+        vector = b.insertelement(vector, value, lane)
+    return vector
+
+
+#: Shared memory that a kernel has without asking for it at the launch.
+STATIC_SHARED_BYTES = 48 << 10
+
+
+def shared_memory(module: Module, kernel: str, nbytes: int) -> tuple[Val, int]:
+    """The address of ``nbytes`` of shared memory of a kernel, a multiple of 128, and how many bytes
+    of it the launch must ask for.
+    """
+    dynamic = nbytes > STATIC_SHARED_BYTES
+    start = module.global_variable(
+        f"{kernel}_shared",
+        ir.array(ir.i8, 0 if dynamic else nbytes),
+        "" if dynamic else "undef",
+        align=128,
+        linkage="external" if dynamic else "internal",
+        address_space=SIMT.shared_space,
+    )
+    return start, nbytes if dynamic else 0
+
+
+class AsyncCopies:
+    """Groups of asynchronous copies to shared memory; nothing where no copy is asynchronous."""
+
+    def __init__(self, b: Builder, enabled: bool) -> None:
+        self.b = b
+        self.enabled = enabled
+
+    def commit(self) -> None:
+        """End a group of copies."""
+        if self.enabled:
+            self.b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
+
+    def wait(self, pending: int) -> None:
+        """Wait for this thread's copies, except for the last ``pending`` groups."""
+        if self.enabled:
+            name = "llvm.nvvm.cp.async.wait.group"
+            self.b.intrinsic(name, ir.void, (i32_const(pending),), ())

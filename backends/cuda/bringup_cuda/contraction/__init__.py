@@ -1,1 +1,0 @@
-"""Contractions on NVIDIA GPUs: products of matrices, convolutions and attention."""

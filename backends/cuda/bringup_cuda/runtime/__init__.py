@@ -1,0 +1,1 @@
+"""Opened devices: memory, streams, transfers, and programs that run."""

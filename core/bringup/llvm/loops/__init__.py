@@ -1,0 +1,1 @@
+"""Kernels as loops over explicit vectors, for processors that loop (CPUs)."""

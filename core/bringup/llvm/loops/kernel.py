@@ -1,0 +1,584 @@
+"""Kernels as loops: one native function per kernel, explicit vectors, masked tails, several
+accumulators.
+
+The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``: it runs units ``begin …
+end - 1`` of the kernel; units are independent, so threads may share them in any way.  ``buffers``
+holds one pointer per buffer that is not a tile, then one to scratch, of which each worker has
+`NativeKernel.tile_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bringup.kernel.form import Fold, Kernel, Stage, Store
+from bringup.kernel.index import Axis, Expr
+from bringup.llvm import text as ir
+from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
+from bringup.llvm.loops.body import VectorBody
+from bringup.llvm.loops.schedule import (
+    SUMS,
+    TILED,
+    LoopTarget,
+    NativeKernel,
+    Schedule,
+    schedule,
+)
+from bringup.llvm.scalar import combine, memory_type
+from bringup.llvm.text import Builder, Module, Param, Val, const_vector, i64_const
+from bringup.llvm.text.masked import prefetch
+
+_TILE_ALIGNMENT = 64
+Registers = dict[Position, Val]
+Accumulators = dict[tuple[int, Position], Val]
+
+
+def emit_kernel(
+    module: Module,
+    kernel: Kernel,
+    name: str,
+    target: LoopTarget,
+    clips: Mapping[Axis, Expr] | None = None,
+) -> NativeKernel:
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
+
+    clips: inner axes that stop early at an expression of grid axes, for loops cut into chunks.
+    """
+    if not kernel.points:
+        return NativeKernel(name, 0, 0, 0)
+    if not clips and any(f.product for f in kernel.stages[0].folds):
+        from bringup.llvm.loops.packed import emit_packed
+
+        packed = emit_packed(module, kernel, name, target)
+        if packed is not None:
+            return packed
+    clips = clips or {}
+    clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
+    return _KernelEmitter(module, schedule(kernel, target, clipped), name, clips).run()
+
+
+class _KernelEmitter:
+    def __init__(
+        self, module: Module, plan: Schedule, name: str, clips: Mapping[Axis, Expr]
+    ) -> None:
+        self.plan = plan
+        self.kernel = plan.kernel
+        self.clips = clips
+        self.name = name
+        params: list[Param] = [
+            ("buffers", ir.ptr, "nocapture readonly"),
+            ("begin", ir.i64),
+            ("end", ir.i64),
+            ("worker", ir.i64),
+        ]
+        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.b = Builder(self.function.block("entry"))
+        self.bases: dict[Axis, Val] = {}
+        self.registers: dict[int, Registers] = {}
+        self.pointers: list[Val] = []
+        self.tile_bytes = 0
+        self.wide_tiles: dict[int, int] = {}
+
+    def run(self) -> NativeKernel:
+        b = self.b
+        _, begin, end, worker = self.function.args
+        self._load_pointers(worker)
+        cuts = self._cuts()
+        units = 1
+        for _, count, _ in cuts:
+            units *= count
+        with b.loop(begin, end) as loop:
+            self._unit(loop.index, cuts)
+        b.ret()
+        return NativeKernel(self.name, units, self.tile_bytes, self._work(units))
+
+    def _work(self, units: int) -> int:
+        total = sum(len(s.body) * s.trips for s in self.kernel.stages) * self.kernel.points
+        return total // max(units, 1)
+
+    def _load_pointers(self, worker: Val) -> None:
+        b, buffers = self.b, self.function.args[0]
+        outside = [i for i, d in enumerate(self.kernel.buffers) if d.role != "tile"]
+        table = {i: b.load(ir.ptr, b.gep(buffers, n, ir.ptr), 8) for n, i in enumerate(outside)}
+        tiles = [i for i, d in enumerate(self.kernel.buffers) if d.role == "tile"]
+        width = self.plan.lanes * self.plan.columns if self.plan.lane is not None else 1
+        offsets: dict[int, int] = {}
+        if self.plan.lane is not None:
+            self.wide_tiles = dict.fromkeys(tiles, width)
+        for i in tiles:
+            offsets[i] = self.tile_bytes
+            nbytes = self.kernel.buffers[i].type.nbytes * width
+            self.tile_bytes += -(-nbytes // _TILE_ALIGNMENT) * _TILE_ALIGNMENT
+        if tiles:
+            scratch = b.load(ir.ptr, b.gep(buffers, len(outside), ir.ptr), 8)
+            mine = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
+            for i, offset in offsets.items():
+                table[i] = b.gep(mine, offset, ir.i8)
+        self.pointers = [table[i] for i in range(len(self.kernel.buffers))]
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def _cuts(self) -> list[tuple[Axis, int, int]]:
+        """The unit space, outermost first: (axis, number of pieces, elements per piece)."""
+        plan = self.plan
+        cuts: list[tuple[Axis, int, int]] = []
+        tiled = {t.axis: t.count for t in (plan.rows, plan.cross) if t is not None}
+        late: list[tuple[Axis, int, int]] = []
+        for axis in self.kernel.grid:
+            if axis == plan.lane:
+                cuts.append((axis, -(-axis.size // plan.block), plan.block))
+            elif axis in tiled:
+                piece = (axis, -(-axis.size // tiled[axis]), tiled[axis])
+                (late if plan.rows is not None and axis == plan.rows.axis else cuts).append(piece)
+            else:
+                (late if axis == plan.last else cuts).append((axis, axis.size, 1))
+        return cuts + late
+
+    def _unit(self, unit: Val, cuts: Sequence[tuple[Axis, int, int]]) -> None:
+        b, rest = self.b, unit
+        for position in range(len(cuts) - 1, -1, -1):
+            axis, count, size = cuts[position]
+            if position == 0 or count == 1:
+                piece = rest if position == 0 and count > 1 else i64_const(0)
+                if position == 0:
+                    self.bases[axis] = b.mul(piece, i64_const(size))
+                    continue
+            else:
+                piece = b.binary("urem", rest, i64_const(count))
+                rest = b.binary("udiv", rest, i64_const(count))
+            self.bases[axis] = b.mul(piece, i64_const(size))
+        if self.plan.is_map:
+            self._map_block()
+        else:
+            self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
+
+    def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
+        """Run the unit's tile at full size, or at what is left of the axis in its last unit."""
+        if not todo:
+            self._columns(done)
+            return
+        tile, more = todo[0], todo[1:]
+        base = self.bases[tile.axis]
+        if tile.axis.size % tile.count == 0:
+            self._split_tiles(more, [*done, tile])
+            return
+
+        def whole() -> None:
+            self._split_tiles(more, [*done, tile])
+
+        def rest() -> None:
+            left = tile.axis.size % tile.count
+            self._split_tiles(more, [*done, Tile(tile.axis, left, tile.step)])
+
+        fits = self.b.icmp("sle", base, i64_const(tile.axis.size - tile.count))
+        self.b.cond(fits, whole, rest)
+
+    def _columns(self, tiles: list[Tile]) -> None:
+        """Run the stages on a register tile; with grid lanes, masked where the block hangs over the
+        edge.
+        """
+        plan, b = self.plan, self.b
+        if plan.lane is None:
+            self._stages(tiles, None)
+            return
+        lane, block = plan.lane, plan.block
+        tiles = [*tiles, Tile(lane, plan.columns, plan.lanes)]
+        if lane.size % block == 0:
+            self._stages(tiles, None)
+            return
+        base = self.bases[lane]
+        if lane.size < block:
+            self._stages(tiles, self._edge_masks(i64_const(lane.size)))
+            return
+        fits = b.icmp("sle", base, i64_const(lane.size - block))
+        left = b.sub(i64_const(lane.size), base)
+        b.cond(
+            fits,
+            lambda: self._stages(tiles, None),
+            lambda: self._stages(tiles, self._edge_masks(left)),
+        )
+
+    def _edge_masks(self, left: Val) -> tuple[Val, ...]:
+        plan = self.plan
+        return tuple(self._lane_mask(self.b.sub(left, i64_const(j * plan.lanes)), plan.lanes)
+                     for j in range(plan.columns))  # fmt: skip
+
+    def _lane_mask(self, left: Val, lanes: int) -> Val:
+        """Lanes below ``left``."""
+        b = self.b
+        known = _plain(left)
+        if known is not None:
+            return const_vector(ir.i1, [i < known for i in range(lanes)])
+        clamped = b.smin(left, i64_const(lanes))
+        clamped = b.smax(clamped, i64_const(0))
+        count = b.splat(b.trunc(clamped, ir.i32), lanes)
+        return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
+
+    # -- maps --------------------------------------------------------------------------------------
+
+    def _map_block(self) -> None:
+        plan, b = self.plan, self.b
+        for stage in self.kernel.stages:
+            loops = [plan.lane] if plan.lane is not None else []
+            tiled = loops
+            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, tiled)
+            body.analyse()
+            if plan.lane is None:
+                frame = Frame(self.bases, (), None, 1, None)
+                body.emit_level(0, frame)
+                self._store(stage, body, frame)
+                continue
+            body.emit_level(
+                0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None)
+            )
+            low = self.bases[plan.lane]
+            high = self._clamp(b.add(low, i64_const(plan.block)), plan.lane.size)
+
+            def step(
+                frame: Frame, accs: Accumulators, stage: Stage = stage, body: VectorBody = body
+            ) -> Accumulators:
+                body.emit_level(1, frame)
+                self._store(stage, body, frame)
+                return accs
+
+            self._vector_loop(plan.lane, (), low, high, {}, step)
+
+    def _clamp(self, value: Val, size: int) -> Val:
+        known = _plain(value)
+        if known is not None:
+            return i64_const(min(known, size))
+        if size % self.plan.block == 0:
+            return value
+        return self.b.smin(value, i64_const(size))
+
+    def _store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
+        """Write all stores of a stage, after every value they need has been computed."""
+        for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
+            if not isinstance(sink, Store):
+                continue
+            index, buffer = sink.index, sink.buffer
+            dtype = self.kernel.buffers[sink.buffer].type.dtype
+            done: set[Position] = set()
+            frame_axes = [t.axis for t in frame.tiles]
+            for position in frame.positions():
+                where = (
+                    set(frame_axes)
+                    if buffer in self.wide_tiles
+                    else index.axes() | {a for m in sink.mask for a in m.expr.axes()}
+                )
+                key = tuple(
+                    p if t.axis in where else 0 for p, t in zip(position, frame.tiles, strict=True)
+                )
+                if key not in done:
+                    done.add(key)
+                    body.store(body.at(value, key), dtype, (buffer, index, sink.mask), key, frame)
+
+    # -- loops over lanes --------------------------------------------------------------------------
+
+    def _vector_loop(
+        self,
+        axis: Axis,
+        outer: tuple[Tile, ...],
+        low: Val,
+        high: Val,
+        accs: Accumulators,
+        step: Callable[[Frame, Accumulators], Accumulators],
+    ) -> Accumulators:
+        """Cover ``low … high`` of ``axis``: unrolled vectors, then single vectors, then a masked
+        rest.
+        """
+        b, lanes = self.b, self.plan.lanes
+        first = {k: v for k, v in accs.items() if k[1][-1:] in ((0,), ())}
+        rest = {k: v for k, v in accs.items() if k not in first}
+        span = b.sub(high, low)
+        start = low
+        for count in sorted({self.plan.columns, 1}, reverse=True):
+            width = lanes * count
+            live = {**first, **rest} if count > 1 else first
+            stop = b.add(start, self._multiple(span, width))
+            live = self._counted(axis, start, stop, width, live,
+                                 Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes,
+                                 None), step)  # fmt: skip
+            first = {k: live[k] for k in first}
+            rest = {k: live.get(k, v) for k, v in rest.items()}
+            start, span = stop, b.sub(high, stop)
+        known = _plain(span)
+        if known == 0:
+            return {**first, **rest}
+        return {**self._masked_rest(axis, outer, start, span, first, step), **rest}
+
+    def _masked_rest(
+        self,
+        axis: Axis,
+        outer: tuple[Tile, ...],
+        at: Val,
+        span: Val,
+        accs: Accumulators,
+        step: Callable[[Frame, Accumulators], Accumulators],
+    ) -> Accumulators:
+        b, lanes = self.b, self.plan.lanes
+        keys = list(accs)
+
+        def run() -> list[Val]:
+            self.bases[axis] = at
+            masks = (self._lane_mask(span, lanes),)
+            frame = Frame(self.bases, (*outer, Tile(axis, 1, lanes)), axis, lanes, masks)
+            after = step(frame, dict(accs))
+            return [after[k] for k in keys]
+
+        if lanes == 1:
+            return accs
+        if _plain(span) is not None:
+            return dict(zip(keys, run(), strict=True))
+        some = b.icmp("sgt", span, i64_const(0))
+        merged = b.cond(some, run, lambda: [accs[k] for k in keys])
+        return dict(zip(keys, merged, strict=True))
+
+    def _multiple(self, span: Val, width: int) -> Val:
+        known = _plain(span)
+        if known is not None:
+            return i64_const(max(known, 0) // width * width)
+        if width == 1:
+            return span
+        return self.b.sub(span, self.b.binary("urem", span, i64_const(width)))
+
+    def _counted(
+        self,
+        axis: Axis,
+        start: Val,
+        stop: Val,
+        width: int,
+        accs: Accumulators,
+        frame: Frame,
+        step: Callable[[Frame, Accumulators], Accumulators],
+    ) -> Accumulators:
+        """A loop carrying accumulators; straight code for one iteration, nothing for none."""
+        b, keys = self.b, list(accs)
+        low, high = _plain(start), _plain(stop)
+        if low is not None and high is not None and high - low <= width:
+            if high <= low:
+                return accs
+            self.bases[axis] = start
+            return step(frame, dict(accs))
+        if start.text == stop.text:
+            return accs
+        with b.loop(start, stop, width, [accs[k] for k in keys]) as loop:
+            self.bases[axis] = loop.index
+            after = step(frame, dict(zip(keys, loop.carried, strict=True)))
+            loop.next(*(after[k] for k in keys))
+        return dict(zip(keys, loop.carried, strict=True))
+
+    # -- stages with folds -------------------------------------------------------------------------
+
+    def _stages(self, tiles: list[Tile], masks: tuple[Val, ...] | None) -> None:
+        self.registers = {}
+        made: list[Registers] = []
+        for stage in self.kernel.stages:
+            made += _StageEmitter(self, stage, tuple(tiles), masks, made).run()
+
+
+class _StageEmitter:
+    """One stage on one register tile."""
+
+    def __init__(
+        self,
+        owner: _KernelEmitter,
+        stage: Stage,
+        tiles: tuple[Tile, ...],
+        masks: tuple[Val, ...] | None,
+        registers: Sequence[Registers],
+    ) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.stage = stage
+        self.tiles = tiles
+        self.masks = masks
+        plan = owner.plan
+        self.inner_lane = plan.lane is None and bool(stage.axes)
+        self.lane = stage.axes[-1] if self.inner_lane else plan.lane
+        self.lanes = plan.lanes if self.lane is not None else 1
+        tiled = [t.axis for t in tiles] + ([stage.axes[-1]] if self.inner_lane else [])
+        self.body = VectorBody(
+            owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled, owner.wide_tiles
+        )
+        axes = frozenset(t.axis for t in tiles)
+        for number, known in enumerate(registers):
+            padded = {(*p, 0) if self.inner_lane else p: v for p, v in known.items()}
+            self.body.give(number, padded, axes, plan.lane is not None)
+        self.body.analyse()
+        self.folds = [
+            (n, s, v)
+            for n, (s, v) in enumerate(zip(stage.sinks, stage.body.outputs, strict=True))
+            if isinstance(s, Fold)
+        ]
+
+    def run(self) -> list[Registers]:
+        """Emit the stage; returns the registers of its folds by grid position."""
+        empty = any(a.size == 0 for a in self.stage.axes)
+        accs = self._fresh(empty)
+        if not empty:
+            accs = self._nest(0, accs)
+        return [self._finished(n, fold, accs) for n, fold, _ in self.folds]
+
+    def _frame(self) -> Frame:
+        tiles = self.tiles
+        if self.inner_lane:
+            tiles = (*tiles, Tile(self.stage.axes[-1], 1, self.lanes))
+        return Frame(
+            self.owner.bases,
+            tiles,
+            self.lane,
+            self.lanes,
+            self.masks if not self.inner_lane else None,
+        )
+
+    def _grid_positions(self) -> list[Position]:
+        return Frame({}, self.tiles, None, 1, None).positions()
+
+    def _fresh(self, empty: bool) -> Accumulators:
+        unroll = self.owner.plan.columns if self.inner_lane else 1
+        accs: Accumulators = {}
+        for n, fold, _ in self.folds:
+            first = start(fold, self.lanes, empty)
+            for position in self._grid_positions():
+                for u in range(unroll):
+                    accs[(n, (*position, u) if self.inner_lane else position)] = first
+        return accs
+
+    def _nest(self, depth: int, accs: Accumulators) -> Accumulators:
+        """Loops ``depth`` and deeper; instructions that need no deeper loop come before it."""
+        axes = self.stage.axes
+        self.body.emit_level(depth, self._frame()) if depth < len(
+            axes
+        ) or not self.inner_lane else None
+        if depth == len(axes):
+            return self._innermost(self._frame(), accs)
+        axis = axes[depth]
+        vectors = depth == len(axes) - 1 and self.inner_lane
+        low, high = i64_const(0), self._stop(axis)
+        steps = self._chain(depth)
+        chain = SUMS if self.owner.plan.rows is None else TILED
+        if steps > chain.longest:
+            unit = self.lanes * self.owner.plan.columns if vectors else 1
+            sizes = chain.sizes(axis.size // unit, steps * unit // axis.size)
+            return self._blocked(axis, depth, [unit * n for n in sizes], low, high, accs)
+        return self._serial(axis, low, high, accs, depth)
+
+    def _serial(
+        self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int
+    ) -> Accumulators:
+        """The loop ``depth`` from ``low`` to ``high``: over vectors if its axis is across lanes."""
+        if depth == len(self.stage.axes) - 1 and self.inner_lane:
+
+            def vector_step(frame: Frame, live: Accumulators) -> Accumulators:
+                self.body.emit_level(depth + 1, frame)
+                self._prefetch(frame)
+                return self._innermost(frame, live)
+
+            return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
+        return self.owner._counted(
+            axis,
+            low,
+            high,
+            1,
+            accs,
+            self._frame(),
+            lambda _frame, live: self._nest(depth + 1, live),
+        )
+
+    def _chain(self, depth: int) -> int:
+        """Additions in a row into one accumulator from loop ``depth`` on; 0 without float sums."""
+        if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
+            return 0
+        trips = 1
+        for axis in self.stage.axes[depth:]:
+            trips *= axis.size
+        return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
+
+    def _blocked(
+        self, axis: Axis, depth: int, sizes: Sequence[int], low: Val, high: Val, accs: Accumulators
+    ) -> Accumulators:
+        """Sum blocks of the last size apart and then together, each from blocks of the size before
+        it: this bounds the rounding error.
+        """
+        if not sizes:
+            return self._serial(axis, low, high, accs, depth)
+        *smaller, size = sizes
+        start, stop = _plain(low), _plain(high)
+        even = start is not None and stop is not None and (stop - start) % size == 0
+
+        def block(_frame: Frame, live: Accumulators) -> Accumulators:
+            first = self.owner.bases[axis]
+            last = self.b.add(first, i64_const(size))
+            if not even:
+                last = self.b.smin(last, high)
+            part = self._blocked(axis, depth, smaller, first, last, self._fresh(False))
+            folds = {n: f for n, f, _ in self.folds}
+            return {
+                k: combine(self.b, folds[k[0]].kind, folds[k[0]].dtype, v, part[k])
+                for k, v in live.items()
+            }
+
+        return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
+
+    def _prefetch(self, frame: Frame) -> None:
+        """While a later stage computes on a row in cache, fetch the next row that the first stage
+        will read.
+        """
+        first, *later = [s for s in self.owner.kernel.stages if s.axes]
+        if (
+            not later
+            or self.stage is not later[0]
+            or self.stage.axes != first.axes
+            or not self.owner.kernel.grid
+        ):
+            return
+        row = self.owner.kernel.grid[-1]
+        for buffer, index in dict.fromkeys(
+            (i.attrs["buffer"], i.attrs["index"]) for i in first.loads() if not i.operands
+        ):
+            step = index.coefficient(row)
+            if not step or index.coefficient(first.axes[-1]) != 1:
+                continue
+            element = memory_type(self.owner.kernel.buffers[buffer].type.dtype)
+            for position in frame.positions():
+                at = self.body.scalar(index + step, position, frame)
+                prefetch(self.b, self.b.gep(self.owner.pointers[buffer], at, element, flags=""))
+
+    def _stop(self, axis: Axis) -> Val:
+        clip = self.owner.clips.get(axis)
+        if clip is None:
+            return i64_const(axis.size)
+        position = (0,) * len(self.body.tiled)
+        limit = self.body.scalar(clip, position, self._frame())
+        return self.b.smin(limit, i64_const(axis.size))
+
+    def _innermost(self, frame: Frame, accs: Accumulators) -> Accumulators:
+        after = dict(accs)
+        for n, fold, value in self.folds:
+            for position in frame.positions():
+                key = (n, position)
+                mask = None
+                if self.inner_lane and frame.masks is not None:
+                    mask = frame.masks[0]
+                after[key] = accumulate(
+                    self.body, fold, value, position, accs[key], self.lanes, mask
+                )
+        self.owner._store(self.stage, self.body, frame)
+        return after
+
+    def _finished(self, n: int, fold: Fold, accs: Accumulators) -> Registers:
+        result: Registers = {}
+        for position in self._grid_positions():
+            if self.inner_lane:
+                parts = [v for k, v in accs.items() if k[0] == n and k[1][:-1] == position]
+                result[position] = finish(self.b, fold, parts, across=True)
+            else:
+                result[position] = finish(self.b, fold, [accs[(n, position)]], across=False)
+        return result
+
+
+def _plain(value: Val) -> int | None:
+    """The integer behind a constant operand."""
+    text = value.text
+    return int(text) if text.lstrip("-").isdigit() else None

@@ -1,0 +1,396 @@
+"""Contractions by packed panels: blocks that stay in a core's cache, tiles that stay in registers.
+
+A unit is a block of rows by a block of columns.  For each block of inner indices it packs the
+columns it needs (`bringup.llvm.loops.packing`), then the rows, one band at a time that fits a
+core's cache, and runs the micro-kernel on every tile.  Sums stay in scratch memory until the last
+block of inner indices.  The epilogue runs on each tile as soon as its sums are complete, while
+they are in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bringup.dtypes import DType, i16
+from bringup.kernel.axes import merge_neighbours
+from bringup.kernel.contraction import Axes, Contraction, recognise, size
+from bringup.kernel.form import Kernel, Stage, Store
+from bringup.kernel.index import Axis
+from bringup.llvm import text as ir
+from bringup.llvm.body import Frame
+from bringup.llvm.loops.blocking import Blocking, TileShape, blocking, panels
+from bringup.llvm.loops.body import VectorBody
+from bringup.llvm.loops.packing import Packing, coordinates, pointers, runs
+from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, i64_const, vec
+from bringup.llvm.text.masked import prefetch
+
+_ALIGNMENT = 64
+#: Stands for all axes of the rows in what follows a tile.
+_ROW = -2
+
+
+def emit_packed(
+    module: Module, kernel: Kernel, name: str, target: LoopTarget
+) -> NativeKernel | None:
+    """Emit ``kernel`` as function ``name`` if it is a contraction for which packing pays."""
+    contraction = recognise(kernel)
+    if contraction is None:
+        return None
+    other = replace(contraction, left=contraction.right, right=contraction.left)
+    if panels(contraction, target) is None and panels(other, target) is not None:
+        contraction = other  # panels in memory are worth results that do not lie side by side
+    plan = blocking(contraction, target)
+    if plan is None:
+        return None
+    return _Emitter(module, contraction, plan, name).run()
+
+
+class _Emitter:
+    def __init__(self, module: Module, contraction: Contraction, plan: Blocking, name: str) -> None:
+        self.contraction = contraction
+        self.plan = plan
+        self.name = name
+        self.dtype = contraction.fold.dtype
+        self.element = register_type(self.dtype)
+        self.rows = size(contraction.left.axes)
+        self.columns = size(contraction.right.axes)
+        tile, cut = plan.tile, plan.cut
+        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut, tile.pair)
+        self.pack_rows = left.function(module, f"{name}.rows")
+        if plan.ready is None:
+            width, right = tile.columns, contraction.right
+            right_packing = Packing(contraction, right, width, tile.lanes, cut, tile.pair)
+            self.pack_columns = right_packing.function(module, f"{name}.columns")
+        stored = self.dtype if plan.ready is None else plan.ready.dtype
+        self.right_element = memory_type(stored)
+        self.micro = micro_kernel(module, self.dtype, tile, stored)
+        params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
+        params += [(n, ir.i64) for n in ("begin", "end", "worker")]
+        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.b = Builder(self.function.block("entry"))
+        self.pointers: list[Val] = []
+        self.bases: dict[Axis, Val] = {}
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def run(self) -> NativeKernel:
+        b, plan = self.b, self.plan
+        self.buffers, begin, end, worker = self.function.args
+        self.pointers = pointers(b, self.contraction, self.buffers)
+        used = self._scratch(worker)
+        self.parts = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
+        units = size(self.contraction.batch) * self.parts[0] * self.parts[1]
+        with b.loop(begin, end, carried=[i64_const(-1)] * 2) as loop:
+            loop.next(*self._unit(loop.index, loop.carried))
+        b.ret()
+        kernel = self.contraction.kernel
+        total = sum(len(s.body) * s.trips for s in kernel.stages) * kernel.points
+        return NativeKernel(self.name, units, used, total // units)
+
+    def _scratch(self, worker: Val) -> int:
+        """Lay out panels and sums; returns the bytes of a worker."""
+        b, plan, tile = self.b, self.plan, self.plan.tile
+        depth, each = plan.cut.depth, self.element.bits // 8
+        sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
+        # Squares and vectors are stored whole and may reach beyond the end.
+        spare = tile.lanes * max(tile.rows, tile.columns)
+        columns = 0 if plan.ready is not None else depth * plan.columns + spare
+        counts = [depth * plan.band + spare, columns, sums + tile.lanes]
+        sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
+        buffers = len(self.contraction.kernel.buffers)
+        scratch = b.load(ir.ptr, b.gep(self.buffers, buffers, ir.ptr), 8)
+        own = b.gep(scratch, b.mul(worker, i64_const(sum(sizes))), ir.i8)
+        self.left = own
+        self.right = b.gep(own, sizes[0], ir.i8)
+        self.sums = b.gep(own, sizes[0] + sizes[1], ir.i8)
+        return sum(sizes)
+
+    def _unit(self, unit: Val, held: Sequence[Val]) -> tuple[Val, Val]:
+        """Emit a unit.  held: numbers of the columns and of the rows that are packed already, which
+        may serve again where the inner axes are not cut; returns those of this unit.
+        """
+        b, plan = self.b, self.plan
+        parts, batch = self.parts, self.contraction.batch
+        strip = b.udiv(unit, i64_const(parts[0]))
+        down = b.urem(unit, i64_const(parts[0])) if parts[0] > 1 else i64_const(0)
+        across = b.urem(strip, i64_const(parts[1])) if parts[1] > 1 else i64_const(0)
+        self.batch = b.udiv(strip, i64_const(parts[1]))
+        self.bases |= coordinates(b, self.batch, batch)
+        self.row = b.mul(down, i64_const(plan.rows))
+        self.column = b.mul(across, i64_const(plan.columns))
+        self.height = b.lesser(i64_const(plan.rows), b.sub(i64_const(self.rows), self.row))
+        self.width = b.lesser(i64_const(plan.columns), b.sub(i64_const(self.columns), self.column))
+        unit_rows = b.add(b.mul(self.batch, i64_const(parts[0])), down)
+        if plan.cut.blocks > 1:
+            with b.loop(i64_const(0), i64_const(plan.cut.blocks)) as loop:
+                start, depth = self._depth(loop.index)
+                self._pack_columns(start, depth)
+                row, height = self.row, self.height
+                with b.loop(i64_const(0), height, plan.band) as bands:
+                    self.row = b.add(row, bands.index)
+                    self.height = b.lesser(i64_const(plan.band), b.sub(height, bands.index))
+                    self._pack_rows(start, depth)
+                    self._tiles(loop.index, depth, bands.index)
+            return strip, unit_rows
+        depth = i64_const(plan.cut.depth)
+        if plan.ready is not None:
+            self._pack_columns(i64_const(0), depth)
+        else:
+            with b.if_then(b.icmp("ne", strip, held[0])):
+                self._pack_columns(i64_const(0), depth)
+        with b.if_then(b.icmp("ne", unit_rows, held[1])):
+            self._pack_rows(i64_const(0), depth)
+        self._tiles(i64_const(0), depth, i64_const(0))
+        return strip, unit_rows
+
+    def _depth(self, block: Val) -> tuple[Val, Val]:
+        """The first inner index of a block, and how many it has."""
+        b, cut = self.b, self.plan.cut
+        axis = cut.axes[cut.level]
+        piece = b.urem(block, i64_const(cut.pieces)) if cut.pieces > 1 else i64_const(0)
+        low = b.mul(piece, i64_const(cut.piece))
+        outer = b.mul(b.udiv(block, i64_const(cut.pieces)), i64_const(axis.size))
+        count = b.lesser(i64_const(cut.piece), b.sub(i64_const(axis.size), low))
+        return b.mul(b.add(outer, low), i64_const(cut.tail)), b.mul(count, i64_const(cut.tail))
+
+    def _pack_columns(self, start: Val, depth: Val) -> None:
+        """Leave the panels of a block at `right`, `stride` inner indices apart."""
+        b, ready = self.b, self.plan.ready
+        self.stride = depth
+        if ready is None:
+            args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
+            b.call(self.pack_columns, args)
+            return
+        body = VectorBody(b, self.contraction.kernel.stages[0].body, self.pointers, [], None, [])
+        at = body.scalar(ready.first, (), Frame(self.bases, (), None, 1, None))
+        self.stride = i64_const(size(self.contraction.inner))
+        at = b.add(at, b.mul(self.column, self.stride))
+        at = b.add(at, b.mul(start, i64_const(self.plan.tile.columns)))
+        self.right = b.gep(self.pointers[ready.buffer], at, self.right_element)
+
+    def _pack_rows(self, start: Val, depth: Val) -> None:
+        args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
+        self.b.call(self.pack_rows, args)
+
+    def _tiles(self, block: Val, depth: Val, skipped: Val) -> None:
+        """Emit the loops over the tiles of a band in a block of inner indices.  skipped: rows of
+        the unit before the band.
+        """
+        b, tile, cut = self.b, self.plan.tile, self.plan.cut
+        first = b.icmp("eq", block, i64_const(0))
+        count = b.lshr(b.add(depth, i64_const(1)), i64_const(1)) if tile.pair else depth
+        with b.loop(i64_const(0), self.width, tile.columns) as across:
+            right = b.gep(self.right, b.mul(across.index, self.stride), self.right_element)
+            with b.loop(i64_const(0), self.height, tile.rows) as down:
+                left = b.gep(self.left, b.mul(down.index, depth), self.element)
+                sums = self.sums
+                if cut.blocks > 1:
+                    row = b.mul(b.add(skipped, down.index), i64_const(tile.columns))
+                    place = b.add(b.mul(across.index, i64_const(self.plan.rows)), row)
+                    sums = b.gep(sums, place, self.element)
+                if cut.blocks == 1:
+                    self._prefetch(down.index, across.index)
+                    b.call(self.micro, [left, right, sums, count, first])
+                    self._finish(sums, down.index, across.index)
+                else:
+                    last = b.icmp("eq", block, i64_const(cut.blocks - 1))
+                    with b.if_then(last):
+                        self._prefetch(down.index, across.index)
+                    b.call(self.micro, [left, right, sums, count, first])
+                    with b.if_then(last):
+                        self._finish(sums, down.index, across.index)
+
+    def _prefetch(self, down: Val, across: Val) -> None:
+        """Ask for the memory of a tile's results before its sums are made."""
+        b, tile = self.b, self.plan.tile
+        first, column = b.add(self.row, down), b.add(self.column, across)
+        for stage in self.contraction.epilogue:
+            merged, rows = merge_neighbours(stage, self.contraction.left.axes)
+            merged, columns = merge_neighbours(merged, self.contraction.right.axes)
+            if len(rows) != 1:
+                continue
+            bases = self.bases | coordinates(b, column, columns) | {rows[0]: first}
+            body = VectorBody(b, merged.body, self.pointers, [], None, [])
+            frame = Frame(bases, (), None, 1, None)
+            for store in merged.stores:
+                element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
+                if store.index.coefficient(columns[-1]) != 1:
+                    continue
+                start = body.scalar(store.index, (), frame)
+                step = store.index.coefficient(rows[0]) or 0
+                with b.loop(i64_const(0), i64_const(tile.rows)) as loop:
+                    row = b.add(start, b.mul(loop.index, i64_const(step)))
+                    for v in range(tile.vectors):
+                        at = b.add(row, i64_const(v * tile.lanes))
+                        line = b.gep(self.pointers[store.buffer], at, element, flags="")
+                        prefetch(b, line, write=True)
+
+    # -- what follows a sum ------------------------------------------------------------------------
+
+    def _finish(self, sums: Val, down: Val, across: Val) -> None:
+        """Emit the epilogue of a tile."""
+        b, tile = self.b, self.plan.tile
+        rows = b.lesser(i64_const(tile.rows), b.sub(self.height, down))
+        columns = b.lesser(i64_const(tile.columns), b.sub(self.width, across))
+        first = b.add(self.column, across)
+        for stage in self.contraction.epilogue:
+            merged, axes = merge_neighbours(stage, self.contraction.right.axes)
+
+            def run(
+                places: dict[Axis, Val],
+                done: Val,
+                mask: Val | None,
+                stage: Stage = merged,
+                axes: Axes = axes,
+            ) -> None:
+                self.bases |= places
+                start = b.gep(sums, done, self.element)
+                _Epilogue(self, stage, axes).emit(start, b.add(self.row, down), rows, mask)
+
+            runs(b, axes, first, columns, (tile.columns, tile.lanes), run)
+
+
+class _Epilogue:
+    """One stage on a run of columns of a tile."""
+
+    def __init__(self, owner: _Emitter, stage: Stage, axes: Axes) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.lane = axes[-1]
+        self.stage, self.rows = merge_neighbours(stage, owner.contraction.left.axes)
+        self.loop = Axis(_ROW, owner.plan.tile.rows)
+        self.body = _RowBody(self.b, self.stage, owner.pointers, self.loop, self.lane, self.rows)
+
+    def emit(self, sums: Val, first: Val, count: Val, mask: Val | None) -> None:
+        b, owner, lanes = self.b, self.owner, self.owner.plan.tile.lanes
+        body, element = self.body, owner.element
+        frame = Frame(owner.bases, (), self.lane, lanes, None if mask is None else (mask,))
+        body.give(0, {}, frozenset((self.loop,)), True)
+        body.analyse()
+        body.emit_level(0, frame)
+        with b.loop(i64_const(0), count) as loop:
+            owner.bases.update(coordinates(b, b.add(first, loop.index), self.rows))
+            at = b.mul(loop.index, i64_const(owner.plan.tile.columns))
+            total = b.load(vec(element, lanes), b.gep(sums, at, element), element.bits // 8)
+            body.give(0, {(): total}, frozenset((self.loop,)), True)
+            body.emit_level(1, frame)
+            for value, sink in zip(self.stage.body.outputs, self.stage.sinks, strict=True):
+                assert isinstance(sink, Store)
+                dtype = owner.contraction.kernel.buffers[sink.buffer].type.dtype
+                target = (sink.buffer, sink.index, sink.mask)
+                body.store(body.at(value, ()), dtype, target, (), frame)
+
+
+class _RowBody(VectorBody):
+    """A stage in a loop that goes over all axes of the rows at once."""
+
+    def __init__(
+        self,
+        b: Builder,
+        stage: Stage,
+        addresses: list[Val],
+        loop: Axis,
+        lane: Axis,
+        rows: Axes,
+    ) -> None:
+        super().__init__(b, stage.body, addresses, [loop], lane, [])
+        self.loop = loop
+        self.rows = frozenset(rows)
+
+    def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
+        return used | {self.loop} if used & self.rows else used
+
+
+# -- MICRO
+
+
+def micro_kernel(module: Module, dtype: DType, shape: TileShape, stored: DType) -> Callee:
+    """``void (ptr a, ptr b, ptr c, i64 count, i1 first)``: a tile of products over ``count`` inner
+    indices, or pairs of them, written to ``c`` row by row if it is the first, else added to what is
+    there.
+
+    stored: dtype of the right panels' elements, converted when they are read.
+    """
+    name = f"bringup.product.{dtype}.{stored}.{shape.rows}x{shape.vectors}x{shape.lanes}"
+    name += ".pairs" if shape.pair else ""
+    found = module.functions.get(name)
+    if found is None:
+        params: list[Param] = [("a", ir.ptr, "noalias"), ("b", ir.ptr, "noalias")]
+        params += [("c", ir.ptr, "noalias"), ("count", ir.i64), ("first", ir.i1)]
+        found = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        _Micro(Builder(found.block("entry")), dtype, shape, stored).fill(*found.args)
+    return found.callee
+
+
+class _Micro:
+    def __init__(self, b: Builder, dtype: DType, shape: TileShape, stored: DType) -> None:
+        self.b = b
+        self.stored = stored
+        self.dtype = dtype
+        self.shape = shape
+        self.element = register_type(dtype)
+        self.places = [(r, v) for r in range(shape.rows) for v in range(shape.vectors)]
+
+    def fill(self, a: Val, other: Val, c: Val, count: Val, first: Val) -> None:
+        b, shape = self.b, self.shape
+        start = identity("add", self.dtype, shape.lanes)
+        with b.loop(i64_const(0), count, carried=[start] * len(self.places)) as loop:
+            left = b.gep(a, b.mul(loop.index, i64_const(shape.rows)), self.element)
+            vectors = [self._right(other, loop.index, v) for v in range(shape.vectors)]
+            sums: list[Val] = []
+            for r in range(shape.rows):
+                number = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
+                spread = b.splat(number, shape.lanes)
+                for v, vector in enumerate(vectors):
+                    sums.append(self._step(spread, vector, loop.carried[r * len(vectors) + v]))
+            loop.next(*sums)
+        b.cond(
+            first,
+            lambda: self._write(c, loop.carried),
+            lambda: self._write(c, [self._onto(c, n, s) for n, s in enumerate(loop.carried)]),
+        )
+        b.ret()
+
+    def _right(self, panel: Val, index: Val, place: int) -> Val:
+        """A vector of the right panel, of pairs joined here if it has none."""
+        b, dtype, shape = self.b, self.stored, self.shape
+        rows = 2 if shape.pair and dtype is not self.dtype else 1
+        at = b.mul(index, i64_const(rows * shape.columns))
+        row = b.gep(panel, at, memory_type(dtype))
+        if rows == 1:
+            return convert(b, self._vector(row, place, dtype), dtype, self.dtype)
+        even, odd = (self._vector(row, place + n * shape.vectors, dtype) for n in range(2))
+        order = [n + half for n in range(shape.lanes) for half in (0, shape.lanes)]
+        pairs = convert(b, b.shufflevector(even, odd, order), dtype, i16)
+        return b.bitcast(pairs, vec(self.element, shape.lanes))
+
+    def _vector(self, base: Val, place: int, dtype: DType) -> Val:
+        element, lanes = memory_type(dtype), self.shape.lanes
+        address = self.b.gep(base, place * lanes, element)
+        return self.b.load(vec(element, lanes), address, element.bits // 8)
+
+    def _step(self, x: Val, y: Val, total: Val) -> Val:
+        if self.dtype.is_float:
+            return self.b.fma(x, y, total)
+        if self.shape.pair:
+            return self.b.add(self._pairs(x, y), total)
+        return self.b.add(self.b.mul(x, y), total)
+
+    def _pairs(self, x: Val, y: Val) -> Val:
+        """The products of both halves of each word, added; LLVM knows this form."""
+        b, count = self.b, 2 * self.shape.lanes
+        x, y = (b.sext(b.bitcast(v, vec(ir.i16, count)), vec(ir.i32, count)) for v in (x, y))
+        products = b.mul(x, y)
+        even, odd = (b.shufflevector(products, None, range(n, count, 2)) for n in (0, 1))
+        return b.add(even, odd)
+
+    def _onto(self, c: Val, place: int, part: Val) -> Val:
+        return combine(self.b, "add", self.dtype, self._vector(c, place, self.dtype), part)
+
+    def _write(self, c: Val, sums: list[Val] | tuple[Val, ...]) -> None:
+        for place, total in enumerate(sums):
+            address = self.b.gep(c, place * self.shape.lanes, self.element)
+            self.b.store(total, address, self.element.bits // 8)

@@ -1,0 +1,111 @@
+"""What an emitter for threads must know of a machine, and what it says of the kernel it made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bringup.llvm import text as ir
+from bringup.llvm.text import Builder, Module, Type, Val, i64_const
+from bringup.records import record
+
+#: ``shuffle(b, word, mask)``: the i32 that the thread whose number differs by the bits of ``mask``
+#: passes at the same time.  All threads of a warp come there together.
+Shuffle = Callable[[Builder, Val, int], Val]
+
+
+@record
+class SimtTarget:
+    """Names, as LLVM spells them, and sizes.
+
+    calling_convention: of a kernel.
+    thread, block_index, block_size, grid_size: intrinsics that read the x coordinate.
+    barrier: the intrinsic that synchronises a block.
+    shuffle: exchanges words within a warp.
+    attributes: function attributes of a kernel of so many threads a block, each of which wants so
+    many registers.
+    global_space, shared_space: address spaces.
+    block: threads of a usual block.  most: of the largest one.  warp: threads that run together.
+    shared_bytes: dynamic shared memory a block can have.
+    registers: 32-bit registers of a block.
+    full: threads that keep the machine busy.
+    """
+
+    calling_convention: str
+    thread: str
+    block_index: str
+    block_size: str
+    grid_size: str
+    barrier: str
+    shuffle: Shuffle
+    attributes: Callable[[int, int], str] = lambda threads, registers: ""
+    global_space: int = 1
+    shared_space: int = 3
+    block: int = 256
+    most: int = 1024
+    warp: int = 32
+    shared_bytes: int = 48 << 10
+    registers: int = 1 << 16
+    full: int = 1 << 17
+
+
+@record
+class SimtKernel:
+    """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
+    nothing to do).
+
+    blocks: the most that have something to do; kernels of `emit_simt` loop over their work, so that
+    any smaller number, such as what the device holds at once, computes the same.
+    shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
+    fixed: it takes exactly this many blocks.
+    persistent: blocks do so little in a turn of their loop that the start of one counts: of many
+    times more than the device holds at once, it had better be given as many as it holds.
+    """
+
+    name: str
+    blocks: int
+    threads: int
+    shared_bytes: int = 0
+    fixed: bool = False
+    persistent: bool = False
+
+
+def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
+    """The start of a block's dynamic shared memory, aligned to 16 bytes.
+
+    name: of the array, which is declared by this; letters, digits and underscores alone, since
+    assemblers see it.
+    """
+    return module.global_variable(
+        name,
+        ir.array(ir.i8, 0),
+        "",
+        align=16,
+        linkage="external",
+        address_space=target.shared_space,
+    )
+
+
+def shuffled(b: Builder, value: Val, mask: int, target: SimtTarget) -> Val:
+    """`Shuffle` for a register of any type; vectors lane by lane."""
+    if value.type.lanes > 1:
+        lanes = [
+            shuffled(b, b.extractelement(value, i), mask, target) for i in range(value.type.lanes)
+        ]
+        made = ir.poison(value.type)
+        for i, lane in enumerate(lanes):
+            made = b.insertelement(made, lane, i)
+        return made
+    bits = value.type.bits
+    whole = b.cast("bitcast", value, ir.integer(bits))
+    if bits <= 32:
+        word = target.shuffle(b, b.zext(whole, ir.i32), mask)
+        return b.cast("bitcast", b.trunc(word, ir.integer(bits)), value.type)
+    low = target.shuffle(b, b.trunc(whole, ir.i32), mask)
+    high = target.shuffle(b, b.trunc(b.lshr(whole, i64_const(32)), ir.i32), mask)
+    joined = b.or_(b.shl(b.zext(high, ir.i64), i64_const(32)), b.zext(low, ir.i64))
+    return b.cast("bitcast", joined, value.type)
+
+
+def stored_type(value: Type) -> Type:
+    """The type a register has in shared memory: bool takes a byte."""
+    return ir.i8.with_lanes(value.lanes) if value.scalar is ir.i1 else value

@@ -1,0 +1,132 @@
+"""Op steps as native functions: ops on whole buffers that are no loop nest of a kernel.
+
+A step becomes one or more phases, run one after the other.  Each is a function ``void name(ptr
+buffers, i64 begin, i64 end, i64 worker)``, called as those of `bringup.llvm.loops.kernel`: it runs
+units ``begin … end - 1``, which threads may share in any way.  ``buffers`` holds one pointer per
+operand, one per result, one to `NativeStep.shared_bytes` of memory that the phases share, then one
+to scratch memory, of which each worker has `NativeKernel.tile_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bringup.backend.capabilities import Claims, RowClaims
+from bringup.dtypes import STORED
+from bringup.errors import UnsupportedError
+from bringup.llvm import text as ir
+from bringup.llvm.lazy import LazyTable
+from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.text import Builder, Module, Param, Val, i64_const
+from bringup.program.program import OpStep
+from bringup.records import record
+
+_ALIGNMENT = 64
+
+
+@record
+class NativeStep:
+    """An emitted op step.
+
+    phases: in order; each may read what every unit of the ones before wrote.
+    shared_bytes: memory that holds its contents from phase to phase.
+    """
+
+    phases: tuple[NativeKernel, ...]
+    shared_bytes: int = 0
+
+
+#: Emits a step into a module, as functions whose names start with the given one.
+StepEmitter = Callable[[Module, OpStep, str, LoopTarget], NativeStep]
+
+
+class Phase:
+    """A phase being emitted.
+
+    b: the builder, in the function's entry.  operands, results: addresses.  shared: of the memory
+    that all phases see.  worker: number of the thread.
+    """
+
+    def __init__(self, module: Module, step: OpStep, name: str) -> None:
+        params: list[Param] = [
+            ("buffers", ir.ptr, "nocapture readonly"),
+            ("begin", ir.i64),
+            ("end", ir.i64),
+            ("worker", ir.i64),
+        ]
+        self.name = name
+        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.b = Builder(self.function.block("entry"))
+        buffers, self._begin, self._end, self.worker = self.function.args
+        pointers = [
+            self.b.load(ir.ptr, self.b.gep(buffers, n, ir.ptr), 8)
+            for n in range(len(step.slots) + 2)
+        ]
+        self.operands = pointers[: len(step.operands)]
+        self.results = pointers[len(step.operands) : -2]
+        self.shared, self._scratch = pointers[-2:]
+        self._scratch_bytes = 0
+
+    def scratch(self, *sizes: int) -> list[Val]:
+        """Addresses of memory of the worker's own, of so many bytes each.  Call it once."""
+        assert not self._scratch_bytes, "scratch is laid out once"
+        offsets: list[int] = []
+        for nbytes in sizes:
+            offsets.append(self._scratch_bytes)
+            self._scratch_bytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        size = i64_const(self._scratch_bytes)
+        mine = self.b.gep(self._scratch, self.b.mul(self.worker, size), ir.i8)
+        return [self.b.gep(mine, offset, ir.i8) for offset in offsets]
+
+    @contextmanager
+    def units(self) -> Iterator[Val]:
+        """The loop over the units of a call, which ends the function."""
+        with self.b.loop(self._begin, self._end) as loop:
+            yield loop.index
+        self.b.ret()
+
+    def done(self, units: int, work: int) -> NativeKernel:
+        """What was emitted: so many units of about so many scalar operations."""
+        return NativeKernel(self.name, units, self._scratch_bytes, work)
+
+
+def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    """Emit ``step`` into ``module``; no phase if its results have no element.
+
+    Raises UnsupportedError for an op without emitter.
+    """
+    if step.op.name not in OP_EMITTERS:  # pragma: no cover - only wrong claims
+        raise UnsupportedError(
+            f"{step.name} is in no kernel and no native function runs it", location=step.location
+        )
+    if not any(slot.type.size for slot in step.results):
+        return NativeStep(())
+    return OP_EMITTERS[step.op.name](module, step, name, target)
+
+
+def step_claims(*others: str) -> Claims:
+    """Claims for `Capabilities.ops` of a backend that runs op steps through `emit_step`.
+
+    others: names of steps that it runs in ways of its own.
+    """
+    return RowClaims(dict.fromkeys((*OP_EMITTERS, *others), frozenset(STORED)))
+
+
+def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
+    return {name: (f"bringup.llvm.steps.{module}", f"emit_{name}") for name in names}
+
+
+#: The function that emits each op that has one.
+OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
+    {
+        **_of("attention", "attention"),
+        **_of("block_sparse", "block_sparse_dot"),
+        **_of("cumulative", "cumulative"),
+        **_of("eigh", "eigh", "svd"),
+        **_of("factors", "cholesky", "lu", "triangular_solve"),
+        **_of("qr", "qr"),
+        **_of("scatter", "scatter", "dynamic_update_slice"),
+        **_of("sort.emit", "sort"),
+    }
+)

@@ -1,0 +1,369 @@
+"""Dense matrices in native code, one matrix being one unit of work.
+
+`Dense` has functions on matrices of f32 or f64 with contiguous rows, emitted once per module and
+element type: the update ``C −= A B`` in register tiles, and substitution on top of it.  `Matrices`
+copies the matrices of a step to scratch memory of their worker, widened to f32 where they are
+narrower, with rows whose distance is no power of two, and copies the results out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from bringup.dtypes import f32
+from bringup.llvm import text as ir
+from bringup.llvm.loops.schedule import LoopTarget
+from bringup.llvm.scalar import is_half, memory_type, narrow, register_type, widen
+from bringup.llvm.steps.base import NativeStep, Phase
+from bringup.llvm.text import (
+    Builder,
+    Callee,
+    Module,
+    Param,
+    Type,
+    Val,
+    const,
+    const_vector,
+    i64_const,
+    vec,
+)
+from bringup.llvm.text.masked import masked_load, masked_store
+from bringup.program.program import OpStep
+from bringup.types import TensorType
+
+#: Rows that substitution solves one by one before it updates those below with all of them.
+BLOCK = 32
+_COLUMNS = 2
+
+#: A matrix with contiguous rows: its address and leading dimension.  One read with two strides.
+Rows = tuple[Val, Val]
+View = tuple[Val, Val, Val]
+
+
+def element(b: Builder, base: Val, type_: Type, stride: Val, row: Val, column: Val) -> Val:
+    """The address of an element of a matrix."""
+    return b.gep(base, b.add(b.mul(row, stride), column), type_)
+
+
+class Dense:
+    """The functions for one element type.
+
+    type: ir.f32 or ir.f64.  lanes: of a vector.  rows: of a register tile.
+    """
+
+    def __init__(self, module: Module, type_: Type, target: LoopTarget) -> None:
+        self.module = module
+        self.type = type_
+        self.bytes = 4 if type_ is ir.f32 else 8
+        self.lanes = max(1, target.vector_bits // (8 * self.bytes))
+        self.rows = 8 if target.registers >= 32 else 4
+        self._suffix = f"{'f32' if type_ is ir.f32 else 'f64'}.{self.lanes}.{self.rows}"
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return self.lanes * _COLUMNS
+
+    def padded(self, columns: int) -> int:
+        """A leading dimension: no power of two, at which rows would share the sets of a cache."""
+        count = -(-columns // self.lanes) * self.lanes
+        return count + self.lanes if columns > self.width else count
+
+    def at(self, b: Builder, base: Val, stride: int | Val, row: Val, column: Val) -> Val:
+        """The address of an element."""
+        by = i64_const(stride) if isinstance(stride, int) else stride
+        return element(b, base, self.type, by, row, column)
+
+    def function(
+        self, name: str, params: Sequence[Param], fill: Callable[[Builder, list[Val]], None]
+    ) -> Callee:
+        """A function of the module for this type, which `fill` emits once, all but its end."""
+        full = f"bringup.{name}.{self._suffix}"
+        found = self.module.functions.get(full)
+        if found is None:
+            found = self.module.function(
+                full, ir.void, params, attrs="nounwind", linkage="internal"
+            )
+            b = Builder(found.block("entry"))
+            fill(b, list(found.args))
+            b.ret()
+        return found.callee
+
+    # -- C −= A B
+
+    def update(self, b: Builder, c: Rows, a: View, x: Rows, sizes: tuple[Val, Val, Val]) -> None:
+        """Emit ``C[m × n] −= A[m × k] X[k × n]``.  sizes: m, n, k."""
+        params: list[Param] = [("c", ir.ptr), ("ldc", ir.i64), ("a", ir.ptr), ("ar", ir.i64)]
+        params += [("ac", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
+        params += [("m", ir.i64), ("n", ir.i64), ("k", ir.i64)]
+        b.call(self.function("update", params, self._fill_update), [*c, *a, *x, *sizes])
+
+    def _fill_update(self, b: Builder, args: list[Val]) -> None:
+        n = args[8]
+        with b.loop(i64_const(0), n, self.width) as columns:
+            left = b.sub(n, columns.index)
+
+            def whole() -> None:
+                self._tiles(b, args, columns.index, [None] * _COLUMNS)
+
+            def partial() -> None:
+                masks = [
+                    self.mask(b, b.sub(left, i64_const(v * self.lanes))) for v in range(_COLUMNS)
+                ]
+                self._tiles(b, args, columns.index, masks)
+
+            b.cond(b.icmp("sge", left, i64_const(self.width)), whole, partial)
+
+    def mask(self, b: Builder, count: Val) -> Val:
+        """The lanes below a count."""
+        places = const_vector(ir.i64, list(range(self.lanes)))
+        return b.icmp("slt", places, b.splat(count, self.lanes))
+
+    def _tiles(self, b: Builder, args: list[Val], j: Val, masks: Sequence[Val | None]) -> None:
+        m = args[7]
+        whole = b.sub(m, b.urem(m, i64_const(self.rows)))
+        with b.loop(i64_const(0), whole, self.rows) as rows:
+            self._tile(b, args, rows.index, j, self.rows, masks)
+        with b.loop(whole, m) as rows:
+            self._tile(b, args, rows.index, j, 1, masks)
+
+    def _tile(
+        self, b: Builder, args: list[Val], i: Val, j: Val, rows: int, masks: Sequence[Val | None]
+    ) -> None:
+        c, ldc, a, by_row, by_column, x, ldx, _, _, k = args
+        zero = ir.zero(vec(self.type, self.lanes))
+        heads = [b.gep(a, b.mul(b.add(i, i64_const(r)), by_row), self.type) for r in range(rows)]
+        with b.loop(i64_const(0), k, carried=[zero] * (rows * len(masks))) as terms:
+            start = self.at(b, x, ldx, terms.index, j)
+            step = b.mul(terms.index, by_column)
+            vectors = [self._load(b, start, v, mask) for v, mask in enumerate(masks)]
+            sums: list[Val] = []
+            for r in range(rows):
+                factor = b.load(self.type, b.gep(heads[r], step, self.type), self.bytes)
+                spread = b.splat(factor, self.lanes)
+                for v, vector in enumerate(vectors):
+                    total = terms.carried[r * len(masks) + v]
+                    sums.append(b.intrinsic("llvm.fmuladd", vector.type, (spread, vector, total)))
+            terms.next(*sums)
+        for r in range(rows):
+            start = self.at(b, c, ldc, b.add(i, i64_const(r)), j)
+            for v, mask in enumerate(masks):
+                before = self._load(b, start, v, mask)
+                change = terms.carried[r * len(masks) + v]
+                self._store(b, b.fsub(before, change), start, v, mask)
+
+    def _load(self, b: Builder, start: Val, v: int, mask: Val | None) -> Val:
+        address, kind = b.gep(start, v * self.lanes, self.type), vec(self.type, self.lanes)
+        if mask is None:
+            return b.load(kind, address, self.bytes)
+        return masked_load(b, kind, address, mask, align=self.bytes)
+
+    def _store(self, b: Builder, value: Val, start: Val, v: int, mask: Val | None) -> None:
+        address = b.gep(start, v * self.lanes, self.type)
+        if mask is None:
+            b.store(value, address, self.bytes)
+        else:
+            masked_store(b, value, address, mask, self.bytes)
+
+    # -- rows
+
+    def across(self, b: Builder, n: Val, body: Callable[[Val, Val], None]) -> None:
+        """Emit a loop over vectors of columns; the body gets the first column and the mask."""
+        with b.loop(i64_const(0), n, self.lanes) as loop:
+            body(loop.index, self.mask(b, b.sub(n, loop.index)))
+
+    def divide(self, b: Builder, row: Val, divisor: Val, n: Val) -> None:
+        """Emit the division of a row by a number."""
+        params: list[Param] = [("row", ir.ptr), ("by", self.type), ("n", ir.i64)]
+        b.call(self.function("divide", params, self._fill_divide), [row, divisor, n])
+
+    def _fill_divide(self, b: Builder, args: list[Val]) -> None:
+        row, divisor, n = args
+        spread = b.splat(divisor, self.lanes)
+
+        def body(j: Val, mask: Val) -> None:
+            start = b.gep(row, j, self.type)
+            self._store(b, b.fdiv(self._load(b, start, 0, mask), spread), start, 0, mask)
+
+        self.across(b, n, body)
+
+    def swap(self, b: Builder, one: Val, other: Val, n: Val) -> None:
+        """Emit the exchange of two rows."""
+        params: list[Param] = [("one", ir.ptr), ("other", ir.ptr), ("n", ir.i64)]
+        b.call(self.function("swap", params, self._fill_swap), [one, other, n])
+
+    def _fill_swap(self, b: Builder, args: list[Val]) -> None:
+        def body(j: Val, mask: Val) -> None:
+            starts = [b.gep(row, j, self.type) for row in args[:2]]
+            first, second = (self._load(b, start, 0, mask) for start in starts)
+            self._store(b, second, starts[0], 0, mask)
+            self._store(b, first, starts[1], 0, mask)
+
+        self.across(b, args[2], body)
+
+    # -- T X = B
+
+    def substitute(
+        self, b: Builder, t: Rows, x: Rows, n: Val, m: Val, *, unit: bool = False
+    ) -> None:
+        """Emit the solution in place of ``T X = B`` for lower triangular T, X being n × m."""
+        params: list[Param] = [("t", ir.ptr), ("ldt", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
+        params += [("n", ir.i64), ("m", ir.i64)]
+        name = "substitute.unit" if unit else "substitute"
+        fill = self._fill_substitute_unit if unit else self._fill_substitute
+        b.call(self.function(name, params, fill), [*t, *x, n, m])
+
+    def _fill_substitute_unit(self, b: Builder, args: list[Val]) -> None:
+        self._solve(b, args, unit=True)
+
+    def _fill_substitute(self, b: Builder, args: list[Val]) -> None:
+        self._solve(b, args, unit=False)
+
+    def _solve(self, b: Builder, args: list[Val], *, unit: bool) -> None:
+        t, ldt, x, ldx, n, m = args
+        one = i64_const(1)
+        with b.loop(i64_const(0), n, BLOCK) as blocks:
+            first = blocks.index
+            count = b.lesser(b.sub(n, first), i64_const(BLOCK))
+            head = self.at(b, x, ldx, first, i64_const(0))
+            left = self.at(b, t, ldt, first, i64_const(0))
+            self.update(b, (head, ldx), (left, ldt, one), (x, ldx), (count, m, first))
+            with b.loop(i64_const(0), count) as rows:
+                i = b.add(first, rows.index)
+                row = self.at(b, x, ldx, i, i64_const(0))
+                own = self.at(b, t, ldt, i, first)
+                sizes = (one, m, rows.index)
+                self.update(b, (row, ldx), (own, ldt, one), (head, ldx), sizes)
+                if not unit:
+                    pivot = b.load(self.type, self.at(b, t, ldt, i, i), self.bytes)
+                    self.divide(b, row, pivot, m)
+
+
+Strides = tuple[int, int]
+_ZERO, _ONE = i64_const(0), i64_const(1)
+_ALIGNMENT = 64
+
+
+class Matrices:
+    """What the emitters of one step share.
+
+    dense: its functions.  b: the builder.  unit: the number of the matrix, inside `each`.
+    """
+
+    def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
+        self.step = step
+        self.phase = Phase(module, step, name)
+        self.b: Builder = self.phase.b
+        self.dtype = step.operands[0].type.dtype
+        wide = f32 if is_half(self.dtype) else self.dtype
+        self.type: Type = memory_type(wide)
+        self.dense = Dense(module, self.type, target)
+        self.unit = _ZERO
+        self._shared = 0
+
+    @property
+    def count(self) -> int:
+        """Matrices of the stack."""
+        return math.prod(self.step.operands[0].type.shape[:-2])
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """The loop over matrices."""
+        with self.phase.units() as unit:
+            self.unit = unit
+            yield
+
+    def scratch(self, *sizes: int) -> list[Val]:
+        """Addresses of memory for so many elements each."""
+        nbytes = [max(size, 1) * self.dense.bytes for size in sizes]
+        if self.count > 1:
+            return self.phase.scratch(*nbytes)
+        found: list[Val] = []  # one matrix: one worker, and so memory for one
+        for size in nbytes:
+            found.append(self.b.gep(self.phase.shared, self._shared, ir.i8))
+            self._shared += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return found
+
+    def done(self, work: int) -> NativeStep:
+        """The finished step, each matrix taking so many operations."""
+        return NativeStep((self.phase.done(self.count, work),), self._shared)
+
+    def operand(self, place: int) -> Val:
+        """The address of this unit's matrix of an operand."""
+        return self._own(self.phase.operands[place], self.step.operands[place].type, 2)
+
+    def result(self, place: int, rank: int = 2) -> Val:
+        """As `operand`, of a result."""
+        return self._own(self.phase.results[place], self.step.results[place].type, rank)
+
+    def _own(self, base: Val, type_: TensorType, rank: int) -> Val:
+        size = math.prod(type_.shape[len(type_.shape) - rank :])
+        return self.b.gep(base, self.b.mul(self.unit, i64_const(size)), memory_type(type_.dtype))
+
+    def nested(self, rows: Val, columns: Val, body: Callable[[Val, Val], None]) -> None:
+        """Loops over rows and columns."""
+        with self.b.loop(_ZERO, rows) as outer, self.b.loop(_ZERO, columns) as inner:
+            body(outer.index, inner.index)
+
+    def copy_in(self, source: Val, by: Strides, target: Rows, rows: int, columns: int) -> None:
+        """Elements of an operand's matrix, read with strides, to scratch memory."""
+        b, kind = self.b, memory_type(self.dtype)
+
+        def body(i: Val, j: Val) -> None:
+            place = b.add(b.mul(i, i64_const(by[0])), b.mul(j, i64_const(by[1])))
+            loaded = b.load(kind, b.gep(source, place, kind), self.dtype.itemsize)
+            value = widen(b, Val(loaded.text, register_type(self.dtype)))
+            self.put(target, i, j, value)
+
+        self.nested(i64_const(rows), i64_const(columns), body)
+
+    def copy_out(
+        self, source: Rows, target: Val, by: Strides, rows: int, columns: int,
+        change: Callable[[Val, Val, Val], Val] = lambda _i, _j, x: x,
+    ) -> None:  # fmt: skip
+        """Elements of scratch memory to a result, written with strides; perhaps changed."""
+        b, kind = self.b, memory_type(self.dtype)
+
+        def body(i: Val, j: Val) -> None:
+            place = b.add(b.mul(i, i64_const(by[0])), b.mul(j, i64_const(by[1])))
+            value = narrow(b, change(i, j, self.get(source, i, j)), self.dtype)
+            kept = Val(value.text, kind)
+            b.store(kept, b.gep(target, place, kind), self.dtype.itemsize)
+
+        self.nested(i64_const(rows), i64_const(columns), body)
+
+    def address(self, rows: Rows, i: Val, j: Val) -> Val:
+        """Of an element of scratch memory."""
+        return self.dense.at(self.b, rows[0], rows[1], i, j)
+
+    def part(self, rows: Rows, i: Val, j: Val) -> Rows:
+        """The matrix that begins at an element."""
+        return self.address(rows, i, j), rows[1]
+
+    def get(self, rows: Rows, i: Val, j: Val) -> Val:
+        """An element."""
+        return self.b.load(self.type, self.address(rows, i, j), self.dense.bytes)
+
+    def put(self, rows: Rows, i: Val, j: Val, value: Val) -> None:
+        """Store an element."""
+        self.b.store(value, self.address(rows, i, j), self.dense.bytes)
+
+    def clear(self, rows: Rows, m: Val, n: Val) -> None:
+        """Zeros."""
+        self.nested(m, n, lambda i, j: self.put(rows, i, j, self.real(0.0)))
+
+    def real(self, value: float) -> Val:
+        """A number of the type worked in."""
+        return const(self.type, value)
+
+    def total(self, start: Val, first: Val, end: Val, term: Callable[[Val, Val], Val]) -> Val:
+        """A value carried through a loop: ``start = term(i, start)``."""
+        with self.b.loop(first, end, carried=[start]) as loop:
+            loop.next(term(loop.index, loop.carried[0]))
+        return loop.carried[0]
+
+    def sqrt(self, x: Val) -> Val:
+        """The square root."""
+        return self.b.intrinsic("llvm.sqrt", self.type, (x,))
