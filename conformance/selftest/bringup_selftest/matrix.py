@@ -179,7 +179,7 @@ def run(
 ) -> Matrix:
     """Try faults, and run right devices: those the faults are injected into, and installed ones.
 
-    seeds: of the runs of right devices; the first is that of the options.  on_row: told of each fault
+    seeds: of the runs of right devices; the first is of the options.  on_row: told of each fault
     and clean run as it is done.  An interrupt ends it; then it is not whole.  Raises BackendError.
     """
     made = Matrix(options, planned=len(chosen))
