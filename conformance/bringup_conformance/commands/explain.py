@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
+from bringup_conformance.diagnosis import reproduce
 from bringup_conformance.reporting.causes import show_cause
-from bringup_conformance.shrink import reproduce
 
 
 def explain(

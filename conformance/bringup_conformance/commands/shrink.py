@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
-from bringup_conformance.shrink import reproduce
+from bringup_conformance.diagnosis import reproduce
 
 
 def shrink(

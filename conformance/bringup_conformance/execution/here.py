@@ -81,9 +81,9 @@ class Here:
 
 def explain(target: Target, schedule: Schedule, task: Explain, timeout: float) -> Explained:
     """A failure looked into on a target.  timeout: seconds without a sign of life, elsewhere."""
+    from bringup_conformance.diagnosis.investigate import diagnosed
+    from bringup_conformance.diagnosis.shrinker import Effort
     from bringup_conformance.execution.running import run_case
-    from bringup_conformance.shrink.diagnose import diagnosed
-    from bringup_conformance.shrink.shrinker import Effort
 
     numbered = enumerate(schedule.items(task.unit))
     case = next(item for number, item in numbered if number == task.item)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bringup_conformance.cases import Check, Problem
+from bringup_conformance.diagnosis.isolation import safe_target
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import Plan, budget_of
@@ -17,7 +18,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, limit
 from bringup_conformance.reporting.reports import Failure
-from bringup_conformance.shrink.isolation import safe_target
 
 
 def replay(

@@ -19,6 +19,7 @@ from typing import IO, Any, NoReturn
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution import entered, pulse
 from bringup_conformance.execution.here import explain
 from bringup_conformance.execution.isolated import Isolated
@@ -49,7 +50,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
-from bringup_conformance.shrink.cause import Cause
 
 
 def main() -> NoReturn:
@@ -164,7 +164,7 @@ class _Worker:
             return Raised(kind_of(error), told(error))
 
     def locate(self, message: Locate) -> Mapping[str, Any]:
-        from bringup_conformance.shrink.locate import locate  # few runs need it
+        from bringup_conformance.diagnosis.locate import locate  # few runs need it
 
         def suspect(cause: Cause) -> None:
             self.reply(Suspected(cause.to_json()))

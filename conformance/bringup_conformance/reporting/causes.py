@@ -9,10 +9,10 @@ from difflib import SequenceMatcher
 from rich.console import Console
 from rich.text import Text
 
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Failure
-from bringup_conformance.shrink.cause import Cause
 
 #: Lines of assembly that are shown; more are in the file.
 _SHORT = 60

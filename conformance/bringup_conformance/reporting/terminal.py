@@ -19,6 +19,7 @@ from rich.text import Text
 
 from bringup.cli import output
 from bringup_conformance.cases import Problem
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution.runner import OnProgress, Progress
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.compare import Comparison
@@ -27,7 +28,6 @@ from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Failure, Report
 from bringup_conformance.reporting.roots import Root
 from bringup_conformance.reporting.views import Row
-from bringup_conformance.shrink.cause import Cause
 
 #: Failures that are shown whole; the others are in their files.
 MOST_SHOWN = 5

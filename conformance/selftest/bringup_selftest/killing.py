@@ -10,10 +10,10 @@ from typing import Any
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, instructions
+from bringup_conformance.diagnosis import investigate
+from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.running import attempt, run_item
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.shrink import diagnose
-from bringup_conformance.shrink.shrinker import Effort
 from bringup_selftest.control import (
     Control,
     ControlConfig,
@@ -168,8 +168,8 @@ def _told(
 
 def _shrunk(target: DeviceTarget, case: Case, problem: Problem, effort: Effort) -> Case:
     if case.cells:
-        return diagnose.failing_cells(target, case, problem)
+        return investigate.failing_cells(target, case, problem)
     # What only a longer history shows cannot be made smaller than it is.
     if attempt(target, case, fuse=problem.fused)[1] is None:
         return case
-    return diagnose.shrunk(target, case, problem, effort)
+    return investigate.shrunk(target, case, problem, effort)
