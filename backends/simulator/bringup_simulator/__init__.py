@@ -1,18 +1,25 @@
-"""A small simulated accelerator: the hardware and driver a vendor would bring.
+"""A small simulated accelerator with its driver: the hardware a vendor would bring.
 
 The host reaches device memory only through ``upload``, ``download`` and ``copy``; work is queued
-and runs late; memory is poisoned and fenced; errors can be ordered.  Two ways to compute: ``call``
-runs a Python callable over views (an op library), ``load`` and ``launch`` run a kernel image
-written with ``Assembler`` (a compiler target).
+and runs late; fresh memory is poisoned and stands between guards; errors come on demand.  Two ways
+to compute: ``call`` runs a function of an op library (`bringup_simulator.library`), ``load`` and
+``launch`` compile and run a kernel (`bringup_simulator.compiler` has its language).
 """
 
 from __future__ import annotations
 
-from bringup_simulator.accelerator import Accelerator, Binding, LoadedKernel
-from bringup_simulator.alu import ALU, LANES
-from bringup_simulator.assembler import Assembler, Place, Reg
+from bringup_simulator.accelerator import (
+    Accelerator,
+    Binding,
+    Counters,
+    FaultKind,
+    LoadedKernel,
+    Operand,
+)
+from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS
+from bringup_simulator.compiler import VECTOR_WIDTH, Limits
 from bringup_simulator.errors import (
-    BadImageError,
+    BadKernelError,
     CommandFailedError,
     CommandTimeoutError,
     DeviceLostError,
@@ -25,46 +32,26 @@ from bringup_simulator.errors import (
     OutOfDeviceMemoryError,
     SimulatorError,
     UseAfterFreeError,
-    ViewEscapedError,
 )
-from bringup_simulator.isa import (
-    DTYPES,
-    LANE,
-    Affine,
-    Divided,
-    Image,
-    Range,
-    decode,
-    encode,
-    grid_axis,
-    loop_counter,
-)
-from bringup_simulator.limits import VECTOR_WIDTH, Counters, Limits
 from bringup_simulator.memory import GUARD, Handle
-from bringup_simulator.queue import Ticket
-from bringup_simulator.views import Operand
 
 __all__ = [
-    "ALU",
+    "CASTS",
     "DTYPES",
     "GUARD",
-    "LANE",
-    "LANES",
+    "OPERATIONS",
     "VECTOR_WIDTH",
     "Accelerator",
-    "Affine",
-    "Assembler",
-    "BadImageError",
+    "BadKernelError",
     "Binding",
     "CommandFailedError",
     "CommandTimeoutError",
     "Counters",
     "DeviceLostError",
-    "Divided",
     "DoubleFreeError",
+    "FaultKind",
     "GuardError",
     "Handle",
-    "Image",
     "InjectedError",
     "InvalidHandleError",
     "LimitError",
@@ -73,15 +60,6 @@ __all__ = [
     "Operand",
     "OutOfBoundsError",
     "OutOfDeviceMemoryError",
-    "Place",
-    "Range",
-    "Reg",
     "SimulatorError",
-    "Ticket",
     "UseAfterFreeError",
-    "ViewEscapedError",
-    "decode",
-    "encode",
-    "grid_axis",
-    "loop_counter",
 ]

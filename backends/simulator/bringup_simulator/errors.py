@@ -1,4 +1,4 @@
-"""Errors of the simulated accelerator's driver.
+"""Errors of the chip's driver.
 
 They are the driver's own, as a real chip's would be; a backend translates them into bringup's.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "BadImageError",
+    "BadKernelError",
     "CommandFailedError",
     "CommandTimeoutError",
     "DeviceLostError",
@@ -21,7 +21,6 @@ __all__ = [
     "OutOfDeviceMemoryError",
     "SimulatorError",
     "UseAfterFreeError",
-    "ViewEscapedError",
 ]
 
 
@@ -46,7 +45,7 @@ class DoubleFreeError(UseAfterFreeError):
 
 
 class OutOfBoundsError(SimulatorError):
-    """An access reached outside its buffer, binding or scratchpad tile."""
+    """An access reached outside its buffer, parameter or tile."""
 
 
 class GuardError(SimulatorError):
@@ -54,23 +53,19 @@ class GuardError(SimulatorError):
 
 
 class LimitError(SimulatorError):
-    """A request exceeds what the chip can do: rank, elements, buffers, scratchpad, alignment."""
+    """A request exceeds what the chip can do: see ``Limits``."""
 
 
-class BadImageError(SimulatorError):
-    """A kernel image is damaged, of another version, or breaks a rule of the instruction set."""
-
-
-class ViewEscapedError(SimulatorError):
-    """A callable kept a view of device memory beyond its command."""
+class BadKernelError(SimulatorError):
+    """A kernel that the chip's compiler does not take."""
 
 
 class CommandTimeoutError(SimulatorError):
-    """A kernel executed more instructions than the chip's watchdog allows."""
+    """A kernel would execute more operations than the chip's watchdog allows."""
 
 
 class DeviceLostError(SimulatorError):
-    """The device is gone; only ``reset`` works, and every buffer is lost."""
+    """The device is gone, and every buffer with it."""
 
 
 class InjectedError(SimulatorError):
@@ -78,17 +73,14 @@ class InjectedError(SimulatorError):
 
 
 class CommandFailedError(SimulatorError):
-    """A queued command failed; raised by the wait that covers it.
+    """A queued command failed; raised by a wait after it.
 
-    command: name of the command as submitted.  ticket: its ticket.  tag: whatever the host gave
-    with the command.  ``__cause__`` holds the error itself.  later: the other failures this wait
-    covers, in queue order; each is reported once.
+    command: its name as submitted.  tag: whatever the host gave with it.  ``__cause__`` holds the
+    error itself.
     """
 
-    def __init__(self, command: str, ticket: int, cause: BaseException, tag: Any = None) -> None:
+    def __init__(self, command: str, cause: BaseException, tag: Any = None) -> None:
         super().__init__(f"{command}: {type(cause).__name__}: {cause}")
         self.command = command
-        self.ticket = ticket
         self.tag = tag
-        self.later: tuple[CommandFailedError, ...] = ()
         self.__cause__ = cause

@@ -5,34 +5,29 @@ A real one would be written in the chip's own language; these are numpy over the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bringup_simulator.alu import ALU, kind_of
-from bringup_simulator.isa import DTYPES
+from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS, Array, tree
 
-__all__ = ["Array", "alu", "convert", "fold", "pad", "pick", "ramp", "spread"]
-
-Array = npt.NDArray[Any]
-
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_SUMS = ("add", "mul")
+__all__ = ["Array", "compute", "convert", "fold", "pad", "pick", "ramp", "spread"]
 
 
-def alu(op: str, *operands: Array) -> Array:
-    """One row of ``ALU`` whose result type follows from its operands, element by element."""
+def compute(operation: str, *operands: Array) -> Array:
+    """One row of ``OPERATIONS``, element by element."""
     with np.errstate(all="ignore"):
-        return ALU[op].compute(*operands, _NAMES[operands[-1].dtype])
+        return np.asarray(OPERATIONS[operation].compute(*operands))
 
 
 def convert(x: Array, dtype: str) -> Array:
     """To another type as in C, except that floats beyond an integer's range saturate."""
-    whole = kind_of(dtype) in "iu" and kind_of(_NAMES[x.dtype]) in "iu"
+    target = DTYPES[dtype]
+    cast = "truncate" if x.dtype.kind in "iu" and target.kind in "iu" else "convert"
     with np.errstate(all="ignore"):
-        return ALU["truncate" if whole else "convert"].compute(x, dtype)
+        return CASTS[cast](x, target)
 
 
 def ramp(shape: Sequence[int], dim: int, dtype: str) -> Array:
@@ -60,27 +55,36 @@ def pad(
     """Put ``value`` before, after and between the elements; negative low and high crop."""
     sizes = [n + gap * max(n - 1, 0) for n, gap in zip(x.shape, between, strict=True)]
     result = np.full([sum(part) for part in zip(low, sizes, high, strict=True)], value, x.dtype)
-    steps = zip(x.shape, low, between, strict=True)
-    at = [first + np.arange(n) * (gap + 1) for n, first, gap in steps]
-    kept = [(p >= 0) & (p < n) for p, n in zip(at, result.shape, strict=True)]
-    result[np.ix_(*(p[k] for p, k in zip(at, kept, strict=True)))] = x[np.ix_(*kept)]
+    positions = [
+        first + np.arange(n) * (gap + 1)
+        for n, first, gap in zip(x.shape, low, between, strict=True)
+    ]
+    inside = [(p >= 0) & (p < n) for p, n in zip(positions, result.shape, strict=True)]
+    targets = [p[i] for p, i in zip(positions, inside, strict=True)]
+    result[np.ix_(*targets)] = x[np.ix_(*inside)]
     return result
 
 
-def fold(op: str, x: Array, dims: Sequence[int], start: float) -> Array:
-    """Reduce dimensions with a row of ``ALU``, as a balanced tree; ``start`` joins in, once.
+def fold(operation: str, x: Array, dims: Sequence[int]) -> Array:
+    """Reduce dimensions with ``add`` or ``max``, as a balanced tree.
 
-    f16 and bf16 are added and multiplied in f32 and rounded at the end.
+    Nothing adds up to +0, and its greatest element is the least value of the type.  f16 and bf16
+    are added in f32 and rounded at the end.
     """
-    name = _NAMES[x.dtype]
-    wide = "f32" if op in _SUMS and name in ("f16", "bf16") else name
-    kept = [d for d in range(x.ndim) if d not in dims]
-    shape = [x.shape[d] for d in kept]
-    rows = np.empty((*shape, 1 + x.size // max(1, int(np.prod(shape)))), DTYPES[wide])
-    rows[..., 0] = start
-    rows[..., 1:] = x.transpose(*kept, *dims).reshape(*shape, -1)
+    remaining = [d for d in range(x.ndim) if d not in dims]
+    shape = [x.shape[d] for d in remaining]
+    count = math.prod(x.shape[d] for d in dims)
+    if not count:
+        return np.full(shape, 0 if operation == "add" else _least(x.dtype), x.dtype)
+    rows = x.transpose(*remaining, *dims).reshape(*shape, count)
+    narrow = operation == "add" and x.dtype in (DTYPES["f16"], DTYPES["bf16"])
     with np.errstate(all="ignore"):
-        while half := rows.shape[-1] // 2:
-            pairs = ALU[op].compute(rows[..., :half], rows[..., half : 2 * half], wide)
-            rows = np.concatenate((pairs, rows[..., 2 * half :]), axis=-1)
-    return convert(rows[..., 0], name)
+        wide = rows.astype(np.float32) if narrow else rows
+        total = tree(OPERATIONS[operation].compute, wide)[..., 0]
+        return CASTS["convert"](total, x.dtype) if narrow else total
+
+
+def _least(dtype: np.dtype[Any]) -> float:
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min)
+    return False if dtype.kind == "b" else -math.inf

@@ -1,4 +1,4 @@
-"""Device memory: opaque handles, poisoned when fresh, fenced by guard bands."""
+"""Device memory: opaque handles; fresh memory is poisoned, and stands between guard bands."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ __all__ = ["GUARD", "Allocation", "Handle", "Memory"]
 Handle = NewType("Handle", int)
 Bytes = npt.NDArray[np.uint8]
 
-# One full vector of 8-byte elements at the default width: the longest unmasked tail store.
+# A full vector of 8-byte elements at the default width: the longest store past an end.
 GUARD = 1024
-_GRANULE = 64
 # Handles are spread out, so that arithmetic on one (handle + offset) never gives another.
 _FIRST_HANDLE = 0x5EED_0001
 _HANDLE_STRIDE = 0x1_0007
@@ -32,23 +31,20 @@ _PATTERN = (np.arange(GUARD) * 151 + 89).astype(np.uint8).tobytes()
 
 
 class Allocation:
-    """One buffer: payload between two guard bands.  The simulator's own, never handed out."""
+    """One buffer: payload between two guard bands.  The simulator's own, never handed out.
 
-    __slots__ = ("charge", "handle", "nbytes", "retired", "storage")
+    retired: freed by the host, and perhaps still used by queued commands.
+    """
 
-    def __init__(self, handle: Handle, nbytes: int, charge: int, poison: int) -> None:
+    __slots__ = ("handle", "nbytes", "retired", "storage")
+
+    def __init__(self, handle: Handle, nbytes: int, poison: int) -> None:
         self.handle = handle
         self.nbytes = nbytes
-        self.charge = charge
         self.retired = False
         self.storage: Bytes = np.empty(GUARD + nbytes + GUARD, np.uint8)
-        self.payload.fill(poison)
+        self.storage[GUARD : GUARD + nbytes] = poison
         self._repair()
-
-    @property
-    def payload(self) -> Bytes:
-        """The bytes between the guards."""
-        return self.storage[GUARD : GUARD + self.nbytes]
 
     def span(self, offset: int, nbytes: int) -> Bytes:
         """Payload bytes ``[offset, offset + nbytes)``; OutOfBoundsError if not all there."""
@@ -59,12 +55,8 @@ class Allocation:
             )
         return self.storage[GUARD + offset : GUARD + offset + nbytes]
 
-    def detach(self) -> None:
-        """Move the contents to new storage, so that views of the old one reach nothing."""
-        self.storage = self.storage.copy()
-
     def check(self) -> None:
-        """Raise GuardError, naming the first overwritten byte, and repair the guards."""
+        """Raise GuardError, naming the nearest overwritten byte, and repair the guards."""
         damage: list[str] = []
         low, high = self.storage[:GUARD], self.storage[GUARD + self.nbytes :]
         for side, guard in (("before the start", low), ("past the end", high)):
@@ -92,20 +84,20 @@ class Memory:
     commands, its handle already invalid); released.
     """
 
-    def __init__(self, capacity: int, poison: int, index: int = 0) -> None:
+    def __init__(self, capacity: int, poison: int, index: int) -> None:
         self.capacity = capacity
         self.poison = poison
         self.live_bytes = 0
         self.live_allocations = 0
         self.peak_bytes = 0
         self._resident = 0
-        self._table: dict[int, Allocation] = {}
+        self._allocations: dict[int, Allocation] = {}
         # Devices count in residues of their own, so that none takes another's handle.
         self._first = self._next = _FIRST_HANDLE + index
 
     def fits(self, nbytes: int) -> bool:
         """Whether ``allocate(nbytes)`` would find room now."""
-        return self._resident + _charge(nbytes) <= self.capacity
+        return self._resident + nbytes <= self.capacity
 
     def allocate(self, nbytes: int) -> Handle:
         """A fresh, poisoned buffer; zero bytes are allowed and get a handle of their own."""
@@ -118,8 +110,8 @@ class Memory:
             )
         handle = Handle(self._next)
         self._next += _HANDLE_STRIDE
-        self._table[handle] = Allocation(handle, nbytes, _charge(nbytes), self.poison)
-        self._resident += _charge(nbytes)
+        self._allocations[handle] = Allocation(handle, nbytes, self.poison)
+        self._resident += nbytes
         self.live_bytes += nbytes
         self.live_allocations += 1
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
@@ -127,45 +119,36 @@ class Memory:
 
     def find(self, handle: Any) -> Allocation:
         """The live buffer of ``handle``; UseAfterFreeError or InvalidHandleError otherwise."""
-        found = self._table.get(handle) if type(handle) is int else None
-        if found is not None and not found.retired:
-            return found
-        if self._issued(handle):
+        allocation = self._allocations.get(handle) if type(handle) is int else None
+        if allocation is not None and not allocation.retired:
+            return allocation
+        if self._was_issued(handle):
             raise UseAfterFreeError(f"buffer {handle:#x} was freed")
         raise InvalidHandleError(f"{handle!r} is no handle of this device")
 
     def retire(self, handle: Handle) -> Allocation:
         """Invalidate the handle now; the storage stays until ``release``."""
         try:
-            found = self.find(handle)
+            allocation = self.find(handle)
         except UseAfterFreeError:
             raise DoubleFreeError(f"buffer {handle:#x} was freed before") from None
-        found.retired = True
-        self.live_bytes -= found.nbytes
+        allocation.retired = True
+        self.live_bytes -= allocation.nbytes
         self.live_allocations -= 1
-        return found
+        return allocation
 
     def release(self, allocation: Allocation) -> None:
         """Give a retired buffer's storage back, then check its guards a last time."""
-        del self._table[allocation.handle]
-        self._resident -= allocation.charge
+        del self._allocations[allocation.handle]
+        self._resident -= allocation.nbytes
         allocation.check()
 
     def check(self) -> None:
         """Check the guards of every buffer; the first damage found is raised."""
-        for allocation in self._table.values():
+        for allocation in self._allocations.values():
             allocation.check()
 
-    def clear(self) -> None:
-        """Drop every buffer, as a reset of the chip does; issued handles stay invalid."""
-        self._table.clear()
-        self._resident = self.live_bytes = self.live_allocations = 0
-
-    def _issued(self, handle: Any) -> bool:
+    def _was_issued(self, handle: Any) -> bool:
         if type(handle) is not int or not self._first <= handle < self._next:
             return False
         return (handle - self._first) % _HANDLE_STRIDE == 0
-
-
-def _charge(nbytes: int) -> int:
-    return -(-nbytes // _GRANULE) * _GRANULE

@@ -95,19 +95,26 @@ def test_a_handle_means_nothing_to_another_device() -> None:
         other.nbytes(handle)
 
 
-@pytest.mark.parametrize(("offset", "nbytes"), [(0, 17), (16, 1), (-1, 1), (13, 4)])
-def test_transfers_out_of_bounds_are_refused_at_once(offset: int, nbytes: int) -> None:
+def test_transfers_out_of_bounds_are_refused_at_once() -> None:
     chip = Accelerator()
     a, b = chip.alloc(16), chip.alloc(64)
     for act in (
-        lambda: chip.upload(a, bytes(nbytes), offset),
-        lambda: chip.download(a, np.empty(nbytes, np.uint8), offset),
-        lambda: chip.copy(a, b, nbytes, target_offset=offset),
-        lambda: chip.copy(b, a, nbytes, source_offset=offset),
+        lambda: chip.upload(a, bytes(17)),
+        lambda: chip.download(a, np.empty(17, np.uint8)),
+        lambda: chip.copy(a, b, 17),
+        lambda: chip.copy(b, a, 17),
     ):
         with pytest.raises(OutOfBoundsError, match="has 16"):
             act()
     assert contents(chip, a) == b"\xff" * 16
+
+
+@pytest.mark.parametrize("offset", [-4, 16, 14])
+def test_windows_out_of_bounds_are_refused_at_once(offset: int) -> None:
+    chip = Accelerator()
+    operand = Operand(chip.alloc(16), "u8", (4,), offset)
+    with pytest.raises(OutOfBoundsError, match="has 16"):
+        chip.call("look", lambda view: None, [operand])
 
 
 @pytest.mark.parametrize("after", [1, 4, GUARD])
@@ -186,16 +193,16 @@ def test_counters_follow_what_happens() -> None:
     a, b = chip.alloc(100), chip.alloc(50)
     chip.free(b)
     chip.upload(a, bytes(60))
-    chip.copy(a, a, 20, 60, 0)
+    chip.copy(a, a, 20)
     contents(chip, a)
     now = chip.counters
     assert (now.live_bytes, now.live_allocations, now.peak_bytes) == (100, 1, 150)
     assert (now.uploaded, now.copied, now.downloaded, now.commands) == (60, 20, 100, 3)
 
 
-def test_an_unwritten_buffer_bound_too_small_is_refused_at_launch(double: bytes) -> None:
+def test_a_buffer_bound_too_small_is_refused_at_launch(double: str) -> None:
     chip = Accelerator()
-    kernel = chip.load(double)
+    kernel = chip.load(double, "double")
     small, right = chip.alloc(4 * 127), chip.alloc(4 * 128)
     with pytest.raises(OutOfBoundsError, match="which has 508"):
-        chip.launch(kernel, [Binding(small), Binding(right)], ())
+        chip.launch(kernel, [Binding(small), Binding(right)])

@@ -10,15 +10,14 @@ from contextlib import contextmanager
 
 import bringup_simulator as sim
 from bringup import errors
-from bringup.backend import Device
-from bringup.program.program import Step
+from bringup.backend import Device, Step
 
 # Anything else the chip reports becomes a plain DeviceError.
 _MEANINGS: dict[type, type[errors.DeviceError]] = {
     sim.OutOfDeviceMemoryError: errors.OutOfMemoryError,
     sim.DeviceLostError: errors.DeviceLostError,
     sim.CommandTimeoutError: errors.DeviceTimeoutError,
-    sim.BadImageError: errors.CompileError,
+    sim.BadKernelError: errors.CompileError,
     sim.LimitError: errors.CompileError,
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bringup import backend
 from bringup.backend import BufferView, KernelsDevice
 from bringup.dtypes import STORED
-from bringup.kernel.form import Kernel
-from bringup_simulator import VECTOR_WIDTH, Binding, LoadedKernel, encode
+from bringup.kernel import Kernel
+from bringup_simulator import VECTOR_WIDTH, Binding, LoadedKernel
 from bringup_template.driver import Chip, reported
 from bringup_template.render import render
 
@@ -30,18 +30,18 @@ class KernelsTemplate(Chip, KernelsDevice):
 
     capabilities = CAPABILITIES
 
-    def render(self, kernel: Kernel) -> bytes:
-        """What the chip's own loader takes."""
-        return encode(render(kernel))
+    def render(self, kernel: Kernel) -> str:
+        """What the chip's own compiler takes."""
+        return render(kernel)
 
     @reported()
     def load(self, source: str | bytes, name: str) -> LoadedKernel:
         """Core loads equal kernels once; the chip forgets one when core lets go of it."""
-        assert isinstance(source, bytes)
-        return self.chip.load(source)
+        assert isinstance(source, str)
+        return self.chip.load(source, name)
 
     @reported()
     def launch(self, loaded: LoadedKernel, kernel: Kernel, views: list[BufferView]) -> None:
-        """Queue a run; the grid is part of the image."""
+        """Queue a run; the grid is part of the text."""
         bindings = [Binding(view.handle, view.offset) for view in views]
         self.chip.launch(loaded, bindings, tag=backend.current_step())

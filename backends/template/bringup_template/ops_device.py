@@ -7,30 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
 
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
-from bringup.dtypes import STORED, as_dtype
-from bringup.ops.reduction import start_of
+from bringup.dtypes import STORED
 from bringup_simulator import Accelerator, Operand
-from bringup_simulator.library import Array, alu, convert, fold, pad, pick, ramp, spread
+from bringup_simulator.library import Array, compute, convert, fold, pad, pick, ramp, spread
 from bringup_template.driver import Chip, reported
 
-
-def _fold(kind: str, x: Array, *, dims: tuple[int, ...]) -> Array:
-    return fold(kind, x, dims, start_of(kind, as_dtype(x.dtype), prod(x.shape[d] for d in dims)))
-
-
-_ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "and", "or", "xor")
+_ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "xor", "shl", "select")
 
 # bringup's names and attributes on the left, the chip's library on the right.
 FUNCTIONS: dict[str, Callable[..., Array]] = {
-    **{name: partial(alu, name) for name in (*_ALIKE, "shl", "select")},
-    "shr.logical": partial(alu, "shr_l"),
-    "shr.arithmetic": partial(alu, "shr_a"),
-    "compare.eq": partial(alu, "eq"),
-    "compare.lt": partial(alu, "lt"),
+    **{name: partial(compute, name) for name in _ALIKE},
+    "and": partial(compute, "and_"),
+    "or": partial(compute, "or_"),
+    "shr.logical": partial(compute, "shr_l"),
+    "shr.arithmetic": partial(compute, "shr_a"),
+    "compare.eq": partial(compute, "eq"),
+    "compare.lt": partial(compute, "lt"),
     "convert": lambda x, *, dtype: convert(x, dtype.name),
     "bitcast": lambda x, *, dtype: x.view(dtype.numpy),
     "iota": lambda *, type, dim: ramp(type.shape, dim, type.dtype.name),
@@ -39,8 +34,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "broadcast_in_dim": lambda x, *, shape, dims: spread(x, shape, dims),
     "slice": lambda x, *, start, limit, stride: pick(x, start, limit, stride),
     "pad": lambda x, value, *, lo, hi, interior: pad(x, value, lo, hi, interior),
-    "reduce.add": partial(_fold, "add"),
-    "reduce.max": partial(_fold, "max"),
+    "reduce.add": partial(fold, "add"),
+    "reduce.max": partial(fold, "max"),
 }
 
 CAPABILITIES = Capabilities(

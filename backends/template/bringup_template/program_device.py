@@ -10,9 +10,8 @@ import contextlib
 import weakref
 from collections.abc import Iterable, Sequence
 
-from bringup.backend import located
-from bringup.program.program import KernelStep, Program
-from bringup_simulator import Accelerator, Binding, Handle, SimulatorError, encode
+from bringup.backend import KernelStep, Program, located
+from bringup_simulator import Accelerator, Binding, Handle, SimulatorError
 from bringup_template.driver import Chip, reported
 from bringup_template.kernels_device import CAPABILITIES
 from bringup_template.render import render
@@ -39,7 +38,7 @@ class Executable:
         self.kernels = []
         for step in self.steps:
             with reported(step):
-                self.kernels.append(chip.load(encode(render(step.kernel))))
+                self.kernels.append(chip.load(render(step.kernel), step.kernel.name))
         self.constants: list[Handle] = []
         weakref.finalize(self, _free, chip, self.constants)
         for literal in program.constants:

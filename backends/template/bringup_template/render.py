@@ -1,112 +1,140 @@
-"""Depth 2's compiler: from bringup's kernel form to an image of the chip.
+"""Depth 2's compiler: from bringup's kernel form to the chip's kernel language.
 
-One chip grid point runs one grid point of the kernel.  The lanes run along the longest loop of each
-stage; in a kernel without loops, along the longest grid axis.
+One grid point of the chip runs one grid point of the kernel.  The lanes run along the longest loop
+of each stage; in a kernel without loops, along the longest grid axis.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from math import prod
+from typing import Any
 
+from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Instr
-from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
-from bringup.ops.reduction import start_of
-from bringup_simulator import Affine, Assembler, Image, Range, Reg
+from bringup.kernel import Axis, Bound, Div, Dyn, Expr, Fold, Kernel, Mod, Stage
+
+_WORDS = {"in": "input", "out": "output", "tile": "tile"}
+# What the chip calls an op, where that is not bringup's name of it.
+_NAMES = {"and": "and_", "or": "or_"}
 
 
-def render(kernel: Kernel) -> Image:
-    """The image of a kernel; its parameters are the buffers that are no tiles, in order."""
-    return _Renderer(kernel).image()
+def render(kernel: Kernel) -> str:
+    """The kernel as text; its parameters are the buffers that are no tiles, in order."""
+    return _Renderer(kernel).text()
 
 
 class _Renderer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.asm = Assembler(kernel.name)
-        self.at: dict[Axis, Affine] = {}  # where each loop stands, as the chip counts it
-        self.places = [
-            self.asm.tile(b.type.dtype.name, b.type.size)
-            if b.role == "tile"
-            else self.asm.param(b.type.dtype.name, b.type.size, writable=b.role == "out")
-            for b in kernel.buffers
-        ]
+        self.lines = [f"# {kernel.name}"]
+        self.depth = 0
+        self.values = 0
 
-    def image(self) -> Image:
-        loops = any(stage.axes for stage in self.kernel.stages)
-        spread = None if loops else max(self.kernel.grid, key=lambda a: a.size, default=None)
-        for axis in self.kernel.grid:
-            self.at[axis] = self.asm.grid(axis.size, lanes=axis == spread)
-        registers: list[Reg] = []  # one for each fold so far; bodies take them as inputs
-        for stage in self.kernel.stages:
+    def text(self) -> str:
+        kernel = self.kernel
+        for n, buffer in enumerate(kernel.buffers):
+            self.emit(f"b{n} = {_WORDS[buffer.role]}({buffer.type.dtype}, {buffer.type.size})")
+        loops = any(stage.axes for stage in kernel.stages)
+        spread = None if loops else max(kernel.grid, key=lambda a: a.size, default=None)
+        for axis in kernel.grid:
+            extent = f"lanes({axis.size})" if axis == spread else axis.size
+            self.emit(f"a{axis.id} = grid({extent})")
+        registers: list[str] = []  # one for each fold so far; bodies take them as inputs
+        for stage in kernel.stages:
             registers += self.stage(stage, registers)
-        return self.asm.finish()
+        return "\n".join(self.lines) + "\n"
 
-    def stage(self, stage: Stage, registers: list[Reg]) -> list[Reg]:
-        asm = self.asm
-        count = prod(axis.size for axis in stage.axes)
-        totals = [asm.const(start_of(f.kind, f.dtype, count), f.dtype.name) for f in stage.folds]
+    def stage(self, stage: Stage, registers: list[str]) -> list[str]:
+        starts = [_constant(fold.start(stage.trips), fold.dtype) for fold in stage.folds]
+        totals = [self.value(start) for start in starts]
         spread = max(stage.axes, key=lambda a: a.size, default=None)
-        with ExitStack() as nest:
-            for axis in stage.axes:
-                self.at[axis] = nest.enter_context(asm.loop(axis.size, lanes=axis == spread))
-            values = dict(zip(stage.body.inputs, registers, strict=True))
-            for instr in stage.body.instrs:
-                values[instr.result] = self.instruction(instr, [values[v] for v in instr.operands])
-            free = iter(totals)
-            for sink, value in zip(stage.sinks, stage.body.outputs, strict=True):
-                if isinstance(sink, Fold):
-                    asm.accumulate(sink.kind, next(free), values[value])
-                else:
-                    self.store(sink, values[value])
+        for axis in stage.axes:
+            extent = f"lanes({axis.size})" if axis == spread else f"range({axis.size})"
+            self.emit(f"for a{axis.id} in {extent}:")
+            self.depth += 1
+        values = dict(zip(stage.body.inputs, registers, strict=True))
+        for instr in stage.body.instrs:
+            operands = [values[operand] for operand in instr.operands]
+            values[instr.result] = self.value(self.instruction(instr, operands))
+        remaining = iter(totals)
+        for sink, output in zip(stage.sinks, stage.body.outputs, strict=True):
+            if isinstance(sink, Fold):
+                total = next(remaining)
+                self.emit(f"{total} = {_call('accumulate', sink.kind, total, values[output])}")
+            else:
+                element = [f"b{sink.buffer}", self.index(sink.index)]
+                conditions = self.conditions(sink.mask)
+                self.emit(_call("store", *element, values[output], *conditions))
+        self.depth = 0
         if not stage.axes:
             return totals
-        return [asm.lanes(f.kind, total) for f, total in zip(stage.folds, totals, strict=True)]
+        pairs = zip(stage.folds, totals, strict=True)
+        return [self.value(_call("reduce_lanes", fold.kind, total)) for fold, total in pairs]
 
-    def store(self, sink: Store, value: Reg) -> None:
-        place, at = self.places[sink.buffer], self.address(sink.index)
-        self.asm.store(place, at, value, ranges=self.ranges(sink.mask))
-
-    def instruction(self, instr: Instr, operands: list[Reg]) -> Reg:
+    def instruction(self, instr: Instr, operands: list[str]) -> str:
         """Most ops are called on the chip as in bringup; here are those that are not."""
-        asm, attrs, dtype = self.asm, instr.attrs, instr.result.dtype
+        attrs, dtype = instr.attrs, instr.result.dtype
         match instr.op.name:
             case "load":
-                place, at = self.places[attrs["buffer"]], self.address(attrs["index"])
-                return asm.load(place, at, ranges=self.ranges(attrs["mask"]))
+                buffer, conditions = f"b{attrs['buffer']}", self.conditions(attrs["mask"])
+                return _call("load", buffer, self.index(attrs["index"]), *conditions)
             case "index":
-                return asm.cast("truncate", asm.index(self.address(attrs["index"])), dtype.name)
+                return f"truncate(index({self.index(attrs['index'])}), {dtype})"
             case "inside":
-                return asm.inside(self.ranges(attrs["mask"]))
+                inside = "const(True, bool)"
+                for condition in self.conditions(attrs["mask"]):
+                    inside = _call("and", inside, condition)
+                return inside
             case "constant":
-                return asm.const(attrs["value"].array(), dtype.name)
+                return _constant(attrs["value"].array(), dtype)
             case "compare":
-                return asm.alu(attrs["direction"], *operands)
+                return _call(attrs["direction"], *operands)
             case "shr":
-                return asm.alu("shr_l" if attrs["kind"] == "logical" else "shr_a", *operands)
+                return _call("shr_l" if attrs["kind"] == "logical" else "shr_a", *operands)
             case "convert" if dtype.is_integer and instr.operands[0].dtype.is_integer:
-                return asm.cast("truncate", operands[0], dtype.name)  # its convert saturates
+                return _call("truncate", operands[0], str(dtype))  # its convert saturates
             case "convert" | "bitcast" as cast:
-                return asm.cast(cast, operands[0], dtype.name)
+                return _call(cast, operands[0], str(dtype))
             case name:
-                return asm.alu(name, *operands)
+                return _call(name, *operands)
 
-    def address(self, expr: Expr) -> Affine:
-        """The chip divides in addresses.  If yours does not, emit integer instructions here."""
-        total = Affine(expr.const)
+    def index(self, expr: Expr) -> str:
+        """The chip divides in indices.  If yours does not, emit integer instructions here."""
+        terms = []
         for atom, factor in expr.terms:
             match atom:
                 case Axis():
-                    total += self.at[atom] * factor
+                    term = f"a{atom.id}"
                 case Div():
-                    total += self.address(atom.of) // atom.by * factor
+                    term = f"(({self.index(atom.of)}) // {atom.by})"
                 case Mod():
-                    total += self.address(atom.of) % atom.by * factor
+                    term = f"(({self.index(atom.of)}) % {atom.by})"
                 case Dyn():  # no claimed op makes one
                     raise UnsupportedError(f"{self.kernel.name}: an index that is loaded: {atom}")
-        return total
+            terms.append(term if factor == 1 else f"{factor}*{term}")
+        return " + ".join([*terms, str(expr.const)] if expr.const or not terms else terms)
 
-    def ranges(self, mask: tuple[Bound, ...]) -> list[Range]:
-        return [Range(self.address(b.expr), b.low, b.high) for b in mask]
+    def conditions(self, mask: tuple[Bound, ...]) -> list[str]:
+        return [f"inside({self.index(b.expr)}, {b.low}, {b.high})" for b in mask]
+
+    def value(self, expression: str) -> str:
+        """The name of a new value."""
+        self.values += 1
+        self.emit(f"v{self.values} = {expression}")
+        return f"v{self.values}"
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+
+def _call(*words: str) -> str:
+    function, *operands = (_NAMES.get(word, word) for word in words)
+    return f"{function}({', '.join(operands)})"
+
+
+def _constant(value: Any, dtype: DType) -> str:
+    """A numpy scalar; a NaN by its bits, since there are several."""
+    if dtype.is_float and value != value:  # noqa: PLR0124
+        bits = value.view(f"u{dtype.itemsize}")
+        return f"bitcast(const({bits}, u{8 * dtype.itemsize}), {dtype})"
+    return f"const({float(value) if dtype.is_float else value.item()}, {dtype})"

@@ -23,7 +23,7 @@ from bringup.ops.table import lookup
 from bringup.runtime import runs, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
-from bringup_simulator.faults import FaultKind
+from bringup_simulator import FaultKind
 from bringup_template.render import render
 
 X = np.arange(1, 301, dtype=np.float32)
@@ -135,7 +135,7 @@ def test_a_kernel_the_chip_refuses(device: OpenDevice, chip: sim.Accelerator) ->
         return bu.floor(x) - x
 
     line = here(-2)
-    chip.fail_next("load", error=sim.BadImageError("not today"))
+    chip.fail_next("load", error=sim.BadKernelError("not today"))
     with pytest.raises(errors.CompileError, match="not today") as caught:
         bu.jit(function, device=device)(X)
     assert line in str(caught.value)
@@ -208,7 +208,7 @@ def test_no_handle_is_left_after_all_arrays_are_gone(
         with contextlib.suppress(errors.DeviceError):
             device.device.synchronize()
         gc.collect()
-        chip._faults.clear()
+        chip.forget_faults()
         device.device.synchronize()
         assert chip.counters.live_allocations == live
     _run(device, executable)
@@ -317,6 +317,36 @@ def test_what_failed_stays_failed_and_nothing_else(
     with pytest.raises(errors.DeviceError, match="injected failure"):
         double(failed)
     np.testing.assert_array_equal(np.asarray(half(x)), X / 2)
+    right(device)
+
+
+def test_every_run_that_failed_before_a_wait_stays_failed(
+    device: OpenDevice, chip: sim.Accelerator
+) -> None:
+    x = bu.asarray(X, device=device)
+    double, half = bu.jit(lambda x: x * 2), bu.jit(lambda x: x / 2)
+    np.asarray(double(x))
+    np.asarray(half(x))
+    chip.fail_next(work(device), times=2)
+    lost = double(x), half(x)
+    for array in (*lost, *lost):
+        with pytest.raises(errors.DeviceError, match="injected failure"):
+            np.asarray(array)
+    right(device)
+
+
+def test_the_second_failure_of_a_run_concerns_no_other(
+    device: OpenDevice, chip: sim.Accelerator
+) -> None:
+    x = bu.asarray(X, device=device)
+    two_steps, half = bu.jit(lambda x: (bu.sum(x * x), bu.sum(x[::2]))), bu.jit(lambda x: x / 2)
+    np.asarray(two_steps(x)[0])
+    np.asarray(half(x))
+    chip.fail_next(work(device), times=2)
+    failed, other = two_steps(x), half(x)
+    with pytest.raises(errors.DeviceError, match="injected failure"):
+        np.asarray(failed[1])
+    np.testing.assert_array_equal(np.asarray(other), X / 2)
     right(device)
 
 

@@ -34,6 +34,7 @@ from bringup.backend.placement import Placement, can_run, check_placement
 from bringup.backend.plugin import GROUP, hookimpl
 from bringup.backend.registry import list_backends, load
 from bringup.kernel.limits import Limits
+from bringup.program.program import KernelStep, Program, Step
 
 __all__ = [
     "API_LEVEL",
@@ -50,6 +51,7 @@ __all__ = [
     "Executable",
     "Handle",
     "Handshake",
+    "KernelStep",
     "KernelsDevice",
     "Limits",
     "Lowered",
@@ -59,9 +61,11 @@ __all__ = [
     "OpsDevice",
     "Partition",
     "Placement",
+    "Program",
     "Segment",
     "Shapes",
     "SimpleBackend",
+    "Step",
     "Transfer",
     "can_run",
     "check_placement",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from typing import Any
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
@@ -59,6 +60,12 @@ class Fold:
     dtype: DType
     product: bool = False
     precision: Precision = "highest"
+
+    def start(self, count: int) -> Any:
+        """What a fold of so many values begins with, as a numpy scalar; see `start_of`."""
+        from bringup.ops.reduction import start_of
+
+        return start_of(self.kind, self.dtype, count)
 
     def __str__(self) -> str:
         of = " product" if self.product else ""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bringup.backend.adapters_run import recording_steps
-from bringup.errors import DeviceError
+from bringup.errors import DeviceError, DeviceLostError
 from bringup.locks import ProcessLock
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Ledger:
         with self.lock:
             guilty = [run for run in runs if any(step is error.step for step in run.steps)]
             for run in guilty or runs:
-                run.error = error
+                run.error = run.error or error
             waiting = self.pending
             while waiting:
                 waiting = [run for run in waiting if run.error is None]
@@ -71,7 +71,6 @@ class _Ledger:
                 for run in lost:
                     run.error = error
                 waiting = waiting if lost else []
-            # The others stay: their own error, if there is one, comes at a later wait.
             self.pending = [run for run in self.pending if run.error is None]
 
 
@@ -119,5 +118,24 @@ def waiting(device: Device) -> Iterator[list[Run]]:
         yield before
     except DeviceError as error:
         ledger.fail(before, error)
+        _fail_others(device, before, error)
         raise
     ledger.prove(before)
+
+
+def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:
+    """Ask for the errors after the first of a wait: it raises one only, and forgets that one.
+
+    What is proved by this stays good, and no later wait raises what belongs to a run before it.
+    """
+    for _ in range(sum(len(run.steps) for run in runs)):
+        if error.step is None or isinstance(error, DeviceLostError):
+            return  # it failed all of them
+        try:
+            device.synchronize()
+        except DeviceError as another:
+            error = another
+            _ledger(device).fail(runs, another)
+        else:
+            _ledger(device).prove(runs)
+            return

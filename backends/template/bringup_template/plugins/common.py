@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from bringup.backend import DeviceInfo, Handshake, Lowered, NoHardware, SimpleBackend
-from bringup.program.program import Program
+from bringup.backend import DeviceInfo, Handshake, Lowered, NoHardware, Program, SimpleBackend
 
 if TYPE_CHECKING:
     from bringup_template.driver import Chip
@@ -45,9 +44,7 @@ class KernelsBackend(TemplateBackend):
     """A backend whose kernels can be looked at without a device."""
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """The kernels as bringup forms them, and the instructions of their images."""
+        """The kernels in the chip's language; its compiler shows nothing of what it makes."""
         from bringup_template.render import render
 
-        kernels = dict.fromkeys(program.kernels)
-        source = "\n\n".join(map(str, kernels))
-        return Lowered(source, "\n".join(render(kernel).listing() for kernel in kernels))
+        return Lowered(source="\n".join(map(render, dict.fromkeys(program.kernels))), asm="")
