@@ -18,12 +18,12 @@ from bringup_conformance.cases import Instance
 from bringup_conformance.execution.runner import run
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.contractions import beyond, boundaries
+from bringup_conformance.generate.families import many as cases
 from bringup_conformance.generate.instances import instances
-from bringup_conformance.generate.ladders import cases
-from bringup_conformance.generate.orders import prefixes
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import bounds
 from bringup_conformance.oracle.bounds import propagate
+from bringup_conformance.oracle.control_and_order import prefixes
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.reporting.declared import capabilities_of
 from bringup_conformance.reporting.environment import plain

@@ -17,11 +17,9 @@ from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
     derivatives,
-    everyday,
+    families,
     hazards,
-    ladders,
     mapped,
-    pairs,
     public,
     twins,
 )
@@ -103,7 +101,7 @@ def smoke(plan: Plan) -> list[Unit]:
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
             found.append(_row_unit(plan, row, dtype, "smoke", most=4))
-    make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
+    make = partial(families.everyday, plan.support, plan.capabilities.shapes.vector, plan.seed)
     found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
     return found + _programs(plan, "smoke", _SMOKE_PROGRAMS)
 
@@ -153,11 +151,11 @@ def fusion(plan: Plan) -> list[Unit]:
     ]
     found += [
         Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
-        for read in pairs.READS
+        for read in families.READS
     ]
     found += [
         Unit("fusion", PROGRAMS, "", f"many-{name}", PROGRAMS, partial(_ladder, plan, name))
-        for name in ladders.LADDERS
+        for name in families.LADDERS
     ]
     found += [
         Unit("fusion", PROGRAMS, "", public.named(module), PROGRAMS, partial(_public, plan, module))
@@ -197,12 +195,12 @@ def _hazard(plan: Plan, name: str) -> Iterator[Item]:
 
 def _pairs(plan: Plan, read: str) -> Iterator[Item]:
     shapes, large = plan.capabilities.shapes, plan.budget.large
-    return pairs.cases(plan.support, shapes, read, plan.seed, large=large)
+    return families.pairs(plan.support, shapes, read, plan.seed, large=large)
 
 
 def _ladder(plan: Plan, name: str) -> Iterator[Item]:
     few, limits = not plan.budget.large, plan.capabilities.limits
-    return ladders.cases(plan.support, limits, name, plan.seed, few=few)
+    return families.many(plan.support, limits, name, plan.seed, few=few)
 
 
 def _public(plan: Plan, module: str) -> Iterator[Item]:
@@ -217,7 +215,7 @@ def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
 
 def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
     config = plan.config(usable_dtypes(plan.support), number % 2 == 0)
-    yield mapped.program_case(config, "fusion", plan.seed, number)
+    yield mapped.mapped_program(config, "fusion", plan.seed, number)
 
 
 def _program_case(
@@ -315,7 +313,7 @@ def _data(
     plan: Plan, row: OpDef, group: Sequence[Instance], first: int, number: int
 ) -> tuple[Recipe, ...]:
     """Recipes of all inputs: the kinds of each instance, turned by its number and the set's."""
-    choices, domain = Stream(plan.seed, "data", row.name, number), row.domain
+    choices = Stream(plan.seed, "data", row.name, number)
     recipes: list[Recipe] = []
     for which, instance in enumerate(group, first):
         kinds = instance.kinds or ("ramp",)
@@ -325,11 +323,9 @@ def _data(
                 turn += position * (1 + number % 2)
             kind = kinds[turn % len(kinds)]
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
-            interval = domain.intervals[min(position, len(domain.intervals) - 1)]
-            nonzero, matrix = position in domain.nonzero, domain.matrix(position)
             # Equal types must not get equal data, and neighbours only differ by their seeds.
             own = 16 * plan.seed + (number + position) % 16
-            recipes.append(Recipe(kind, own, (), layout, interval, nonzero, matrix))
+            recipes.append(Recipe.for_operand(row, position, kind, own, layout))
     return tuple(recipes)
 
 
