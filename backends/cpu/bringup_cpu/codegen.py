@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bringup.graph import Literal, attrs_key
+from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
@@ -25,16 +26,15 @@ from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, 
 from bringup.records import record
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.float_state import FloatState
-from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, Place
+from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, MemoryRef
 from bringup_cpu.spans import emit_traced, record_bytes
 
-#: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
+#: Elements of a chunk of a long reduction; this also bounds serial additions.
 CHUNK_ELEMENTS = 1 << 15
-#: Reductions with more grid points than this are not cut: the grid alone keeps the threads busy.
+#: Reductions with more grid points are not split, because the grid keeps the threads busy.
 SPLIT_POINTS = 256
 _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
-_ALIGNMENT = 64
 
 
 @record
@@ -63,11 +63,11 @@ def generate(
 
 def _programs(program: Program) -> Iterator[Program]:
     """A program and those that its steps run, each once."""
-    found = {id(program): program}
+    programs = {id(program): program}
     for step in program.steps:
         if isinstance(step, CONTROL_STEPS):
-            found |= {id(p): p for inner in step.programs for p in _programs(inner)}
-    yield from found.values()
+            programs |= {id(p): p for inner in step.programs for p in _programs(inner)}
+    yield from programs.values()
 
 
 def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
@@ -89,9 +89,9 @@ class _Generator:
         self.module.shared_math = SharedMath()
         self.entry = "entry"
         self.scratch_bytes = 0
-        self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT
-        self.known: dict[str, NativeKernel] = {}
-        self.known_steps: dict[str, NativeStep] = {}
+        self.base = round_up(program.arena_bytes, LINE_BYTES)
+        self.kernels: dict[str, NativeKernel] = {}
+        self.op_steps: dict[str, NativeStep] = {}
         self.launches: list[tuple[str, str]] = []
         self.line = ""
         self.functions: dict[int, str] = {}
@@ -125,7 +125,7 @@ class _Generator:
                 self._step(frame, step)
             else:
                 frame.launch()
-                addresses = [frame.address(self._place(frame, s)) for s in step.slots]
+                addresses = [frame.address(self._ref(frame, s)) for s in step.slots]
                 emit_control(frame, step, addresses, self._function)
         frame.launch()
 
@@ -142,88 +142,89 @@ class _Generator:
             frame.b.ret()
         return self.module.functions[name].callee
 
-    def _place(self, frame: Frame, slot: Slot) -> Place:
+    def _ref(self, frame: Frame, slot: Slot) -> MemoryRef:
         if slot.space == "arena":
-            return Place(OWN, ARENA, slot.offset)
+            return MemoryRef(OWN, ARENA, slot.offset)
         if slot.space == "constant":
             return self._shared(self.constants[id(frame.program)] + slot.index)
         first = len(frame.program.inputs) if slot.space == "output" else 0
-        return Place(BUFFERS, first + slot.index)
+        return MemoryRef(BUFFERS, first + slot.index)
 
-    def _shared(self, number: int) -> Place:
+    def _shared(self, number: int) -> MemoryRef:
         """What follows the entry's inputs and outputs: constants, then records."""
-        return Place(TOP, len(self.program.inputs) + len(self.program.outputs) + number)
+        return MemoryRef(TOP, len(self.program.inputs) + len(self.program.outputs) + number)
 
-    def _records(self) -> Place:
+    def _records(self) -> MemoryRef:
         """Where the threads note when they worked on the launch being emitted."""
         offset = len(self.launches) * record_bytes(self.threads)
         return replace(self._shared(len(self.literals)), offset=offset)
 
     def _step(self, frame: Frame, step: KernelStep) -> None:
-        places = [self._place(frame, s) for s in step.slots]
+        refs = [self._ref(frame, s) for s in step.slots]
         split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
         if split is None:
-            self._launch(frame, step.kernel, places, {}, 0)
+            self._launch(frame, step.kernel, refs, {}, 0)
             return
         offset = 0
-        partials: list[Place] = []
+        partials: list[MemoryRef] = []
         for type_ in split.scratch:
-            partials.append(Place(OWN, SCRATCH, offset))
-            offset += -(-type_.nbytes // _ALIGNMENT) * _ALIGNMENT
+            partials.append(MemoryRef(OWN, SCRATCH, offset))
+            offset += round_up(type_.nbytes, LINE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, offset)
-        self._launch(frame, split.partial, places + partials, split.clips, offset)
-        self._launch(frame, split.final, places + partials, {}, offset)
+        self._launch(frame, split.partial, refs + partials, split.clips, offset)
+        self._launch(frame, split.final, refs + partials, {}, offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
         native = self._native_step(step)
-        used = -(-native.shared_bytes // _ALIGNMENT) * _ALIGNMENT
+        used = round_up(native.shared_bytes, LINE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, used)
-        places = [*(self._place(frame, s) for s in step.slots), Place(OWN, SCRATCH)]
+        refs = [*(self._ref(frame, s) for s in step.slots), MemoryRef(OWN, SCRATCH)]
         for phase in native.phases:
-            self._run(frame, phase, step.name, places, used)
+            self._run(frame, phase, step.name, refs, used)
 
     def _launch(
         self,
         frame: Frame,
         kernel: Kernel,
-        places: Sequence[Place],
-        clips: Mapping[Axis, Expr],
+        refs: Sequence[MemoryRef],
+        axis_limits: Mapping[Axis, Expr],
         used: int,
     ) -> None:
-        self._run(frame, self._kernel(kernel, clips), kernel.name, places, used)
+        self._run(frame, self._kernel(kernel, axis_limits), kernel.name, refs, used)
 
     def _run(
-        self, frame: Frame, native: NativeKernel, label: str, places: Sequence[Place], used: int
+        self, frame: Frame, native: NativeKernel, label: str, refs: Sequence[MemoryRef], used: int
     ) -> None:
-        """Launch a function on ``places`` and its scratch, ``used`` bytes into the call's."""
+        """Launch a function on ``refs`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
         self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
-        places = [*places, Place(OWN, SCRATCH, used)]
+        refs = [*refs, MemoryRef(OWN, SCRATCH, used)]
         function = self.module.functions[native.name].callee
         if self.traced:
-            function = emit_traced(self.module, native.name, len(places))
-            places.append(self._records())
+            function = emit_traced(self.module, native.name, len(refs))
+            refs.append(self._records())
         self.launches.append((label, self.line))
         grain = 0
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
-        frame.launches.add(function, places, native.units, grain)
+        frame.launches.add(function, refs, native.units, grain)
 
-    def _kernel(self, kernel: Kernel, clips: Mapping[Axis, Expr]) -> NativeKernel:
-        stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
+    def _kernel(self, kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> NativeKernel:
+        stops = "".join(f"{axis} < {stop}\n" for axis, stop in axis_limits.items())
         key = stops + str(kernel).split("\n", 1)[-1]
-        found = self.known.get(key)
-        if found is None:
-            name = f"{self.entry}.{len(self.known)}.{kernel.name}"
-            found = self.known[key] = emit_kernel(self.module, kernel, name, self.target, clips)
-        return found
+        native = self.kernels.get(key)
+        if native is None:
+            name = f"{self.entry}.{len(self.kernels)}.{kernel.name}"
+            native = emit_kernel(self.module, kernel, name, self.target, axis_limits)
+            self.kernels[key] = native
+        return native
 
     def _native_step(self, step: OpStep) -> NativeStep:
         types = [slot.type for slot in step.slots]
         key = f"{step.op.name} {attrs_key(step.attrs)!r} {types}"
-        found = self.known_steps.get(key)
-        if found is None:
-            name = f"{self.entry}.op{len(self.known_steps)}.{step.name}"
-            found = self.known_steps[key] = emit_step(self.module, step, name, self.target)
-        return found
+        native = self.op_steps.get(key)
+        if native is None:
+            name = f"{self.entry}.op{len(self.op_steps)}.{step.name}"
+            native = self.op_steps[key] = emit_step(self.module, step, name, self.target)
+        return native

@@ -1,8 +1,9 @@
-"""Loops and branches as native code: each program that a step runs is a function of its own.
+"""Loops and branches as native code: each program that a step runs is a function.
 
 ``void name(ptr buffers, ptr top, ptr arena, ptr scratch)``: ``buffers`` points to the addresses of
 the program's inputs and outputs, ``top`` to those of the whole call, with the constants of every
-program; ``arena`` is its own, and ``scratch`` the call's, whose contents last for one launch.
+program.  ``arena`` belongs to the program, and ``scratch`` to the call; the contents of ``scratch``
+last for one launch.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bringup.llvm import text as ir
-from bringup.llvm.text import Builder, Callee, Param, Val, const
+from bringup.llvm.text import Builder, Callee, Param, Val, const, i64_const
 from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
-from bringup_cpu.launch_table import BUFFERS, OWN, TOP, LaunchTable, Place
+from bringup_cpu.launch_table import BUFFERS, OWN, TOP, LaunchTable, MemoryRef
 
 #: Of the function of a program that a step runs.
 PROGRAM_PARAMS: list[Param] = [
@@ -27,9 +28,9 @@ FunctionOf = Callable[[Program], Callee]
 
 
 class Frame:
-    """A function being emitted: where it stands, the addresses it got, and what it launches next.
+    """A function that is being emitted: its builder, its arguments, and its next launches.
 
-    tables: points to the tables that a `Place` names.
+    tables: address of the tables that a `MemoryRef` names.
     """
 
     __slots__ = ("_pointers", "b", "launches", "program", "scratch", "tables", "top")
@@ -44,14 +45,14 @@ class Frame:
         self.launches = LaunchTable(b.function.module, b.function.name)
 
     def launch(self) -> None:
-        """Emit what is to be launched."""
+        """Emit the launches that have been added."""
         self.launches.emit(self.b, self.tables)
 
-    def address(self, place: Place) -> Val:
-        """The address of a place."""
+    def address(self, ref: MemoryRef) -> Val:
+        """The address of some memory."""
         b = self.b
-        pointer = b.load(ir.ptr, b.gep(self._pointers[place.table], place.index, ir.ptr), 8)
-        return b.gep(pointer, place.offset, ir.i8)
+        pointer = b.load(ir.ptr, b.gep(self._pointers[ref.table], ref.index, ir.ptr), 8)
+        return b.gep(pointer, ref.offset, ir.i8)
 
 
 def emit_control(
@@ -72,20 +73,22 @@ class _Control:
         self, frame: Frame, step: ControlStep, addresses: Sequence[Val], function: FunctionOf
     ) -> None:
         self.frame, self.b, self.function = frame, frame.b, function
-        given, made = len(step.operands), len(step.results)
-        self.operands = list(addresses[:given])
-        self.results = list(addresses[given : given + made])
-        self.places = list(addresses[given + made :])
-        self.arena = self.places[-1]
+        first = len(step.operands)
+        last = first + len(step.results)
+        self.operands = list(addresses[:first])
+        self.results = list(addresses[first:last])
+        #: Spare memory for the state, memory for the condition, and the arena.
+        self.spare = list(addresses[last:])
+        self.arena = self.spare[-1]
 
     def while_(self, step: WhileStep) -> None:
         b, count = self.b, len(step.carried)
-        spare, flag = self.places[:count], self.places[count]
-        given = self._start(step)
-        test = _table(b, [*given, flag])
-        table = _table(b, [*given, *self.results])
-        # The builder's loops carry something at least, and a state may have no part that changes.
-        start = [flag, *(given[i] for i in step.carried), *self.results[:count], *spare]
+        spare, flag = self.spare[:count], self.spare[count]
+        initial = self._start(step)
+        test = _table(b, [*initial, flag])
+        table = _table(b, [*initial, *self.results])
+        # Loops of the builder carry at least one value, but a state may have no part that changes.
+        start = [flag, *(initial[i] for i in step.carried), *self.results[:count], *spare]
 
         def holds(carried: Sequence[Val]) -> Val:
             state, _, _ = _thirds(carried[1:])
@@ -96,51 +99,51 @@ class _Control:
 
         with b.while_loop(start, holds) as loop:
             _, target, other = _thirds(loop.carried[1:])
-            _put(b, table, range(len(given), len(given) + count), target)
+            _put(b, table, range(len(initial), len(initial) + count), target)
             self._call(step.body, table)
             loop.next(flag, *target, *other, *target)
-        self._keep(step.results[:count], self.results, _thirds(loop.carried[1:])[0])
+        self._copy(step.results[:count], self.results, _thirds(loop.carried[1:])[0])
 
     def scan(self, step: ScanStep) -> None:
         b, count = self.b, len(step.carried)
-        given = self._start(step)
-        state = [given[i] for i in step.carried]
+        initial = self._start(step)
+        state = [initial[i] for i in step.carried]
         if not step.length:
-            self._keep(step.results[:count], self.results, state)
+            self._copy(step.results[:count], self.results, state)
             return
-        spare, results = self.places[:count], self.results[:count]
-        # The last run writes the results.
+        spare, results = self.spare[:count], self.results[:count]
+        # The last iteration writes the results.
         sides = (results, spare) if step.length % 2 else (spare, results)
-        whole = [*given, *self.results]
-        table = _table(b, whole)
-        first = len(given)
+        addresses = [*initial, *self.results]
+        table = _table(b, addresses)
+        first = len(initial)
         changing = count + len(step.updated)
         rows = [(i, step.operands[i]) for i in step.stacks]
         rows += [(first + n, s) for n, s in enumerate(step.results) if n >= changing]
-        length = const(ir.i64, step.length)
+        length = i64_const(step.length)
         start = [*state, *sides[0], *sides[1]]
-        with b.loop(const(ir.i64, 0), length, carried=start) as loop:
+        with b.loop(i64_const(0), length, carried=start) as loop:
             before, target, other = _thirds(loop.carried)
-            last = const(ir.i64, step.length - 1)
-            at = b.sub(last, loop.index) if step.reverse else loop.index
+            last = i64_const(step.length - 1)
+            row = b.sub(last, loop.index) if step.reverse else loop.index
             _put(b, table, step.carried, before)
             _put(b, table, range(first, first + count), target)
-            for place, slot in rows:
-                offset = b.mul(at, const(ir.i64, slot.type.nbytes // step.length))
-                _put(b, table, [place], [b.gep(whole[place], offset, ir.i8)])
+            for n, slot in rows:
+                offset = b.mul(row, i64_const(slot.type.nbytes // step.length))
+                _put(b, table, [n], [b.gep(addresses[n], offset, ir.i8)])
             self._call(step.body, table)
             loop.next(*target, *other, *target)
 
     def _start(self, step: WhileStep | ScanStep) -> list[Val]:
-        """Where the state is at first: what is changed in place is copied to its place before."""
-        given = list(self.operands)
+        """The addresses of the initial state; parts that are updated in place are copied first."""
+        state = list(self.operands)
         first = len(step.carried)
-        places = slice(first, first + len(step.updated))
-        changed = [given[place] for place in step.updated]
-        self._keep(step.results[places], self.results[places], changed)
-        for place, target in zip(step.updated, self.results[places], strict=True):
-            given[place] = target
-        return given
+        updated = slice(first, first + len(step.updated))
+        sources = [state[n] for n in step.updated]
+        self._copy(step.results[updated], self.results[updated], sources)
+        for n, target in zip(step.updated, self.results[updated], strict=True):
+            state[n] = target
+        return state
 
     def case(self, step: CaseStep) -> None:
         b = self.b
@@ -159,12 +162,12 @@ class _Control:
         frame = self.frame
         self.b.call(self.function(program), [table, frame.top, self.arena, frame.scratch])
 
-    def _keep(self, slots: Sequence[Slot], targets: Sequence[Val], state: Sequence[Val]) -> None:
-        """Copy what stands elsewhere to where it belongs."""
+    def _copy(self, slots: Sequence[Slot], targets: Sequence[Val], state: Sequence[Val]) -> None:
+        """Copy the parts of a state that are not at their targets."""
         b = self.b
         for slot, target, source in zip(slots, targets, state, strict=False):
             with b.if_then(b.icmp("ne", source, target)):
-                arguments = (target, source, const(ir.i64, slot.type.nbytes), const(ir.i1, 0))
+                arguments = (target, source, i64_const(slot.type.nbytes), const(ir.i1, 0))
                 b.intrinsic("llvm.memcpy", ir.void, arguments, (ir.ptr, ir.ptr, ir.i64))
 
 
@@ -175,9 +178,9 @@ def _table(b: Builder, addresses: Sequence[Val]) -> Val:
     return table
 
 
-def _put(b: Builder, table: Val, places: Sequence[int], addresses: Sequence[Val]) -> None:
-    for place, address in zip(places, addresses, strict=True):
-        b.store(address, b.gep(table, place, ir.ptr), 8)
+def _put(b: Builder, table: Val, indices: Sequence[int], addresses: Sequence[Val]) -> None:
+    for index, address in zip(indices, addresses, strict=True):
+        b.store(address, b.gep(table, index, ir.ptr), 8)
 
 
 def _thirds(values: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val], Sequence[Val]]:

@@ -27,6 +27,7 @@ from bringup_cpu.emit_dispatch import (
     MAX_RESULTS,
     RELEASE,
     TUPLE,
+    Arg,
     ArrayHeader,
     DispatchEmitter,
     Entry,
@@ -46,33 +47,38 @@ RELEASE_SECONDS = 20e-6
 class CpuDispatcher:
     """A table of entries; ``call`` is the builtin over it."""
 
-    __slots__ = ("__weakref__", "_entries", "_kept", "_layout", "_table", "call")
+    __slots__ = ("__weakref__", "_alive", "_entries", "_layout", "_table", "call")
 
     def __init__(self, code: DispatchCode, layout: ArrayLayout, slow: Callable[..., Any]) -> None:
         self._layout = layout
         self._entries: list[Any] = []
-        defaults = [word for offset, value in layout.defaults for word in (offset, id(value))]
-        filled = _words(*defaults)
-        self._table = _words(
-            id(slow), 0, id(layout.array_class), layout.type_slot,
-            layout.device_slot, layout.buffer_slot,
-            ctypes.addressof(layout.epoch), filled.address, len(layout.defaults),
-        )  # fmt: skip
-        # Native code keeps addresses only.  Entries stay after `clear`: a call may be inside one.
-        self._kept: list[Any] = [slow, layout, filled]
+        defaults = _words(*(n for offset, value in layout.defaults for n in (offset, id(value))))
+        self._table = _buffer(Table(
+            slow=id(slow),
+            array_class=id(layout.array_class),
+            type_slot=layout.type_slot,
+            device_slot=layout.device_slot,
+            buffer_slot=layout.buffer_slot,
+            epoch=ctypes.addressof(layout.epoch),
+            defaults=defaults.address,
+            default_count=len(layout.defaults),
+        ))  # fmt: skip
+        # Native code has addresses only.  Entries stay alive after `clear`, because a call may be
+        # running one.
+        self._alive: list[Any] = [slow, layout, defaults]
         doc = "call(*args, **kwargs)\n--\n\nRun what the arguments match, else the slow way."
         self.call = builtin("call", code.address, doc, self, fast=True)
 
     def add(self, entry: FastEntry) -> bool:
-        """Serve an entry from now on; False if it is of a kind that always takes the slow way."""
+        """Serve an entry from now on; False if its calls always go to the ``slow`` callable."""
         if not self._takes(entry):
             return False
         executable = entry.executable
         assert isinstance(executable, CpuExecutable)
         _check(entry, executable.program)
-        made = _Native(entry, executable)
-        self._kept.append(made)
-        self._entries.append(made)
+        native = _NativeEntry(entry, executable)
+        self._alive.append(native)
+        self._entries.append(native)
         self._link()
         return True
 
@@ -83,7 +89,7 @@ class CpuDispatcher:
 
     def _takes(self, entry: FastEntry) -> bool:
         executable = entry.executable
-        # One that measures itself needs memory for it and publishes what it measured.
+        # A traced executable needs memory for its records, and publishes them.
         if type(executable) is not CpuExecutable or executable.program.donated:
             return False
         if entry.epoch < 0 and all(arg.kind == "host" for arg in entry.args):
@@ -100,18 +106,17 @@ class CpuDispatcher:
         """Chain the entries, the newest first, and publish the chain's head."""
         following = 0
         for entry in self._entries:
-            _store(entry.words, Entry.NEXT, following)
+            Entry.from_address(entry.words.address).next = following
             following = entry.words.address
-        _store(self._table, Table.ENTRIES, following)
+        Table.from_address(self._table.address).entries = following
 
 
-class _Native:
-    """An entry in the form native code reads, and everything its addresses point to."""
+class _NativeEntry:
+    """An entry in the form that native code reads, and everything that its addresses point to."""
 
-    __slots__ = ("_kept", "words")
+    __slots__ = ("_alive", "words")
 
     def __init__(self, entry: FastEntry, executable: CpuExecutable) -> None:
-        inputs = len(executable.program.inputs)
         template = executable.template
         types = executable.program.inputs
         bound = [FastArg("array", types[place], place) for place, _ in entry.bound]
@@ -119,17 +124,27 @@ class _Native:
         arrays = _words(*(id(array) for _, array in entry.bound))
         results = _words(*(word for t in entry.outputs for word in (id(t), t.nbytes)))
         pointers = _words(*template)
-        self.words = _words(
-            0, len(entry.args), args.address, executable.address, _flags(entry, executable),
-            entry.epoch, id(entry.device), executable.arena_bytes, len(template), pointers.address,
-            inputs, len(entry.outputs), results.address,
-            len(entry.bound), arrays.address,
-        )  # fmt: skip
-        self._kept = (entry, args, arrays, shapes, results, pointers)
+        self.words = _buffer(Entry(
+            arg_count=len(entry.args),
+            args=args.address,
+            code=executable.address,
+            flags=_flags(entry, executable),
+            epoch=entry.epoch,
+            device=id(entry.device),
+            arena=executable.arena_bytes,
+            buffers=len(template),
+            template=pointers.address,
+            inputs=len(executable.program.inputs),
+            result_count=len(entry.outputs),
+            results=results.address,
+            bound_count=len(entry.bound),
+            bound=arrays.address,
+        ))  # fmt: skip
+        self._alive = (entry, args, arrays, shapes, results, pointers)
 
 
 def _check(entry: FastEntry, program: Program) -> None:
-    """Every input comes from somewhere and holds what the program expects."""
+    """Check that every input is given, with the type that the program expects."""
     given = {arg.input: arg.type for arg in entry.args if arg.input >= 0}
     given |= {place: program.inputs[place] for place, _ in entry.bound}
     for place, type_ in enumerate(program.inputs):
@@ -140,17 +155,18 @@ def _check(entry: FastEntry, program: Program) -> None:
 def _arguments(args: Sequence[FastArg]) -> tuple[Any, list[Any]]:
     """The descriptions of the arguments, and the shapes they point to."""
     shapes = [_words(*arg.type.shape) for arg in args]
-    words: list[int] = []
-    for arg, shape in zip(args, shapes, strict=True):
-        words += (
-            ANY_ARRAY if arg.kind == "array" else ANY_HOST,
-            id(arg.type),
-            id(arg.type.dtype.numpy),
-            arg.type.rank,
-            shape.address,
-            8 * (arg.input if arg.input >= 0 else MAX_BUFFERS),
+    described = [
+        Arg(
+            kind=ANY_ARRAY if arg.kind == "array" else ANY_HOST,
+            type=id(arg.type),
+            descr=id(arg.type.dtype.numpy),
+            rank=arg.type.rank,
+            shape=shape.address,
+            place=8 * (arg.input if arg.input >= 0 else MAX_BUFFERS),
         )
-    return _words(*words), shapes
+        for arg, shape in zip(args, shapes, strict=True)
+    ]
+    return _buffer((Arg * len(described))(*described)), shapes
 
 
 def _flags(entry: FastEntry, executable: CpuExecutable) -> int:
@@ -162,19 +178,20 @@ def _flags(entry: FastEntry, executable: CpuExecutable) -> int:
     )
 
 
-def _words(*values: int) -> Any:
-    """A buffer of 64-bit words."""
-    buffer = memory().alloc(8 * len(values))
-    ctypes.memmove(buffer.address, (ctypes.c_int64 * len(values))(*values), 8 * len(values))
+def _buffer(data: ctypes.Structure | ctypes.Array[Any]) -> Any:
+    """A buffer with a copy of some C data."""
+    buffer = memory().alloc(ctypes.sizeof(data))
+    ctypes.memmove(buffer.address, ctypes.byref(data), ctypes.sizeof(data))
     return buffer
 
 
-def _store(buffer: Any, offset: int, value: int) -> None:
-    ctypes.c_int64.from_address(buffer.address + offset).value = value
+def _words(*values: int) -> Any:
+    """A buffer of 64-bit words."""
+    return _buffer((ctypes.c_int64 * len(values))(*values))
 
 
 class DispatchCode:
-    """The native function behind every dispatcher, loaded and found right."""
+    """The native function behind every dispatcher, after its self-test."""
 
     def __init__(self, numpy: ArrayHeader) -> None:
         runtime()
@@ -237,6 +254,6 @@ def _sizes(address: int | None, rank: int) -> tuple[int, ...]:
 
 
 def dispatcher(layout: ArrayLayout, slow: Callable[..., Any]) -> CpuDispatcher | None:
-    """A dispatcher for arrays of a layout, or None where there is no native way."""
+    """A dispatcher for arrays of a layout, or None where no native dispatcher works."""
     code = dispatch_code()
     return None if code is None else CpuDispatcher(code, layout, slow)

@@ -1,12 +1,13 @@
 """Native code of the allocator and of the buffer type's methods.
 
-A *block* is a 64-byte header, which is the Python object, and its data: right behind the header
-for small sizes, in a region of its own on 2-MiB boundaries for large ones.  Free blocks wait in
-bins by size class, four classes a doubling, linked through their headers.
+A *block* is a 64-byte header, which is the Python object, and its data.  The data of small blocks
+follow the header; large ones are in a region of their own on 2-MiB boundaries.  Free blocks are in
+bins by size class, with four classes per doubling, linked through their headers.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 
 from bringup.llvm.host.emit import NULL, Emit, define, number
@@ -29,7 +30,7 @@ EXPORTS = (
 
 @record
 class HeaderLayout:
-    """Byte offsets in a header, behind what Python keeps at the start of every object."""
+    """Byte offsets in a header, after the ``python`` bytes at the start of every object."""
 
     python: int
 
@@ -54,21 +55,21 @@ class HeaderLayout:
         return self.python + 24
 
 
-class State:
-    """Byte offsets in the allocator's state."""
+class State(ctypes.Structure):
+    """The state of the allocator.
 
-    LIVE = 0
-    COUNT = 8
-    PEAK = 16
-    CACHED = 24
-    CACHE_LIMIT = 32
-    BUDGET = 40
-    SLAB = 48
-    SLAB_END = 56
-    TYPE = 64
-    LOCK = 72
-    BINS = 80
-    BYTES = BINS + 8 * BIN_COUNT
+    live_bytes, live_allocations: of buffers in use.  peak_bytes: the most of them.
+    cached_bytes: of free blocks, which ``cache_limit`` bounds.  budget: the most live bytes.
+    slab, slab_end: the rest of the current slab.  type: of buffers.  bins: the first block of each.
+    """
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in (
+            "live_bytes", "live_allocations", "peak_bytes", "cached_bytes", "cache_limit",
+            "budget", "slab", "slab_end", "type", "lock",
+        )),
+        ("bins", ctypes.c_int64 * BIN_COUNT),
+    )  # fmt: skip
 
 
 class MemoryEmitter:
@@ -81,7 +82,9 @@ class MemoryEmitter:
         self.module = module
         self.header = header
         self.locked = locked
-        self.state = module.global_variable("memory_state", array(i8, State.BYTES), align=64)
+        self.state = module.global_variable(
+            "memory_state", array(i8, ctypes.sizeof(State)), align=64
+        )
         self._class_of()
         self._refill_declared = module.declare("memory_refill", ptr, [i64])
         self._trim()
@@ -93,17 +96,17 @@ class MemoryEmitter:
 
     def _lock(self, b: Emit) -> None:
         if self.locked:  # pragma: no cover - only interpreters without a global lock
-            word = b.at(self.state, State.LOCK)
+            word = b.at(self.state, State.lock)
             busy = number(1)
             with b.while_loop([busy], lambda v: b.icmp("ne", v[0], number(0))) as loop:
                 loop.next(b.atomicrmw("xchg", word, number(1), "acquire"))
 
     def _unlock(self, b: Emit) -> None:
         if self.locked:  # pragma: no cover - only interpreters without a global lock
-            b.atomic_store(number(0), b.at(self.state, State.LOCK))
+            b.atomic_store(number(0), b.at(self.state, State.lock))
 
     def _bin(self, b: Emit, index: Val) -> Val:
-        return b.at(self.state, b.add(b.shl(index, number(3)), number(State.BINS)))
+        return b.at(self.state, b.add(b.shl(index, number(3)), number(State.bins.offset)))
 
     def _push(self, b: Emit, index: Val, block: Val) -> None:
         head = self._bin(b, index)
@@ -134,9 +137,9 @@ class MemoryEmitter:
         b.ret(b.select(small, b.add(index, number(1)), units))
 
     def _trim(self) -> None:
-        """``memory_trim(keep, spare)``: give cached blocks back until ``keep`` bytes are cached.
+        """``memory_trim(keep, spare)``: free cached blocks until ``keep`` bytes are cached.
 
-        The largest go first, those of bin ``spare`` last.
+        The largest blocks are freed first, those of bin ``spare`` last.
         """
         b, (keep, spare) = define(self.module, "memory_trim", void, [("keep", i64), ("spare", i64)])
         with b.loop(number(0), number(BIN_COUNT - SMALL_BINS)) as loop:
@@ -156,13 +159,13 @@ class MemoryEmitter:
         head = self._bin(b, index)
 
         def more(_: object) -> Val:
-            full = b.icmp("ugt", b.get(self.state, State.CACHED), keep)
+            full = b.icmp("ugt", b.get(self.state, State.cached_bytes), keep)
             return b.and_(full, b.not_(b.is_null(b.load(ptr, head))))
 
         with b.while_loop([number(0)], more) as loop:
             block = self._pop(b, index)
             capacity = b.lshr(b.get(block, self.header.bin), number(8))
-            b.bump(self.state, State.CACHED, b.sub(number(0), capacity))
+            b.bump(self.state, State.cached_bytes, b.sub(number(0), capacity))
             b.cond(
                 b.icmp("uge", index, number(LARGE_BIN)),
                 lambda: self._unmap(b, block, capacity),
@@ -246,24 +249,24 @@ class MemoryEmitter:
 
     def _carve(self, b: Emit, index: Val, size: Val) -> Val:
         """The next block of the current slab, or of a new one; null without memory."""
-        left = b.sub(b.get(self.state, State.SLAB_END), b.get(self.state, State.SLAB))
+        left = b.sub(b.get(self.state, State.slab_end), b.get(self.state, State.slab))
         with b.rarely(b.icmp("ult", left, size)):
             slab = self._aligned(b, number(SLAB))
             with b.rarely(b.is_null(slab)):
                 b.ret(NULL)
-            b.put(self.state, State.SLAB, slab)
-            b.put(self.state, State.SLAB_END, b.at(slab, SLAB))
-        block = b.get(self.state, State.SLAB, ptr)
-        b.put(self.state, State.SLAB, b.at(block, size))
+            b.put(self.state, State.slab, slab)
+            b.put(self.state, State.slab_end, b.at(slab, SLAB))
+        block = b.get(self.state, State.slab, ptr)
+        b.put(self.state, State.slab, b.at(block, size))
         self._set_up(b, block, b.at(block, HEADER), size, index)
         return block
 
     def _alloc(self) -> None:
         """``bringup_alloc(nbytes)``: a new buffer, or null with no exception set."""
         b, (nbytes,) = define(self.module, "bringup_alloc", ptr, [("nbytes", i64)], internal=False)
-        total = b.add(b.get(self.state, State.LIVE), nbytes)
-        budget = b.get(self.state, State.BUDGET)
-        # The first test keeps a size near 2**64 from wrapping the second.
+        total = b.add(b.get(self.state, State.live_bytes), nbytes)
+        budget = b.get(self.state, State.budget)
+        # The first test excludes sizes near 2**64, for which the sum of the second wraps.
         refused = b.or_(b.icmp("ugt", nbytes, budget), b.icmp("ugt", total, budget))
         with b.rarely(refused):
             b.ret(NULL)
@@ -277,13 +280,13 @@ class MemoryEmitter:
         with b.rarely(b.is_null(block)):
             self._unlock(b)
             b.ret(NULL)
-        live = b.bump(self.state, State.LIVE, nbytes)
-        b.bump(self.state, State.COUNT, number(1))
-        peak = b.get(self.state, State.PEAK)
-        b.put(self.state, State.PEAK, b.select(b.icmp("ugt", live, peak), live, peak))
+        live = b.bump(self.state, State.live_bytes, nbytes)
+        b.bump(self.state, State.live_allocations, number(1))
+        peak = b.get(self.state, State.peak_bytes)
+        b.put(self.state, State.peak_bytes, b.select(b.icmp("ugt", live, peak), live, peak))
         self._unlock(b)
         b.put(block, self.header.nbytes, nbytes)
-        b.ret(b.c("PyObject_Init", ptr, block, b.get(self.state, State.TYPE, ptr)))
+        b.ret(b.c("PyObject_Init", ptr, block, b.get(self.state, State.type, ptr)))
 
     def _take(self, b: Emit, index: Val) -> Val:
         """A block of a bin's size: cached, or new; null without memory."""
@@ -292,13 +295,13 @@ class MemoryEmitter:
         def cached() -> Val:
             with b.if_then(b.icmp("uge", index, number(SMALL_BINS))):
                 capacity = b.lshr(b.get(block, self.header.bin), number(8))
-                b.bump(self.state, State.CACHED, b.sub(number(0), capacity))
+                b.bump(self.state, State.cached_bytes, b.sub(number(0), capacity))
             return block
 
         return b.cond(b.is_null(block), lambda: self._make(b, index), cached, likely=False)[0]
 
     def _make(self, b: Emit, index: Val) -> Val:
-        """A new block; tries again after giving the whole cache back."""
+        """A new block; if that fails, free the whole cache and try again."""
         refill = self.module.functions["memory_refill"]
         first = b.call(refill, (index,))
 
@@ -320,12 +323,12 @@ class MemoryEmitter:
         b.ret()
 
     def _give_back(self, b: Emit, block: Val, index: Val, capacity: Val) -> None:
-        b.bump(self.state, State.LIVE, b.sub(number(0), b.get(block, self.header.nbytes)))
-        b.bump(self.state, State.COUNT, number(-1))
+        b.bump(self.state, State.live_bytes, b.sub(number(0), b.get(block, self.header.nbytes)))
+        b.bump(self.state, State.live_allocations, number(-1))
         self._push(b, index, block)
         with b.if_then(b.icmp("uge", index, number(SMALL_BINS))):
-            cached = b.bump(self.state, State.CACHED, capacity)
-            limit = b.get(self.state, State.CACHE_LIMIT)
+            cached = b.bump(self.state, State.cached_bytes, capacity)
+            limit = b.get(self.state, State.cache_limit)
             with b.rarely(b.icmp("ugt", cached, limit)):
                 half = b.lshr(limit, number(1))
                 b.call(self.module.functions["memory_trim"], (half, index))

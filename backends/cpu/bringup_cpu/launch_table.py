@@ -1,13 +1,13 @@
-"""Launches as data: a program's kernels stand in a table that one function of the runtime walks.
+"""Launches as data: a program's kernels are listed in a table that one runtime function walks.
 
-A call for each launch would be compiled with every program, at 0.7 ms apiece; a table costs LLVM
+A call for each launch would be compiled with every program, at 0.7 ms per call.  A table costs LLVM
 nothing, and walking it takes about as long as the calls.
 
-A launch is ``{ptr function, i64 units, i64 grain, i64 count}``; a grain of 0 keeps all its units on
-the calling thread.  Its pointers stand in another table, three numbers each, launch after launch:
-``offset`` bytes past pointer ``index`` of table ``table`` of the function that runs the program.
-Those are `OWN`, with pointers to its arena and its scratch memory, the program's `BUFFERS`, and
-`TOP`, the buffers of the whole call.
+A launch is ``{ptr function, i64 units, i64 grain, i64 count}``; with a grain of 0 all units run on
+the calling thread.  Another table has its ``count`` pointers as three numbers each, launch after
+launch: ``offset`` bytes past pointer ``index`` of table ``table`` of the function that runs the
+program.  These tables are `OWN`, with the addresses of its arena and its scratch memory, `BUFFERS`
+of the program, and `TOP`, the buffers of the whole call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWN, BUFFERS, TOP = range(3)
 ARENA, SCRATCH = range(2)
 #: The function that walks a table; see `emit_walk`.
 WALK = "bringup_launch"
-#: Of LLVM's code generator, for that function: it runs before every kernel.
+#: The level of LLVM's code generator for that function, which runs before every kernel.
 WALK_LEVEL = 2
 
 _LAUNCH = ir.struct_type(ir.ptr, ir.i64, ir.i64, ir.i64)
@@ -31,8 +31,8 @@ _WORD = 8
 
 
 @record
-class Place:
-    """Where memory begins: ``offset`` bytes past pointer ``index`` of a table."""
+class MemoryRef:
+    """The start of some memory: ``offset`` bytes past pointer ``index`` of a table."""
 
     table: int
     index: int
@@ -40,29 +40,29 @@ class Place:
 
 
 class LaunchTable:
-    """The launches of a function, from one step of another kind to the next.
+    """The consecutive launches of a function, up to the next step of another kind.
 
-    name: of the function, with which those of the constants begin.
+    name: of the function; the names of the constants begin with it.
     """
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
         self.name = name
         self._launches: list[str] = []
-        self._places: list[int] = []
+        self._refs: list[int] = []
         self._most = 1
         self._emitted = 0
 
-    def add(self, kernel: Callee, places: Sequence[Place], units: int, grain: int) -> None:
-        """One more; ``places`` are what its context points to."""
-        numbers = ", ".join(f"i64 {n}" for n in (units, grain, len(places)))
+    def add(self, kernel: Callee, refs: Sequence[MemoryRef], units: int, grain: int) -> None:
+        """One more; ``refs`` are what its context points to."""
+        numbers = ", ".join(f"i64 {n}" for n in (units, grain, len(refs)))
         self._launches.append(f"{_LAUNCH} {{ptr {kernel.symbol}, {numbers}}}")
-        for place in places:
-            self._places += (place.offset, place.table, place.index)
-        self._most = max(self._most, len(places))
+        for ref in refs:
+            self._refs += (ref.offset, ref.table, ref.index)
+        self._most = max(self._most, len(refs))
 
     def emit(self, b: Builder, tables: Val) -> None:
-        """Run them all, and begin anew.  tables: points to the tables that places name."""
+        """Emit all launches, and start a new table.  tables: address of those that refs name."""
         if not self._launches:
             return
         name, count = f"{self.name}.launches{self._emitted}", len(self._launches)
@@ -73,31 +73,31 @@ class LaunchTable:
             align=_WORD,
             constant=True,
         )
-        places = self.module.global_constant(f"{name}.places", ir.i64, self._places, align=_WORD)
+        refs = self.module.global_constant(f"{name}.places", ir.i64, self._refs, align=_WORD)
         context = b.alloca(ir.array(ir.ptr, self._most), align=_WORD)
         walk = self.module.declare(WALK, ir.void, [ir.ptr, ir.i64, ir.ptr, ir.ptr, ir.ptr])
-        b.call(walk, [launches, const(ir.i64, count), places, tables, context])
-        self._launches, self._places, self._most = [], [], 1
+        b.call(walk, [launches, const(ir.i64, count), refs, tables, context])
+        self._launches, self._refs, self._most = [], [], 1
         self._emitted += 1
 
 
 def emit_walk(module: Module) -> None:
-    """Emit ``void bringup_launch(ptr launches, i64 count, ptr places, ptr tables, ptr context)``.
+    """Emit ``void bringup_launch(ptr launches, i64 count, ptr refs, ptr tables, ptr context)``.
 
     context: memory for the pointers of one launch.
     """
     params = [("launches", ir.ptr), ("count", ir.i64)]
     params += [(name, ir.ptr) for name in ("places", "tables", "context")]
-    b, (launches, count, places, tables, context) = define(
+    b, (launches, count, refs, tables, context) = define(
         module, WALK, ir.void, params, internal=False
     )
-    with b.loop(number(0), count, carried=[places]) as loop:
+    with b.loop(number(0), count, carried=[refs]) as loop:
         launch = b.gep(launches, b.mul(loop.index, number(4)), ir.i64)
         function = b.get(launch, 0, ir.ptr)
         units, grain, given = (b.get(launch, n * _WORD) for n in (1, 2, 3))
         with b.loop(number(0), given) as inner:
-            place = b.gep(loop.carried[0], b.mul(inner.index, number(3)), ir.i64)
-            offset, table, index = (b.get(place, n * _WORD) for n in range(3))
+            ref = b.gep(loop.carried[0], b.mul(inner.index, number(3)), ir.i64)
+            offset, table, index = (b.get(ref, n * _WORD) for n in range(3))
             pointers = b.load(ir.ptr, b.gep(tables, table, ir.ptr))
             start = b.load(ir.ptr, b.gep(pointers, index, ir.ptr))
             b.store(b.at(start, offset), b.gep(context, inner.index, ir.ptr), _WORD)

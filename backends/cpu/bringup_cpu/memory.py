@@ -1,8 +1,8 @@
 """Buffers: the handles of this device.
 
 A `Buffer` is a Python object with its bytes, 64-byte aligned, behind it or, from 1 MiB on, in a
-region of huge pages.  Freed blocks are kept and handed out again, so a program that runs again
-touches no fresh page.  Buffers speak the buffer protocol: ``numpy.ndarray(shape, dtype, buffer)``
+region of huge pages.  Freed blocks are cached and reused, so that a program that runs again touches
+no fresh page.  Buffers speak the buffer protocol: ``numpy.ndarray(shape, dtype, buffer)``
 shares the memory and keeps it alive.
 """
 
@@ -49,21 +49,6 @@ class _Member(ctypes.Structure):
     )
 
 
-class _State(ctypes.Structure):
-    """The head of the allocator's state."""
-
-    _fields_ = (
-        ("live_bytes", ctypes.c_int64),
-        ("live_allocations", ctypes.c_int64),
-        ("peak_bytes", ctypes.c_int64),
-        ("cached_bytes", ctypes.c_int64),
-        ("cache_limit", ctypes.c_int64),
-        ("budget", ctypes.c_int64),
-    )
-
-
-assert _State.budget.offset == State.BUDGET
-
 _new_type = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Spec))(
     ("PyType_FromSpec", ctypes.pythonapi)
 )
@@ -79,14 +64,14 @@ class Memory:
 
     def __init__(self, runtime: Runtime) -> None:
         addresses = runtime.code.addresses
-        place = runtime.native("memory_address", ctypes.c_void_p)()
-        self.state = _State.from_address(place)
+        address = runtime.native("memory_address", ctypes.c_void_p)()
+        self.state = State.from_address(address)
         self.state.budget = host.memory()
         self.state.cache_limit = self.state.budget // 8
         self.buffer_type = _make_type(addresses["buffer_dealloc"], addresses["buffer_view"])
         # The allocator keeps its own reference: blocks outlive this object.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.buffer_type))
-        ctypes.c_void_p.from_address(place + State.TYPE).value = id(self.buffer_type)
+        self.state.type = id(self.buffer_type)
         doc = "buffer_alloc(nbytes, /)\n--\n\nA new buffer.  Raises MemoryError."
         self._alloc = builtin("buffer_alloc", addresses["buffer_alloc"], doc)
         self._release = runtime.python("memory_release", None, ctypes.c_int64)
@@ -126,13 +111,13 @@ def _make_type(dealloc: int, view: int) -> type:
         _Slot(_PY_TP_DOC, ctypes.cast(doc, ctypes.c_void_p)),
     )
     name = b"bringup_cpu.memory.Buffer"
-    made: type = _new_type(_Spec(name, HEADER, 0, _NO_NEW | _IMMUTABLE, slots))
+    buffer_type: type = _new_type(_Spec(name, HEADER, 0, _NO_NEW | _IMMUTABLE, slots))
     # CPython before 3.12 uses names and members in place.
-    _kept.append((members, doc, slots, name))
-    return made
+    _alive.append((members, doc, slots, name))
+    return buffer_type
 
 
-_kept: list[Any] = []
+_alive: list[Any] = []
 
 
 @cache

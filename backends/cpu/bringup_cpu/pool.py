@@ -34,14 +34,11 @@ class Pool:
         assert 1 <= threads <= MAX_THREADS, f"{threads} threads"
         self.threads = threads
         self.parallel_address = runtime.code.addresses["bringup_parallel"]
-        self._state = runtime.native("pool_address", ctypes.c_void_p)()
+        state = State.from_address(runtime.native("pool_address", ctypes.c_void_p)())
         self._spin = runtime.native("pool_spin", None, ctypes.c_int64)
-        self._write(State.THREADS, threads)
-        self._write(State.SPINS, self._spins())
+        state.threads = threads
+        state.spins = self._spins()
         os.register_at_fork(after_in_child=runtime.native("pool_reset", None))
-
-    def _write(self, offset: int, value: int) -> None:
-        ctypes.c_int64.from_address(self._state + offset).value = value
 
     def _spins(self) -> int:
         """Pauses that last `SPIN_SECONDS`: their length differs tenfold between CPUs."""

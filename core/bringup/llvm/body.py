@@ -1,9 +1,9 @@
 """Evaluation of a stage's scalar body at the positions of a register tile.
 
-A position fixes one element of the tile along each tiled axis.  A value that does not depend on a
-tiled axis is computed once for all positions along it; a value that does not depend on the lane
-axis stays a scalar.  This is how a contraction loads each operand once per tile and how uniform
-work is done once.
+A position is one element of the tile along each tiled axis.  A value that does not depend on a
+tiled axis is computed once for all positions along it, and a value that does not depend on the lane
+axis stays a scalar.  So a contraction loads each operand once per tile, and uniform work is done
+once.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Tile:
 
 @record(eq=False)
 class Frame:
-    """What the body sees at one place of the loop nest.
+    """The environment of the body at one point of the loop nest.
 
     bases: the value of every axis at position 0 of the tile.
     tiles: the tiled axes.
-    lane: the axis across lanes and its vector length.
+    lane, lanes: the axis that the lanes are along, and the vector length.
     masks: which lanes exist, by position along the lane axis; None means all.
     """
 
@@ -58,7 +58,7 @@ class Frame:
 
 
 class BodyEmitter(ABC):
-    """Emits one stage's body.  `level` groups instructions by the deepest loop they depend on."""
+    """Emits one stage's body.  The level of an instruction is the deepest loop it depends on."""
 
     def __init__(
         self,
@@ -70,9 +70,7 @@ class BodyEmitter(ABC):
         tiled: Sequence[Axis],
         wide_tiles: Mapping[int, int] | None = None,
     ) -> None:
-        """wide_tiles: tile buffers that hold one vector per element and lane tile, with their width
-        in lanes.
-        """
+        """wide_tiles: tile buffers that hold a vector for each of their elements, and its width."""
         self.b = b
         self.body = body
         self.pointers = pointers
@@ -92,8 +90,10 @@ class BodyEmitter(ABC):
     def give(
         self, number: int, registers: Mapping[Position, Val], axes: frozenset[Axis], varying: bool
     ) -> None:
-        """Set body input ``number``: its values by full grid position, the axes it depends on,
-        whether it has lanes.
+        """Set body input ``number``.
+
+        registers: its values by grid position.  axes: that it depends on.  varying: whether it
+        differs between lanes.
         """
         value = self.body.inputs[number]
         self.uses[value] = axes
@@ -103,10 +103,10 @@ class BodyEmitter(ABC):
             self.values[(value, self._restrict(value, position))] = val
 
     def analyse(self) -> None:
-        """Find out what every value depends on, once all inputs were given."""
+        """Find out what every value depends on, after all inputs have been set."""
         for instr in self.body.instrs:
             self._analyse(instr)
-        levels = {i.result: level for level, some in self._levels.items() for i in some}
+        levels = {i.result: level for level, instrs in self._levels.items() for i in instrs}
         for instr in self.body.instrs:
             if instr.op.name == "div" and divides_fast(register_type(instr.result.dtype)):
                 x, y = instr.operands
@@ -135,7 +135,7 @@ class BodyEmitter(ABC):
         self._levels.setdefault(level, []).append(instr)
 
     def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
-        """The axes on which a value depends, given those in its expressions."""
+        """The axes that a value depends on, given those in its expressions."""
         return used
 
     def _restrict(self, value: Value, position: Position) -> Position:
@@ -143,18 +143,16 @@ class BodyEmitter(ABC):
         return tuple(p if t in used else 0 for p, t in zip(position, self.tiled, strict=True))
 
     def at(self, value: Value, position: Position) -> Val:
-        """The register of ``value`` at a position; emitted before by `emit_level`."""
+        """The register of ``value`` at a position, which `emit_level` has emitted before."""
         return self.values[(value, self._restrict(value, position))]
 
     def lanes_of(self, value: Value, position: Position, lanes: int) -> Val:
-        """Like `at`, spread over all lanes."""
-        found = self.at(value, position)
-        return self.b.splat(found, lanes) if found.type.lanes != lanes else found
+        """The register of ``value`` at a position, with all lanes."""
+        register = self.at(value, position)
+        return self.b.splat(register, lanes) if register.type.lanes != lanes else register
 
     def emit_level(self, level: int, frame: Frame) -> None:
-        """Emit the instructions whose deepest loop is ``level`` (0: before all loops) at every
-        position.
-        """
+        """Emit the instructions of a level at every position; level 0 stands before all loops."""
         positions = frame.positions()
         if level == 0:
             for value in self.body.inputs:
@@ -171,7 +169,7 @@ class BodyEmitter(ABC):
             self._prepare(result, positions)
 
     def _prepare(self, value: Value, positions: Sequence[Position]) -> None:
-        """Reciprocals of a value that divides many elements, emitted where it is."""
+        """Emit the reciprocals of a value that divides many elements."""
         if value in self.divisors:
             for key in dict.fromkeys(self._restrict(value, p) for p in positions):
                 self.reciprocals[(value, key)] = reciprocal(self.b, self.values[(value, key)])
@@ -197,18 +195,19 @@ class BodyEmitter(ABC):
     def scalar(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
-        """The expression at lane 0; loaded: the indices it names."""
+        """The expression at lane 0.  loaded: the index values that it refers to."""
 
     def _data_index(
         self, atom: Atom, loaded: Sequence[Value], position: Position, element: Type
     ) -> Val:
-        """A loaded index as wide as the arithmetic on it; none is negative."""
+        """A loaded index in the type of the arithmetic on it; no such index is negative."""
         assert isinstance(atom, Dyn), f"{atom} is no index of a kernel"
         value = self.at(loaded[atom.operand], position)
         if value.type.bits == element.bits:
             return value
-        narrow = value.type.bits < element.bits
-        return (self.b.zext if narrow else self.b.trunc)(value, element)
+        if value.type.bits < element.bits:
+            return self.b.zext(value, element)
+        return self.b.trunc(value, element)
 
     def _varies(self, expr: Expr, frame: Frame, loaded: Sequence[Value]) -> bool:
         """Whether the expression differs from lane to lane."""
@@ -224,7 +223,7 @@ class BodyEmitter(ABC):
         return atom == frame.lane
 
     def _lane_stride(self, expr: Expr, frame: Frame, loaded: Sequence[Value]) -> int | None:
-        """Elements from lane to lane; None if that is no one number."""
+        """Elements from one lane to the next; None if that is not constant."""
         if frame.lane is None:
             return 0
         data = any(
@@ -238,54 +237,48 @@ class BodyEmitter(ABC):
         by = const(value.type, atom.by)
         if atom.of.first >= 0:
             return b.binary("udiv" if isinstance(atom, Div) else "urem", value, by)
-        rest = b.binary("srem", value, by)
-        negative = b.icmp("slt", rest, const(value.type, 0))
-        rest = b.select(negative, b.add(rest, by), rest)
+        remainder = b.binary("srem", value, by)
+        negative = b.icmp("slt", remainder, const(value.type, 0))
+        remainder = b.select(negative, b.add(remainder, by), remainder)
         if isinstance(atom, Mod):
-            return rest
-        return b.binary("sdiv", b.sub(value, rest), by)
+            return remainder
+        return b.binary("sdiv", b.sub(value, remainder), by)
 
     def vector(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
-        """The expression at every lane, as a vector of i32 where its range allows, else i64."""
+        """The expression at every lane: a vector of i32 if its range allows that, else of i64."""
         b = self.b
-        narrow = _fits_i32(expr)
+        narrow = fits_i32(expr)
         element = ir.i32 if narrow else ir.i64
         steps = vec(element, frame.lanes)
         total: Val | None = None
-        spread_out = [t for t in expr.terms if self._atom_varies(t[0], frame, loaded)]
-        fixed = Expr(expr.const, tuple(t for t in expr.terms if t not in spread_out))
-        for atom, c in spread_out:
+        varying = [t for t in expr.terms if self._atom_varies(t[0], frame, loaded)]
+        uniform = Expr(expr.const, tuple(t for t in expr.terms if t not in varying))
+        for atom, c in varying:
             if isinstance(atom, Axis):
                 part = const_vector(element, [c * i for i in range(frame.lanes)])
-                fixed = fixed + Expr(0, ((atom, c),))
+                uniform = uniform + Expr(0, ((atom, c),))
             elif not isinstance(atom, Div | Mod):
-                found = self._data_index(atom, loaded, position, element)
-                part = b.mul(found, const(steps, c))
+                index = self._data_index(atom, loaded, position, element)
+                part = b.mul(index, const(steps, c))
             else:
                 inner = self.vector(atom.of, position, frame, loaded)
                 part = self._divided(atom, inner)
                 if part.type.scalar is not element:
-                    part = (
-                        b.sext(part, element)
-                        if element.bits > part.type.bits
-                        else b.trunc(part, element)
-                    )
+                    widen = element.bits > part.type.bits
+                    part = b.sext(part, element) if widen else b.trunc(part, element)
                 part = b.mul(part, const(steps, c))
             total = part if total is None else b.add(total, part)
-        base = self.scalar(fixed, position, frame, loaded)
-        spread = b.splat(b.trunc(base, element) if narrow else base, frame.lanes)
-        return spread if total is None else b.add(total, spread)
+        base = self.scalar(uniform, position, frame, loaded)
+        base = b.splat(b.trunc(base, element) if narrow else base, frame.lanes)
+        return base if total is None else b.add(total, base)
 
     def _index(self, instr: Instr, position: Position, frame: Frame) -> Val:
-        expr, dtype, loaded = instr.attrs["index"], instr.result.dtype, instr.operands
-        varies = self._varies(expr, frame, loaded)
-        compute = self.vector if varies else self.scalar
-        return self._to_width(compute(expr, position, frame, loaded), dtype)
-
-    def _to_width(self, value: Val, dtype: DType) -> Val:
-        target = register_type(dtype)
+        expr, loaded = instr.attrs["index"], instr.operands
+        compute = self.vector if self._varies(expr, frame, loaded) else self.scalar
+        value = compute(expr, position, frame, loaded)
+        target = register_type(instr.result.dtype)
         if value.type.bits > target.bits:
             return self.b.trunc(value, target)
         return self.b.sext(value, target) if value.type.bits < target.bits else value
@@ -300,11 +293,11 @@ class BodyEmitter(ABC):
         result: Val | None = None
         for bound in mask:
             varies = self._varies(bound.expr, frame, loaded)
-            at = (self.vector if varies else self.scalar)(bound.expr, position, frame, loaded)
-            # A narrow index may have wide bounds, which matter only as far as it goes.
+            index = (self.vector if varies else self.scalar)(bound.expr, position, frame, loaded)
+            # The bounds may exceed the type of the index, so they are cut to its range.
             low, high = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
-            shifted = self.b.sub(at, const(at.type, low))
-            holds = self.b.icmp("ult", shifted, const(at.type, max(high - low, 0)))
+            shifted = self.b.sub(index, const(index.type, low))
+            holds = self.b.icmp("ult", shifted, const(index.type, max(high - low, 0)))
             result = holds if result is None else self._both(result, holds, frame)
         return result if result is not None else const(ir.i1, 1)
 
@@ -322,8 +315,8 @@ class BodyEmitter(ABC):
     def _wide_index(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
-        found = self.vector(expr, position, frame, loaded)
-        return found if found.type.bits == 64 else self.b.sext(found, ir.i64)
+        index = self.vector(expr, position, frame, loaded)
+        return index if index.type.bits == 64 else self.b.sext(index, ir.i64)
 
     def _from_memory(self, value: Val, dtype: DType) -> Val:
         if dtype.name == "bool":
@@ -331,19 +324,20 @@ class BodyEmitter(ABC):
         return value
 
 
-def _fits_i32(expr: Expr) -> bool:
-    """Whether the value and every part of it fit 32 bits (a lane beyond the end adds at most one
-    vector).
+def fits_i32(expr: Expr) -> bool:
+    """Whether the value and every part of it fit 32 bits.
+
+    A lane beyond the end of an axis adds at most one vector, for which 128 is more than enough.
     """
     worst = abs(expr.const) + sum(
         abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms
     )
-    inner = all(_fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
+    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
     return worst < 2**31 and inner
 
 
 def start(fold: Fold, lanes: int, empty: bool) -> Val:
-    """The accumulator before the first element; the result itself if there is none."""
+    """The accumulator before the first element; the result itself if there is no element."""
     if empty and fold.kind == "add" and fold.dtype.is_float:  # pragma: no cover - folded before
         return ir.zero(identity("add", fold.dtype, lanes).type)
     return identity(fold.kind, fold.dtype, lanes)
@@ -360,9 +354,10 @@ def accumulate(
 ) -> Val:
     """Fold the body's value at a position into its accumulator, in the lanes of ``mask``."""
     b = body.b
-    made = value.producer
-    if fold.product and fold.dtype.is_float and made is not None and made.op.name == "mul":
-        x, y = (body.lanes_of(v, position, lanes) for v in made.operands)
+    producer = value.producer
+    is_product = producer is not None and producer.op.name == "mul"
+    if fold.product and fold.dtype.is_float and producer is not None and is_product:
+        x, y = (body.lanes_of(v, position, lanes) for v in producer.operands)
         after = b.fma(widen(b, x), widen(b, y), acc)
     else:
         after = combine(b, fold.kind, fold.dtype, acc, body.lanes_of(value, position, lanes))
@@ -370,7 +365,7 @@ def accumulate(
 
 
 def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val:
-    """Combine the partial accumulators pairwise, and their lanes if they share a grid point."""
+    """Combine accumulators pairwise, and then their lanes if ``across``."""
     live = list(parts)
     while len(live) > 1:
         half = (len(live) + 1) // 2
@@ -388,27 +383,24 @@ def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val
     return total
 
 
-# -- division by one divisor -----------------------------------------------------------------------
+# -- division of many elements by one divisor ------------------------------------------------------
 #
-# Division of many elements by one divisor: a multiplication, two fused multiply-adds, and the same
-# result to the bit.
-#
-# With ``r = RN(1/y)``, ``q = RN(x·r)``, ``e = RN(x - q·y)``, the value ``RN(q + e·r)`` is the
-# correctly rounded ``x/y`` as long as nothing overflows or underflows on the way: P. Markstein,
-# "Computation of elementary functions on the IBM RISC System/6000 processor", IBM J. Res. Dev. 34
-# (1990); N. Brisebarre, J.-M. Muller, S. K. Raina, "Accelerating correctly rounded floating-point
-# division when the divisor is known in advance", IEEE Trans. Comput. 53 (2004), section 2.
-# Exponents of both operands are kept within half the range, where that holds; a vector with an
-# element outside is divided as usual.
+# One multiplication and two fused multiply-adds give the same result to the bit.  With r = RN(1/y),
+# q = RN(x·r) and e = RN(x - q·y), RN(q + e·r) is the correctly rounded x/y as long as nothing
+# overflows or underflows in between: P. Markstein, "Computation of elementary functions on the IBM
+# RISC System/6000 processor", IBM J. Res. Dev. 34 (1990); N. Brisebarre, J.-M. Muller, S. K. Raina,
+# "Accelerating correctly rounded floating-point division when the divisor is known in advance",
+# IEEE Trans. Comput. 53 (2004), section 2.  That holds if the exponents of both operands are within
+# half the range.  A vector with an element outside is divided as usual.
 
-# Exponents between which operands must lie; biased, and shifted to their place.
+#: Exponents between which operands must lie, and the bits of the magnitudes that have them.
 _POWERS = {ir.f32: (-60, 60), ir.f64: (-500, 500)}
 _RANGE = {ir.f32: (67 << 23, 187 << 23), ir.f64: (523 << 52, 1523 << 52)}
 
 
 @record
 class Reciprocal:
-    """What is computed once per divisor: itself, its reciprocal, and whether it lies in range."""
+    """A divisor with what is computed once for it.  usable: whether it lies in the range."""
 
     divisor: Val
     inverse: Val
@@ -426,14 +418,15 @@ def reciprocal(b: Builder, divisor: Val) -> Reciprocal:
     return Reciprocal(divisor, inverse, _in_range(b, divisor))
 
 
-def divide(b: Builder, x: Val, by: Reciprocal, *, apart: bool = False) -> Val:
+def divide(b: Builder, x: Val, by: Reciprocal, *, lane_registers: bool = False) -> Val:
     """Every lane of ``x`` over the divisor, rounded once.
 
-    apart: lanes are registers of their own, so that their tests are, too.
+    lane_registers: each lane is a register of its own, so that each is tested by itself.
     """
     lanes = x.type.lanes
     y, r = b.splat(by.divisor, lanes), b.splat(by.inverse, lanes)
-    every = b.and_(_all_between(b, x) if apart else _all_in_range(b, x), by.usable)
+    in_range = _lanes_in_range(b, x) if lane_registers else _vector_in_range(b, x)
+    every = b.and_(in_range, by.usable)
 
     def fast() -> Val:
         q = b.fmul(x, r)
@@ -443,17 +436,17 @@ def divide(b: Builder, x: Val, by: Reciprocal, *, apart: bool = False) -> Val:
     return b.cond(every, fast, lambda: b.fdiv(x, y), likely=True)[0]
 
 
-def _all_in_range(b: Builder, x: Val) -> Val:
-    """By one test of a vector register; zeros, which are exact, count as in range."""
+def _vector_in_range(b: Builder, x: Val) -> Val:
+    """One test of a vector register.  Zeros count as in range, because their quotient is exact."""
     lanes = x.type.lanes
     bits = b.cast("bitcast", x, vec(ir.integer(x.type.bits), lanes))
-    fine = b.or_(_in_range(b, x), b.icmp("eq", bits, const(bits.type, 0)))
-    whole = b.cast("bitcast", fine, ir.integer(lanes))
+    inside = b.or_(_in_range(b, x), b.icmp("eq", bits, const(bits.type, 0)))
+    whole = b.cast("bitcast", inside, ir.integer(lanes))
     return b.icmp("eq", whole, const(whole.type, -1))
 
 
-def _all_between(b: Builder, x: Val) -> Val:
-    """By two tests of each register, which machines chain."""
+def _lanes_in_range(b: Builder, x: Val) -> Val:
+    """Two tests of each register, which GPUs chain."""
     low, high = (math.ldexp(1.0, n) for n in _POWERS[x.type.scalar])
     every: Val | None = None
     for i in range(x.type.lanes):

@@ -1,9 +1,10 @@
-"""Helpers to emit the runtime: members of structs, calls of C, unlikely branches."""
+"""Helpers to emit native runtimes: members of structs, calls of C, unlikely branches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 from bringup.llvm.text import (
     Builder,
@@ -23,6 +24,14 @@ NULL = zero(ptr)
 FALSE, TRUE = const(i1, 0), const(i1, 1)
 
 
+class Field(Protocol):
+    """A field of a `ctypes.Structure`, as the class has it; its layout is that of C."""
+
+    @property
+    def offset(self) -> Any:
+        """Its position in the structure, in bytes."""
+
+
 def number(value: int) -> Val:
     """A 64-bit constant."""
     return const(i64, value)
@@ -33,20 +42,20 @@ class Emit(Builder):
 
     __slots__ = ()
 
-    def at(self, base: Val, offset: int | Val) -> Val:
-        """The address ``offset`` bytes after ``base``."""
-        return self.gep(base, offset, i8)
+    def at(self, base: Val, offset: int | Val | Field) -> Val:
+        """The address of a member, or ``offset`` bytes after ``base``."""
+        return self.gep(base, offset if isinstance(offset, int | Val) else offset.offset, i8)
 
-    def get(self, base: Val, offset: int, type: Type = i64) -> Val:
-        """Load the member at a byte offset."""
+    def get(self, base: Val, offset: int | Field, type: Type = i64) -> Val:
+        """Load the member at an offset."""
         return self.load(type, self.at(base, offset))
 
-    def put(self, base: Val, offset: int, value: Val) -> None:
-        """Store the member at a byte offset."""
+    def put(self, base: Val, offset: int | Field, value: Val) -> None:
+        """Store the member at an offset."""
         self.store(value, self.at(base, offset))
 
-    def bump(self, base: Val, offset: int, by: Val) -> Val:
-        """Add to the integer member at a byte offset; the new value."""
+    def bump(self, base: Val, offset: int | Field, by: Val) -> Val:
+        """Add to the integer member at an offset; returns the new value."""
         value = self.add(self.get(base, offset), by)
         self.put(base, offset, value)
         return value

@@ -1,6 +1,4 @@
-"""A stage's body by vectors of a processor: lanes that lie apart are gathered and scattered, and
-masks say which of them may touch memory.
-"""
+"""A stage's body on vectors of a CPU, with gathers, scatters and masks."""
 
 from __future__ import annotations
 
@@ -15,11 +13,12 @@ from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Type, Val, i64_const, vec
 from bringup.llvm.text.masked import masked_gather, masked_load, masked_scatter, masked_store
 
-_PAGE = 4096  # bytes; the smallest of the processors compiled for
+#: Bytes of the smallest page of any CPU.
+_PAGE = 4096
 
 
 class VectorBody(BodyEmitter):
-    """Emits one stage's body for a machine that loops."""
+    """Emits one stage's body for a CPU."""
 
     def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
         if instr.op.name == "div" and instr.operands[1] in self.divisors:
@@ -33,14 +32,14 @@ class VectorBody(BodyEmitter):
     def _offset(self, axis: Axis, position: Position) -> int:
         return position[self.tiled.index(axis)] if axis in self.tiled else 0
 
-    def _place(self, axis: Axis, _position: Position, frame: Frame) -> Val:
-        """The value of an axis at a position, but for the tile's steps along it."""
+    def _base(self, axis: Axis, _position: Position, frame: Frame) -> Val:
+        """The value of an axis at a position, without the steps of the tile along it."""
         return frame.bases[axis]
 
     def scalar(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
-        """The expression at lane 0, as i64; loaded: the indices it names."""
+        """The expression at lane 0, as i64.  loaded: the index values that it refers to."""
         b = self.b
         constant, total = expr.const, i64_const(0)
         for atom, c in expr.terms:
@@ -48,7 +47,7 @@ class VectorBody(BodyEmitter):
                 tile = next((t for t in frame.tiles if t.axis == atom), None)
                 if tile is not None:
                     constant += c * tile.step * self._offset(atom, position)
-                part = self._place(atom, position, frame)
+                part = self._base(atom, position, frame)
             elif isinstance(atom, Div | Mod):
                 part = self._divided(atom, self.scalar(atom.of, position, frame, loaded))
             else:
@@ -70,10 +69,10 @@ class VectorBody(BodyEmitter):
                 b.load(vec(element, frame.lanes), address, element.bits // 8), dtype
             )
         mask = self._mask(instr.attrs["mask"], position, frame, instr)
-        loaded_at = instr.operands
-        stride = self._lane_stride(expr, frame, loaded_at)
+        indices = instr.operands
+        stride = self._lane_stride(expr, frame, indices)
         if stride == 0 and (mask is None or mask.type.lanes == 1):
-            address = b.gep(pointer, self.scalar(expr, position, frame, loaded_at), element)
+            address = b.gep(pointer, self.scalar(expr, position, frame, indices), element)
             if mask is None:
                 return self._from_memory(b.load(element, address, element.bits // 8), dtype)
             loaded = masked_load(b, element, address, mask, ir.zero(element))
@@ -83,11 +82,11 @@ class VectorBody(BodyEmitter):
         if mask is not None and mask.type.lanes == 1 and frame.lanes > 1:
             mask = b.splat(mask, frame.lanes)
         if stride == 1:
-            at = self.scalar(expr, position, frame, loaded_at)
+            offset = self.scalar(expr, position, frame, indices)
             reached = self._reached(instr, position, frame)
             if reached is not None:
-                at = b.select(reached, at, i64_const(0))
-            address = b.gep(pointer, at, element)
+                offset = b.select(reached, offset, i64_const(0))
+            address = b.gep(pointer, offset, element)
             if mask is None:
                 return self._from_memory(b.load(wide, address, align), dtype)
             return self._from_memory(
@@ -95,11 +94,11 @@ class VectorBody(BodyEmitter):
             )
         if stride == -1 and mask is None:
             first = expr + -(frame.lanes - 1)
-            address = b.gep(pointer, self.scalar(first, position, frame, loaded_at), element)
+            address = b.gep(pointer, self.scalar(first, position, frame, indices), element)
             loaded = b.load(wide, address, align)
             order = list(range(frame.lanes - 1, -1, -1))
             return self._from_memory(b.shufflevector(loaded, None, order), dtype)
-        addresses = b.gep(pointer, self._wide_index(expr, position, frame, loaded_at), element)
+        addresses = b.gep(pointer, self._wide_index(expr, position, frame, indices), element)
         return self._from_memory(
             masked_gather(b, wide, addresses, mask, ir.zero(wide), align), dtype
         )
@@ -107,19 +106,17 @@ class VectorBody(BodyEmitter):
     def _wide_address(
         self, buffer: int, expr: Expr, position: Position, frame: Frame, element: Type
     ) -> Val:
-        """Where a tile keeps the vector of this position: element by element, all its lanes side by
-        side.
-        """
+        """The address of a vector in a tile that holds a vector for each of its elements."""
         assert frame.lane is not None
         lane_free = Expr(expr.const, tuple(t for t in expr.terms if t[0] != frame.lane))
         column = self._offset(frame.lane, position) * frame.lanes
-        at = self.scalar(lane_free * self.wide_tiles[buffer] + column, position, frame)
-        return self.b.gep(self.pointers[buffer], at, element)
+        offset = self.scalar(lane_free * self.wide_tiles[buffer] + column, position, frame)
+        return self.b.gep(self.pointers[buffer], offset, element)
 
     def _mask(
         self, bounds: Sequence[Bound], position: Position, frame: Frame, instr: Instr | None
     ) -> Val | None:
-        """The lanes at which memory may be touched, None for all."""
+        """The lanes that may touch memory; None for all."""
         loaded = instr.operands if instr is not None else ()
         mask = self._inside(bounds, position, frame, loaded) if bounds else None
         if frame.masks is None or frame.lane is None:
@@ -130,11 +127,11 @@ class VectorBody(BodyEmitter):
         return alive if mask is None else self._both(mask, alive, frame)
 
     def _reached(self, instr: Instr, position: Position, frame: Frame) -> Val | None:
-        """Whether any lane of a masked load is on; None where lanes that are off lie within a page
-        of those that are on.
+        """Whether any lane of a masked load is enabled.
 
-        A load far off its buffer takes a processor some hundred cycles although no lane is on,
-        because the page may not be there.
+        None where the disabled lanes are always within a page of enabled ones.  A load far outside
+        of its buffer takes some hundred cycles although no lane is enabled, because the page may
+        not be mapped.
         """
         page = _PAGE // instr.result.dtype.itemsize
         loaded = instr.operands
@@ -156,7 +153,7 @@ class VectorBody(BodyEmitter):
         position: Position,
         frame: Frame,
     ) -> None:
-        """Write one register to memory at an index, lanes spread as the index says."""
+        """Store one register at an index, each lane where the index says."""
         b = self.b
         buffer, expr, bounds = target
         pointer = self.pointers[buffer]
@@ -168,7 +165,10 @@ class VectorBody(BodyEmitter):
             wide = self.b.splat(value, frame.lanes) if value.type.lanes == 1 else value
             b.store(wide, self._wide_address(buffer, expr, position, frame, element), align)
             return
-        mask = self._store_mask(bounds, position, frame)
+        if frame.lane is not None:
+            mask = self._mask(bounds, position, frame, None)
+        else:
+            mask = self._inside(bounds, position, frame) if bounds else None
         spread = frame.lane is not None and frame.lanes > 1
         if spread and value.type.lanes == 1:
             value = b.splat(value, frame.lanes)
@@ -184,13 +184,8 @@ class VectorBody(BodyEmitter):
         else:
             masked_store(b, value, address, mask, align)
 
-    def _store_mask(self, bounds: Sequence[Bound], position: Position, frame: Frame) -> Val | None:
-        if frame.lane is not None:
-            return self._mask(bounds, position, frame, None)
-        return self._inside(bounds, position, frame) if bounds else None
-
 
 def _excluded(bound: Bound) -> int:
-    """How many values of its expression a bound keeps out."""
+    """How many values of its expression a bound excludes."""
     below, above = bound.low - bound.expr.first, bound.expr.last + 1 - bound.high
     return max(below, 0) + max(above, 0)

@@ -1,22 +1,24 @@
-"""Kernels as loops: one native function per kernel, explicit vectors, masked tails, several
-accumulators.
+"""Kernels as loops: one native function per kernel, with explicit vectors and masked tails.
 
-The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``: it runs units ``begin …
-end - 1`` of the kernel; units are independent, so threads may share them in any way.  ``buffers``
-holds one pointer per buffer that is not a tile, then one to scratch, of which each worker has
-`NativeKernel.tile_bytes`.
+The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
+``begin … end - 1`` of the kernel.  Units are independent, so threads may share them in any way.
+``buffers`` holds one pointer per buffer that is not a tile, then one to scratch memory, of which
+each worker has `NativeKernel.tile_bytes`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
+from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.schedule import (
+    LINE_BYTES,
     SUMS,
     TILED,
     LoopTarget,
@@ -26,9 +28,8 @@ from bringup.llvm.loops.schedule import (
 )
 from bringup.llvm.scalar import combine, memory_type
 from bringup.llvm.text import Builder, Module, Param, Val, const_vector, i64_const
-from bringup.llvm.text.masked import prefetch
+from bringup.llvm.text.masked import clamp, lanes_below, prefetch
 
-_TILE_ALIGNMENT = 64
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
 
@@ -38,32 +39,35 @@ def emit_kernel(
     kernel: Kernel,
     name: str,
     target: LoopTarget,
-    clips: Mapping[Axis, Expr] | None = None,
+    axis_limits: Mapping[Axis, Expr] | None = None,
 ) -> NativeKernel:
     """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
 
-    clips: inner axes that stop early at an expression of grid axes, for loops cut into chunks.
+    axis_limits: inner axes that stop early, at an expression of grid axes: the loop of a fold that
+    was cut into chunks.
     """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    if not clips and any(f.product for f in kernel.stages[0].folds):
+    if not axis_limits and any(f.product for f in kernel.stages[0].folds):
         from bringup.llvm.loops.packed import emit_packed
 
         packed = emit_packed(module, kernel, name, target)
         if packed is not None:
             return packed
-    clips = clips or {}
-    clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
-    return _KernelEmitter(module, schedule(kernel, target, clipped), name, clips).run()
+    axis_limits = axis_limits or {}
+    limiting = frozenset[Axis]().union(*(stop.axes() for stop in axis_limits.values()))
+    return _KernelEmitter(module, schedule(kernel, target, limiting), name, axis_limits).run()
 
 
 class _KernelEmitter:
+    """Emits a kernel: its units, the register tile of each, and loops over vectors."""
+
     def __init__(
-        self, module: Module, plan: Schedule, name: str, clips: Mapping[Axis, Expr]
+        self, module: Module, plan: Schedule, name: str, axis_limits: Mapping[Axis, Expr]
     ) -> None:
         self.plan = plan
         self.kernel = plan.kernel
-        self.clips = clips
+        self.axis_limits = axis_limits
         self.name = name
         params: list[Param] = [
             ("buffers", ir.ptr, "nocapture readonly"),
@@ -74,7 +78,6 @@ class _KernelEmitter:
         self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
         self.b = Builder(self.function.block("entry"))
         self.bases: dict[Axis, Val] = {}
-        self.registers: dict[int, Registers] = {}
         self.pointers: list[Val] = []
         self.tile_bytes = 0
         self.wide_tiles: dict[int, int] = {}
@@ -84,17 +87,12 @@ class _KernelEmitter:
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
         cuts = self._cuts()
-        units = 1
-        for _, count, _ in cuts:
-            units *= count
+        units = math.prod(count for _, count, _ in cuts)
         with b.loop(begin, end) as loop:
             self._unit(loop.index, cuts)
         b.ret()
-        return NativeKernel(self.name, units, self.tile_bytes, self._work(units))
-
-    def _work(self, units: int) -> int:
-        total = sum(len(s.body) * s.trips for s in self.kernel.stages) * self.kernel.points
-        return total // max(units, 1)
+        work = sum(len(s.body) * s.trips for s in self.kernel.stages) * self.kernel.points
+        return NativeKernel(self.name, units, self.tile_bytes, work // max(units, 1))
 
     def _load_pointers(self, worker: Val) -> None:
         b, buffers = self.b, self.function.args[0]
@@ -108,12 +106,12 @@ class _KernelEmitter:
         for i in tiles:
             offsets[i] = self.tile_bytes
             nbytes = self.kernel.buffers[i].type.nbytes * width
-            self.tile_bytes += -(-nbytes // _TILE_ALIGNMENT) * _TILE_ALIGNMENT
+            self.tile_bytes += round_up(nbytes, LINE_BYTES)
         if tiles:
             scratch = b.load(ir.ptr, b.gep(buffers, len(outside), ir.ptr), 8)
-            mine = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
+            base = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
             for i, offset in offsets.items():
-                table[i] = b.gep(mine, offset, ir.i8)
+                table[i] = b.gep(base, offset, ir.i8)
         self.pointers = [table[i] for i in range(len(self.kernel.buffers))]
 
     # -- units -------------------------------------------------------------------------------------
@@ -123,29 +121,26 @@ class _KernelEmitter:
         plan = self.plan
         cuts: list[tuple[Axis, int, int]] = []
         tiled = {t.axis: t.count for t in (plan.rows, plan.cross) if t is not None}
-        late: list[tuple[Axis, int, int]] = []
+        innermost: list[tuple[Axis, int, int]] = []
         for axis in self.kernel.grid:
             if axis == plan.lane:
-                cuts.append((axis, -(-axis.size // plan.block), plan.block))
+                cuts.append((axis, ceil_div(axis.size, plan.block), plan.block))
             elif axis in tiled:
-                piece = (axis, -(-axis.size // tiled[axis]), tiled[axis])
-                (late if plan.rows is not None and axis == plan.rows.axis else cuts).append(piece)
+                piece = (axis, ceil_div(axis.size, tiled[axis]), tiled[axis])
+                is_rows = plan.rows is not None and axis == plan.rows.axis
+                (innermost if is_rows else cuts).append(piece)
             else:
-                (late if axis == plan.last else cuts).append((axis, axis.size, 1))
-        return cuts + late
+                (innermost if axis == plan.last else cuts).append((axis, axis.size, 1))
+        return cuts + innermost
 
     def _unit(self, unit: Val, cuts: Sequence[tuple[Axis, int, int]]) -> None:
-        b, rest = self.b, unit
-        for position in range(len(cuts) - 1, -1, -1):
-            axis, count, size = cuts[position]
-            if position == 0 or count == 1:
-                piece = rest if position == 0 and count > 1 else i64_const(0)
-                if position == 0:
-                    self.bases[axis] = b.mul(piece, i64_const(size))
-                    continue
-            else:
-                piece = b.binary("urem", rest, i64_const(count))
-                rest = b.binary("udiv", rest, i64_const(count))
+        """Emit a unit: the first position of each axis in it, then its loops."""
+        b = self.b
+        for n, (axis, count, size) in reversed(list(enumerate(cuts))):
+            piece = i64_const(0)
+            if count > 1:
+                piece = b.urem(unit, i64_const(count)) if n else unit
+                unit = b.udiv(unit, i64_const(count)) if n else unit
             self.bases[axis] = b.mul(piece, i64_const(size))
         if self.plan.is_map:
             self._map_block()
@@ -153,7 +148,7 @@ class _KernelEmitter:
             self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
 
     def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
-        """Run the unit's tile at full size, or at what is left of the axis in its last unit."""
+        """Emit the unit's tile at full size, and a smaller one for the last unit of its axis."""
         if not todo:
             self._columns(done)
             return
@@ -163,20 +158,15 @@ class _KernelEmitter:
             self._split_tiles(more, [*done, tile])
             return
 
-        def whole() -> None:
-            self._split_tiles(more, [*done, tile])
-
-        def rest() -> None:
-            left = tile.axis.size % tile.count
-            self._split_tiles(more, [*done, Tile(tile.axis, left, tile.step)])
-
-        fits = self.b.icmp("sle", base, i64_const(tile.axis.size - tile.count))
-        self.b.cond(fits, whole, rest)
+        smaller = Tile(tile.axis, tile.axis.size % tile.count, tile.step)
+        self.b.cond(
+            self.b.icmp("sle", base, i64_const(tile.axis.size - tile.count)),
+            lambda: self._split_tiles(more, [*done, tile]),
+            lambda: self._split_tiles(more, [*done, smaller]),
+        )
 
     def _columns(self, tiles: list[Tile]) -> None:
-        """Run the stages on a register tile; with grid lanes, masked where the block hangs over the
-        edge.
-        """
+        """Emit the stages on a register tile; with grid lanes, masked where it exceeds the axis."""
         plan, b = self.plan, self.b
         if plan.lane is None:
             self._stages(tiles, None)
@@ -200,19 +190,17 @@ class _KernelEmitter:
 
     def _edge_masks(self, left: Val) -> tuple[Val, ...]:
         plan = self.plan
-        return tuple(self._lane_mask(self.b.sub(left, i64_const(j * plan.lanes)), plan.lanes)
-                     for j in range(plan.columns))  # fmt: skip
+        return tuple(
+            self._lane_mask(self.b.sub(left, i64_const(j * plan.lanes)), plan.lanes)
+            for j in range(plan.columns)
+        )
 
     def _lane_mask(self, left: Val, lanes: int) -> Val:
-        """Lanes below ``left``."""
-        b = self.b
-        known = _plain(left)
+        """The lanes below ``left``, which may be negative."""
+        known = left.integer
         if known is not None:
             return const_vector(ir.i1, [i < known for i in range(lanes)])
-        clamped = b.smin(left, i64_const(lanes))
-        clamped = b.smax(clamped, i64_const(0))
-        count = b.splat(b.trunc(clamped, ir.i32), lanes)
-        return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
+        return lanes_below(self.b, clamp(self.b, left, lanes), lanes)
 
     # -- maps --------------------------------------------------------------------------------------
 
@@ -220,13 +208,12 @@ class _KernelEmitter:
         plan, b = self.plan, self.b
         for stage in self.kernel.stages:
             loops = [plan.lane] if plan.lane is not None else []
-            tiled = loops
-            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, tiled)
+            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, loops)
             body.analyse()
             if plan.lane is None:
                 frame = Frame(self.bases, (), None, 1, None)
                 body.emit_level(0, frame)
-                self._store(stage, body, frame)
+                self.store(stage, body, frame)
                 continue
             body.emit_level(
                 0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None)
@@ -238,36 +225,33 @@ class _KernelEmitter:
                 frame: Frame, accs: Accumulators, stage: Stage = stage, body: VectorBody = body
             ) -> Accumulators:
                 body.emit_level(1, frame)
-                self._store(stage, body, frame)
+                self.store(stage, body, frame)
                 return accs
 
-            self._vector_loop(plan.lane, (), low, high, {}, step)
+            self.vector_loop(plan.lane, (), low, high, {}, step)
 
     def _clamp(self, value: Val, size: int) -> Val:
-        known = _plain(value)
+        known = value.integer
         if known is not None:
             return i64_const(min(known, size))
         if size % self.plan.block == 0:
             return value
         return self.b.smin(value, i64_const(size))
 
-    def _store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
-        """Write all stores of a stage, after every value they need has been computed."""
+    def store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
+        """Emit all stores of a stage, after every value that they need."""
         for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
             if not isinstance(sink, Store):
                 continue
             index, buffer = sink.index, sink.buffer
             dtype = self.kernel.buffers[sink.buffer].type.dtype
             done: set[Position] = set()
-            frame_axes = [t.axis for t in frame.tiles]
+            used = index.axes() | {a for m in sink.mask for a in m.expr.axes()}
+            if buffer in self.wide_tiles:
+                used = frozenset(t.axis for t in frame.tiles)
             for position in frame.positions():
-                where = (
-                    set(frame_axes)
-                    if buffer in self.wide_tiles
-                    else index.axes() | {a for m in sink.mask for a in m.expr.axes()}
-                )
                 key = tuple(
-                    p if t.axis in where else 0 for p, t in zip(position, frame.tiles, strict=True)
+                    p if t.axis in used else 0 for p, t in zip(position, frame.tiles, strict=True)
                 )
                 if key not in done:
                     done.add(key)
@@ -275,7 +259,7 @@ class _KernelEmitter:
 
     # -- loops over lanes --------------------------------------------------------------------------
 
-    def _vector_loop(
+    def vector_loop(
         self,
         axis: Axis,
         outer: tuple[Tile, ...],
@@ -284,9 +268,7 @@ class _KernelEmitter:
         accs: Accumulators,
         step: Callable[[Frame, Accumulators], Accumulators],
     ) -> Accumulators:
-        """Cover ``low … high`` of ``axis``: unrolled vectors, then single vectors, then a masked
-        rest.
-        """
+        """Cover ``low … high`` of ``axis``: unrolled vectors, single vectors, a masked tail."""
         b, lanes = self.b, self.plan.lanes
         first = {k: v for k, v in accs.items() if k[1][-1:] in ((0,), ())}
         rest = {k: v for k, v in accs.items() if k not in first}
@@ -296,22 +278,20 @@ class _KernelEmitter:
             width = lanes * count
             live = {**first, **rest} if count > 1 else first
             stop = b.add(start, self._multiple(span, width))
-            live = self._counted(axis, start, stop, width, live,
-                                 Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes,
-                                 None), step)  # fmt: skip
+            frame = Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes, None)
+            live = self.counted_loop(axis, start, stop, width, live, frame, step)
             first = {k: live[k] for k in first}
             rest = {k: live.get(k, v) for k, v in rest.items()}
             start, span = stop, b.sub(high, stop)
-        known = _plain(span)
-        if known == 0:
+        if span.integer == 0:
             return {**first, **rest}
-        return {**self._masked_rest(axis, outer, start, span, first, step), **rest}
+        return {**self._masked_tail(axis, outer, start, span, first, step), **rest}
 
-    def _masked_rest(
+    def _masked_tail(
         self,
         axis: Axis,
         outer: tuple[Tile, ...],
-        at: Val,
+        start: Val,
         span: Val,
         accs: Accumulators,
         step: Callable[[Frame, Accumulators], Accumulators],
@@ -320,7 +300,7 @@ class _KernelEmitter:
         keys = list(accs)
 
         def run() -> list[Val]:
-            self.bases[axis] = at
+            self.bases[axis] = start
             masks = (self._lane_mask(span, lanes),)
             frame = Frame(self.bases, (*outer, Tile(axis, 1, lanes)), axis, lanes, masks)
             after = step(frame, dict(accs))
@@ -328,21 +308,21 @@ class _KernelEmitter:
 
         if lanes == 1:
             return accs
-        if _plain(span) is not None:
+        if span.integer is not None:
             return dict(zip(keys, run(), strict=True))
         some = b.icmp("sgt", span, i64_const(0))
         merged = b.cond(some, run, lambda: [accs[k] for k in keys])
         return dict(zip(keys, merged, strict=True))
 
     def _multiple(self, span: Val, width: int) -> Val:
-        known = _plain(span)
+        known = span.integer
         if known is not None:
             return i64_const(max(known, 0) // width * width)
         if width == 1:
             return span
         return self.b.sub(span, self.b.binary("urem", span, i64_const(width)))
 
-    def _counted(
+    def counted_loop(
         self,
         axis: Axis,
         start: Val,
@@ -352,9 +332,9 @@ class _KernelEmitter:
         frame: Frame,
         step: Callable[[Frame, Accumulators], Accumulators],
     ) -> Accumulators:
-        """A loop carrying accumulators; straight code for one iteration, nothing for none."""
+        """A loop that carries accumulators; straight code for one iteration, nothing for none."""
         b, keys = self.b, list(accs)
-        low, high = _plain(start), _plain(stop)
+        low, high = start.integer, stop.integer
         if low is not None and high is not None and high - low <= width:
             if high <= low:
                 return accs
@@ -371,14 +351,16 @@ class _KernelEmitter:
     # -- stages with folds -------------------------------------------------------------------------
 
     def _stages(self, tiles: list[Tile], masks: tuple[Val, ...] | None) -> None:
-        self.registers = {}
-        made: list[Registers] = []
+        registers: list[Registers] = []
         for stage in self.kernel.stages:
-            made += _StageEmitter(self, stage, tuple(tiles), masks, made).run()
+            registers += _StageEmitter(self, stage, tuple(tiles), masks, registers).run()
 
 
 class _StageEmitter:
-    """One stage on one register tile."""
+    """Emits one stage on one register tile.
+
+    registers: results of the folds of earlier stages, by grid position.
+    """
 
     def __init__(
         self,
@@ -424,13 +406,8 @@ class _StageEmitter:
         tiles = self.tiles
         if self.inner_lane:
             tiles = (*tiles, Tile(self.stage.axes[-1], 1, self.lanes))
-        return Frame(
-            self.owner.bases,
-            tiles,
-            self.lane,
-            self.lanes,
-            self.masks if not self.inner_lane else None,
-        )
+        masks = self.masks if not self.inner_lane else None
+        return Frame(self.owner.bases, tiles, self.lane, self.lanes, masks)
 
     def _grid_positions(self) -> list[Position]:
         return Frame({}, self.tiles, None, 1, None).positions()
@@ -448,9 +425,8 @@ class _StageEmitter:
     def _nest(self, depth: int, accs: Accumulators) -> Accumulators:
         """Loops ``depth`` and deeper; instructions that need no deeper loop come before it."""
         axes = self.stage.axes
-        self.body.emit_level(depth, self._frame()) if depth < len(
-            axes
-        ) or not self.inner_lane else None
+        if depth < len(axes) or not self.inner_lane:
+            self.body.emit_level(depth, self._frame())
         if depth == len(axes):
             return self._innermost(self._frame(), accs)
         axis = axes[depth]
@@ -467,7 +443,7 @@ class _StageEmitter:
     def _serial(
         self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int
     ) -> Accumulators:
-        """The loop ``depth`` from ``low`` to ``high``: over vectors if its axis is across lanes."""
+        """The loop ``depth`` from ``low`` to ``high``, over vectors if the lanes are along it."""
         if depth == len(self.stage.axes) - 1 and self.inner_lane:
 
             def vector_step(frame: Frame, live: Accumulators) -> Accumulators:
@@ -475,8 +451,8 @@ class _StageEmitter:
                 self._prefetch(frame)
                 return self._innermost(frame, live)
 
-            return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
-        return self.owner._counted(
+            return self.owner.vector_loop(axis, self.tiles, low, high, accs, vector_step)
+        return self.owner.counted_loop(
             axis,
             low,
             high,
@@ -487,24 +463,23 @@ class _StageEmitter:
         )
 
     def _chain(self, depth: int) -> int:
-        """Additions in a row into one accumulator from loop ``depth`` on; 0 without float sums."""
+        """Serial additions into one accumulator from loop ``depth`` on; 0 without float sums."""
         if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
             return 0
-        trips = 1
-        for axis in self.stage.axes[depth:]:
-            trips *= axis.size
+        trips = math.prod(axis.size for axis in self.stage.axes[depth:])
         return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
 
     def _blocked(
         self, axis: Axis, depth: int, sizes: Sequence[int], low: Val, high: Val, accs: Accumulators
     ) -> Accumulators:
-        """Sum blocks of the last size apart and then together, each from blocks of the size before
-        it: this bounds the rounding error.
+        """Blocked summation, which bounds the rounding error.
+
+        sizes: of blocks; each block is summed from blocks of the size before its own.
         """
         if not sizes:
             return self._serial(axis, low, high, accs, depth)
         *smaller, size = sizes
-        start, stop = _plain(low), _plain(high)
+        start, stop = low.integer, high.integer
         even = start is not None and stop is not None and (stop - start) % size == 0
 
         def block(_frame: Frame, live: Accumulators) -> Accumulators:
@@ -519,12 +494,10 @@ class _StageEmitter:
                 for k, v in live.items()
             }
 
-        return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
+        return self.owner.counted_loop(axis, low, high, size, accs, self._frame(), block)
 
     def _prefetch(self, frame: Frame) -> None:
-        """While a later stage computes on a row in cache, fetch the next row that the first stage
-        will read.
-        """
+        """Prefetch the next row of the first stage while the second stage computes on this one."""
         first, *later = [s for s in self.owner.kernel.stages if s.axes]
         if (
             not later
@@ -542,29 +515,28 @@ class _StageEmitter:
                 continue
             element = memory_type(self.owner.kernel.buffers[buffer].type.dtype)
             for position in frame.positions():
-                at = self.body.scalar(index + step, position, frame)
-                prefetch(self.b, self.b.gep(self.owner.pointers[buffer], at, element, flags=""))
+                offset = self.body.scalar(index + step, position, frame)
+                address = self.b.gep(self.owner.pointers[buffer], offset, element, flags="")
+                prefetch(self.b, address)
 
     def _stop(self, axis: Axis) -> Val:
-        clip = self.owner.clips.get(axis)
-        if clip is None:
+        stop = self.owner.axis_limits.get(axis)
+        if stop is None:
             return i64_const(axis.size)
         position = (0,) * len(self.body.tiled)
-        limit = self.body.scalar(clip, position, self._frame())
+        limit = self.body.scalar(stop, position, self._frame())
         return self.b.smin(limit, i64_const(axis.size))
 
     def _innermost(self, frame: Frame, accs: Accumulators) -> Accumulators:
         after = dict(accs)
+        mask = frame.masks[0] if self.inner_lane and frame.masks is not None else None
         for n, fold, value in self.folds:
             for position in frame.positions():
                 key = (n, position)
-                mask = None
-                if self.inner_lane and frame.masks is not None:
-                    mask = frame.masks[0]
                 after[key] = accumulate(
                     self.body, fold, value, position, accs[key], self.lanes, mask
                 )
-        self.owner._store(self.stage, self.body, frame)
+        self.owner.store(self.stage, self.body, frame)
         return after
 
     def _finished(self, n: int, fold: Fold, accs: Accumulators) -> Registers:
@@ -576,9 +548,3 @@ class _StageEmitter:
             else:
                 result[position] = finish(self.b, fold, [accs[(n, position)]], across=False)
         return result
-
-
-def _plain(value: Val) -> int | None:
-    """The integer behind a constant operand."""
-    text = value.text
-    return int(text) if text.lstrip("-").isdigit() else None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType, i16
+from bringup.integers import ceil_div
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
@@ -22,13 +23,12 @@ from bringup.llvm.body import Frame
 from bringup.llvm.loops.blocking import Blocking, TileShape, blocking, panels
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.packing import Packing, coordinates, pointers, runs
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, i64_const, vec
 from bringup.llvm.text.masked import prefetch
 
-_ALIGNMENT = 64
-#: Stands for all axes of the rows in what follows a tile.
+#: The id of the axis that stands for all axes of the rows in an epilogue.
 _ROW = -2
 
 
@@ -41,7 +41,8 @@ def emit_packed(
         return None
     other = replace(contraction, left=contraction.right, right=contraction.left)
     if panels(contraction, target) is None and panels(other, target) is not None:
-        contraction = other  # panels in memory are worth results that do not lie side by side
+        # Panels in memory are worth stores that are not contiguous.
+        contraction = other
     plan = blocking(contraction, target)
     if plan is None:
         return None
@@ -49,6 +50,8 @@ def emit_packed(
 
 
 class _Emitter:
+    """Emits a contraction by packed panels."""
+
     def __init__(self, module: Module, contraction: Contraction, plan: Blocking, name: str) -> None:
         self.contraction = contraction
         self.plan = plan
@@ -81,7 +84,7 @@ class _Emitter:
         self.buffers, begin, end, worker = self.function.args
         self.pointers = pointers(b, self.contraction, self.buffers)
         used = self._scratch(worker)
-        self.parts = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
+        self.parts = ceil_div(self.rows, plan.rows), ceil_div(self.columns, plan.columns)
         units = size(self.contraction.batch) * self.parts[0] * self.parts[1]
         with b.loop(begin, end, carried=[i64_const(-1)] * 2) as loop:
             loop.next(*self._unit(loop.index, loop.carried))
@@ -91,26 +94,27 @@ class _Emitter:
         return NativeKernel(self.name, units, used, total // units)
 
     def _scratch(self, worker: Val) -> int:
-        """Lay out panels and sums; returns the bytes of a worker."""
+        """Lay out panels and sums in scratch memory; returns the bytes of a worker."""
         b, plan, tile = self.b, self.plan, self.plan.tile
         depth, each = plan.cut.depth, self.element.bits // 8
         sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
-        # Squares and vectors are stored whole and may reach beyond the end.
+        # Squares and vectors are stored whole and may exceed the end.
         spare = tile.lanes * max(tile.rows, tile.columns)
         columns = 0 if plan.ready is not None else depth * plan.columns + spare
         counts = [depth * plan.band + spare, columns, sums + tile.lanes]
-        sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
+        sizes = [-(-n * each // LINE_BYTES) * LINE_BYTES for n in counts]
         buffers = len(self.contraction.kernel.buffers)
         scratch = b.load(ir.ptr, b.gep(self.buffers, buffers, ir.ptr), 8)
-        own = b.gep(scratch, b.mul(worker, i64_const(sum(sizes))), ir.i8)
-        self.left = own
-        self.right = b.gep(own, sizes[0], ir.i8)
-        self.sums = b.gep(own, sizes[0] + sizes[1], ir.i8)
+        self.left = b.gep(scratch, b.mul(worker, i64_const(sum(sizes))), ir.i8)
+        self.right = b.gep(self.left, sizes[0], ir.i8)
+        self.sums = b.gep(self.left, sizes[0] + sizes[1], ir.i8)
         return sum(sizes)
 
-    def _unit(self, unit: Val, held: Sequence[Val]) -> tuple[Val, Val]:
-        """Emit a unit.  held: numbers of the columns and of the rows that are packed already, which
-        may serve again where the inner axes are not cut; returns those of this unit.
+    def _unit(self, unit: Val, packed: Sequence[Val]) -> tuple[Val, Val]:
+        """Emit a unit.
+
+        packed: the numbers of the columns and of the rows whose panels are in scratch memory; they
+        are packed only if they differ.  Returns the numbers of this unit.
         """
         b, plan = self.b, self.plan
         parts, batch = self.parts, self.contraction.batch
@@ -139,9 +143,9 @@ class _Emitter:
         if plan.ready is not None:
             self._pack_columns(i64_const(0), depth)
         else:
-            with b.if_then(b.icmp("ne", strip, held[0])):
+            with b.if_then(b.icmp("ne", strip, packed[0])):
                 self._pack_columns(i64_const(0), depth)
-        with b.if_then(b.icmp("ne", unit_rows, held[1])):
+        with b.if_then(b.icmp("ne", unit_rows, packed[1])):
             self._pack_rows(i64_const(0), depth)
         self._tiles(i64_const(0), depth, i64_const(0))
         return strip, unit_rows
@@ -157,7 +161,7 @@ class _Emitter:
         return b.mul(b.add(outer, low), i64_const(cut.tail)), b.mul(count, i64_const(cut.tail))
 
     def _pack_columns(self, start: Val, depth: Val) -> None:
-        """Leave the panels of a block at `right`, `stride` inner indices apart."""
+        """Make `right` point to the panels of a block, which are `stride` inner indices apart."""
         b, ready = self.b, self.plan.ready
         self.stride = depth
         if ready is None:
@@ -165,19 +169,20 @@ class _Emitter:
             b.call(self.pack_columns, args)
             return
         body = VectorBody(b, self.contraction.kernel.stages[0].body, self.pointers, [], None, [])
-        at = body.scalar(ready.first, (), Frame(self.bases, (), None, 1, None))
+        offset = body.scalar(ready.first, (), Frame(self.bases, (), None, 1, None))
         self.stride = i64_const(size(self.contraction.inner))
-        at = b.add(at, b.mul(self.column, self.stride))
-        at = b.add(at, b.mul(start, i64_const(self.plan.tile.columns)))
-        self.right = b.gep(self.pointers[ready.buffer], at, self.right_element)
+        offset = b.add(offset, b.mul(self.column, self.stride))
+        offset = b.add(offset, b.mul(start, i64_const(self.plan.tile.columns)))
+        self.right = b.gep(self.pointers[ready.buffer], offset, self.right_element)
 
     def _pack_rows(self, start: Val, depth: Val) -> None:
         args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
         self.b.call(self.pack_rows, args)
 
     def _tiles(self, block: Val, depth: Val, skipped: Val) -> None:
-        """Emit the loops over the tiles of a band in a block of inner indices.  skipped: rows of
-        the unit before the band.
+        """Emit the loops over the tiles of a band in a block of inner indices.
+
+        skipped: rows of the unit before the band.
         """
         b, tile, cut = self.b, self.plan.tile, self.plan.cut
         first = b.icmp("eq", block, i64_const(0))
@@ -189,8 +194,8 @@ class _Emitter:
                 sums = self.sums
                 if cut.blocks > 1:
                     row = b.mul(b.add(skipped, down.index), i64_const(tile.columns))
-                    place = b.add(b.mul(across.index, i64_const(self.plan.rows)), row)
-                    sums = b.gep(sums, place, self.element)
+                    offset = b.add(b.mul(across.index, i64_const(self.plan.rows)), row)
+                    sums = b.gep(sums, offset, self.element)
                 if cut.blocks == 1:
                     self._prefetch(down.index, across.index)
                     b.call(self.micro, [left, right, sums, count, first])
@@ -204,7 +209,7 @@ class _Emitter:
                         self._finish(sums, down.index, across.index)
 
     def _prefetch(self, down: Val, across: Val) -> None:
-        """Ask for the memory of a tile's results before its sums are made."""
+        """Prefetch the memory of a tile's results before its sums are computed."""
         b, tile = self.b, self.plan.tile
         first, column = b.add(self.row, down), b.add(self.column, across)
         for stage in self.contraction.epilogue:
@@ -224,11 +229,11 @@ class _Emitter:
                 with b.loop(i64_const(0), i64_const(tile.rows)) as loop:
                     row = b.add(start, b.mul(loop.index, i64_const(step)))
                     for v in range(tile.vectors):
-                        at = b.add(row, i64_const(v * tile.lanes))
-                        line = b.gep(self.pointers[store.buffer], at, element, flags="")
+                        offset = b.add(row, i64_const(v * tile.lanes))
+                        line = b.gep(self.pointers[store.buffer], offset, element, flags="")
                         prefetch(b, line, write=True)
 
-    # -- what follows a sum ------------------------------------------------------------------------
+    # -- epilogue ----------------------------------------------------------------------------------
 
     def _finish(self, sums: Val, down: Val, across: Val) -> None:
         """Emit the epilogue of a tile."""
@@ -240,13 +245,13 @@ class _Emitter:
             merged, axes = merge_neighbours(stage, self.contraction.right.axes)
 
             def run(
-                places: dict[Axis, Val],
+                indices: dict[Axis, Val],
                 done: Val,
                 mask: Val | None,
                 stage: Stage = merged,
                 axes: Axes = axes,
             ) -> None:
-                self.bases |= places
+                self.bases |= indices
                 start = b.gep(sums, done, self.element)
                 _Epilogue(self, stage, axes).emit(start, b.add(self.row, down), rows, mask)
 
@@ -254,7 +259,7 @@ class _Emitter:
 
 
 class _Epilogue:
-    """One stage on a run of columns of a tile."""
+    """Emits one stage of the epilogue on a run of columns of a tile."""
 
     def __init__(self, owner: _Emitter, stage: Stage, axes: Axes) -> None:
         self.owner = owner
@@ -273,8 +278,8 @@ class _Epilogue:
         body.emit_level(0, frame)
         with b.loop(i64_const(0), count) as loop:
             owner.bases.update(coordinates(b, b.add(first, loop.index), self.rows))
-            at = b.mul(loop.index, i64_const(owner.plan.tile.columns))
-            total = b.load(vec(element, lanes), b.gep(sums, at, element), element.bits // 8)
+            offset = b.mul(loop.index, i64_const(owner.plan.tile.columns))
+            total = b.load(vec(element, lanes), b.gep(sums, offset, element), element.bits // 8)
             body.give(0, {(): total}, frozenset((self.loop,)), True)
             body.emit_level(1, frame)
             for value, sink in zip(self.stage.body.outputs, self.stage.sinks, strict=True):
@@ -285,7 +290,7 @@ class _Epilogue:
 
 
 class _RowBody(VectorBody):
-    """A stage in a loop that goes over all axes of the rows at once."""
+    """The body of a stage in one loop over all axes of the rows."""
 
     def __init__(
         self,
@@ -304,72 +309,86 @@ class _RowBody(VectorBody):
         return used | {self.loop} if used & self.rows else used
 
 
-# -- MICRO
+# -- the micro-kernel: a tile of sums in registers -------------------------------------------------
+#
+# A panel of the left factor holds, for each inner index, the elements of a tile's rows one after
+# the other, and a panel of the right factor those of its columns.  Each iteration of the innermost
+# loop loads a row of the right panel, broadcasts each element of the left one, and adds products.
+#
+# Integers of up to 16 bits whose sums have 32 go in pairs: an element of a panel is two neighbours
+# along the inner axis in one word, and a step multiplies both and adds the products.  That is
+# exact, and one instruction on x86-64 (``pmaddwd``, with AVX512-VNNI ``vpdpwssd``), where a product
+# of words alone is two.
 
 
 def micro_kernel(module: Module, dtype: DType, shape: TileShape, stored: DType) -> Callee:
-    """``void (ptr a, ptr b, ptr c, i64 count, i1 first)``: a tile of products over ``count`` inner
-    indices, or pairs of them, written to ``c`` row by row if it is the first, else added to what is
-    there.
+    """``void (ptr a, ptr b, ptr c, i64 count, i1 first)``: the products of a tile.
 
-    stored: dtype of the right panels' elements, converted when they are read.
+    They are summed over ``count`` inner indices, or pairs of them, and written to ``c`` row by row
+    if ``first``, else added to ``c``.
+    stored: dtype of the right panels' elements, which are converted when they are read.
     """
     name = f"bringup.product.{dtype}.{stored}.{shape.rows}x{shape.vectors}x{shape.lanes}"
     name += ".pairs" if shape.pair else ""
-    found = module.functions.get(name)
-    if found is None:
+    function = module.functions.get(name)
+    if function is None:
         params: list[Param] = [("a", ir.ptr, "noalias"), ("b", ir.ptr, "noalias")]
         params += [("c", ir.ptr, "noalias"), ("count", ir.i64), ("first", ir.i1)]
-        found = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
-        _Micro(Builder(found.block("entry")), dtype, shape, stored).fill(*found.args)
-    return found.callee
+        function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        _MicroKernel(Builder(function.block("entry")), dtype, shape, stored).fill(*function.args)
+    return function.callee
 
 
-class _Micro:
+class _MicroKernel:
     def __init__(self, b: Builder, dtype: DType, shape: TileShape, stored: DType) -> None:
         self.b = b
         self.stored = stored
         self.dtype = dtype
         self.shape = shape
         self.element = register_type(dtype)
-        self.places = [(r, v) for r in range(shape.rows) for v in range(shape.vectors)]
 
     def fill(self, a: Val, other: Val, c: Val, count: Val, first: Val) -> None:
         b, shape = self.b, self.shape
         start = identity("add", self.dtype, shape.lanes)
-        with b.loop(i64_const(0), count, carried=[start] * len(self.places)) as loop:
+        with b.loop(i64_const(0), count, carried=[start] * (shape.rows * shape.vectors)) as loop:
             left = b.gep(a, b.mul(loop.index, i64_const(shape.rows)), self.element)
             vectors = [self._right(other, loop.index, v) for v in range(shape.vectors)]
             sums: list[Val] = []
             for r in range(shape.rows):
-                number = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
-                spread = b.splat(number, shape.lanes)
+                factor = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
+                spread = b.splat(factor, shape.lanes)
                 for v, vector in enumerate(vectors):
                     sums.append(self._step(spread, vector, loop.carried[r * len(vectors) + v]))
             loop.next(*sums)
         b.cond(
             first,
             lambda: self._write(c, loop.carried),
-            lambda: self._write(c, [self._onto(c, n, s) for n, s in enumerate(loop.carried)]),
+            lambda: self._write(
+                c,
+                [
+                    combine(b, "add", self.dtype, self._vector(c, n, self.dtype), total)
+                    for n, total in enumerate(loop.carried)
+                ],
+            ),
         )
         b.ret()
 
-    def _right(self, panel: Val, index: Val, place: int) -> Val:
-        """A vector of the right panel, of pairs joined here if it has none."""
+    def _right(self, panel: Val, index: Val, v: int) -> Val:
+        """A vector of the right panel; pairs are joined here if the panel holds single elements."""
         b, dtype, shape = self.b, self.stored, self.shape
         rows = 2 if shape.pair and dtype is not self.dtype else 1
-        at = b.mul(index, i64_const(rows * shape.columns))
-        row = b.gep(panel, at, memory_type(dtype))
+        offset = b.mul(index, i64_const(rows * shape.columns))
+        row = b.gep(panel, offset, memory_type(dtype))
         if rows == 1:
-            return convert(b, self._vector(row, place, dtype), dtype, self.dtype)
-        even, odd = (self._vector(row, place + n * shape.vectors, dtype) for n in range(2))
+            return convert(b, self._vector(row, v, dtype), dtype, self.dtype)
+        even, odd = (self._vector(row, v + n * shape.vectors, dtype) for n in range(2))
         order = [n + half for n in range(shape.lanes) for half in (0, shape.lanes)]
         pairs = convert(b, b.shufflevector(even, odd, order), dtype, i16)
         return b.bitcast(pairs, vec(self.element, shape.lanes))
 
-    def _vector(self, base: Val, place: int, dtype: DType) -> Val:
+    def _vector(self, base: Val, v: int, dtype: DType) -> Val:
         element, lanes = memory_type(dtype), self.shape.lanes
-        address = self.b.gep(base, place * lanes, element)
+        address = self.b.gep(base, v * lanes, element)
         return self.b.load(vec(element, lanes), address, element.bits // 8)
 
     def _step(self, x: Val, y: Val, total: Val) -> Val:
@@ -380,17 +399,14 @@ class _Micro:
         return self.b.add(self.b.mul(x, y), total)
 
     def _pairs(self, x: Val, y: Val) -> Val:
-        """The products of both halves of each word, added; LLVM knows this form."""
+        """The sum of the products of both halves of each word, in the form that LLVM recognises."""
         b, count = self.b, 2 * self.shape.lanes
         x, y = (b.sext(b.bitcast(v, vec(ir.i16, count)), vec(ir.i32, count)) for v in (x, y))
         products = b.mul(x, y)
         even, odd = (b.shufflevector(products, None, range(n, count, 2)) for n in (0, 1))
         return b.add(even, odd)
 
-    def _onto(self, c: Val, place: int, part: Val) -> Val:
-        return combine(self.b, "add", self.dtype, self._vector(c, place, self.dtype), part)
-
     def _write(self, c: Val, sums: list[Val] | tuple[Val, ...]) -> None:
-        for place, total in enumerate(sums):
-            address = self.b.gep(c, place * self.shape.lanes, self.element)
+        for n, total in enumerate(sums):
+            address = self.b.gep(c, n * self.shape.lanes, self.element)
             self.b.store(total, address, self.element.bits // 8)

@@ -1,8 +1,8 @@
-"""How a kernel's loops map to vector lanes and register tiles on a machine that loops (a CPU).
+"""How a kernel's loops map to vector lanes and register tiles on a CPU.
 
-`schedule` picks the axis that runs across vector lanes, how many grid points a register tile holds,
-and how the grid is cut into units that threads share.  The choice never changes which element is
-computed from which.
+`schedule` chooses the axis that the vector lanes are along, the grid points of a register tile,
+and how the grid is cut into units that threads share.  No choice changes which elements a result
+is computed from.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bringup.graph import Instr, Value
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.body import Tile
@@ -19,12 +20,12 @@ from bringup.records import record
 
 @record
 class LoopTarget:
-    """What the emitter must know of a looping machine.
+    """What the emitter must know of a CPU.
 
     vector_bits: width of a vector register.
-    registers: how many there are.
-    cache_bytes: of the cache that a core has for itself, the larger one.
-    threads: that share the work; how it is cut into units may follow from it, never a result.
+    registers: number of vector registers.
+    cache_bytes: size of the largest cache that a core has for itself.
+    threads: number of workers.  It may affect how work is split, never the result.
     """
 
     vector_bits: int = 128
@@ -35,8 +36,10 @@ class LoopTarget:
 
 @record
 class NativeKernel:
-    """An emitted kernel: its function, how many units it has, scratch bytes per worker, rough
-    scalar work per unit.
+    """An emitted kernel.
+
+    name: of its function.  units: how many there are.  tile_bytes: scratch memory per worker.
+    work: about how many scalar operations a unit has.
     """
 
     name: str
@@ -47,16 +50,15 @@ class NativeKernel:
 
 @record
 class Schedule:
-    """The mapping of one kernel.
+    """How one kernel is mapped.
 
     kernel: with its axes reordered.
     lanes: vector length.
-    lane: the grid axis across lanes, or None when each stage runs its last inner axis across lanes.
-    columns: vectors of the lane axis held together (grid lanes) or along an inner axis (inner
-    lanes).
+    lane: the grid axis that the lanes are along; None if they are along each stage's last axis.
+    columns: vectors along the lane axis that are computed together.
     rows: the register tile over another grid axis, None for one point at a time.
-    cross: a second tiled grid axis (inner lanes only).
-    block: elements of the lane axis in one unit (grid lanes).
+    cross: a second tiled grid axis, only if the lanes are along inner axes.
+    block: elements of the lane axis in one unit, if the lanes are along the grid.
     last: the grid axis that changes fastest from unit to unit, by default the last.
     """
 
@@ -71,16 +73,19 @@ class Schedule:
 
     @property
     def is_map(self) -> bool:
-        """Nothing folds: elementwise work whose lane axis is looped over inside a unit."""
+        """Whether nothing folds; then a unit loops over its part of the lane axis."""
         return _is_map(self.kernel)
 
 
-#: The most additions in a row that any accumulator sees.
+#: Bytes of a cache line; scratch areas begin at multiples of it.
+LINE_BYTES = 64
+#: The most serial additions into any accumulator.
 LONGEST_CHAIN = 8192
-#: Lanes of a unit that crosses memory: so many cache lines stay in the first-level cache.
+#: The most rows of a register tile.
+MOST_ROWS = 14
+#: Lanes of a unit whose loads jump along the lanes: so many cache lines stay in the first-level
+#: cache.
 _CROSS_BLOCK = 64
-#: Rows of a register tile.
-_MOST_ROWS = 14
 
 
 def schedule(
@@ -88,8 +93,8 @@ def schedule(
 ) -> Schedule:
     """Choose lanes, tiles and units.
 
-    one_by_one: grid axes whose points differ in how far their loops go, so that no two may share a
-    vector or a tile.
+    one_by_one: grid axes whose points have loops of different length, so that no two of them may
+    share a vector or a tile.
     """
     widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
@@ -109,7 +114,7 @@ def schedule(
 
 
 def _lane_values(stage: Stage) -> Iterator[Value]:
-    """What the sinks are computed from; what only finds addresses does not set the lanes."""
+    """The values that sinks are computed from, without those that only compute addresses."""
     wanted = set(stage.body.outputs)
     for instr in reversed(stage.body.instrs):
         if wanted.isdisjoint(instr.results):
@@ -125,7 +130,7 @@ def _is_map(kernel: Kernel) -> bool:
 
 
 def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
-    """Index of every access, and the axes that move it through data."""
+    """The index of every access, and the axes that change it through loaded indices."""
     data = stage.data_axes()
     for instr in stage.loads():
         yield instr.attrs["index"], data.get(instr, frozenset())
@@ -134,19 +139,15 @@ def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
 
 
 def score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
-    """How well memory accesses go with running ``axis`` across lanes, per grid point."""
+    """How well the memory accesses suit lanes along ``axis``, per grid point."""
     total = 0.0
     for stage in stages:
         for index, data in _accesses(stage):
             stride = index.coefficient(axis) if axis not in data else None
-            worth = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride if stride is not None else 99, -3.0)
-            total += worth * max(stage.trips, 1)
+            value = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride, -3.0) if stride is not None else -3.0
+            total += value * max(stage.trips, 1)
     efficiency = min(axis.size, lanes) / lanes
     return total * efficiency if total > 0 else total
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
@@ -156,7 +157,7 @@ def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
 
 def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     lane = max(kernel.grid, key=lambda a: (score(kernel.stages, a, full), a.id))
-    lanes = min(full, _power_of_two(lane.size))
+    lanes = min(full, ceil_power_of_two(lane.size))
     size = sum(len(s.body) for s in kernel.stages)
     columns = 4 if size <= 24 else 2 if size <= 64 else 1
     columns = max(1, min(columns, lane.size // max(lanes, 1)))
@@ -169,8 +170,9 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
 
 
 def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
-    """A grid axis along which a load is contiguous that jumps along the lanes, as in a
-    transposition: walked next, it uses the rest of every cache line.
+    """A grid axis along which a load is contiguous that jumps along the lanes.
+
+    Transpositions have one.  If it is walked next, the rest of every cache line is used.
     """
     for stage in kernel.stages:
         for instr in stage.loads():
@@ -183,9 +185,7 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
 
 
 def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:
-    """A grid axis some inner load does not depend on while it depends on the lanes: worth a
-    register tile, the more so the more rows it has.
-    """
+    """A grid axis for a register tile: a load in the loop depends on the lanes, but not on it."""
     if not _only_folds(kernel):
         return None
     stage = next(s for s in kernel.stages if s.axes)
@@ -197,24 +197,25 @@ def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None
         for axis in reversed(shared)
         if axis != lane and any(axis not in axes for axes in moving)
     ]
-    return max(fitting, key=lambda axis: min(axis.size, _MOST_ROWS), default=None)
+    return max(fitting, key=lambda axis: min(axis.size, MOST_ROWS), default=None)
 
 
 def _grid_schedule(
     kernel: Kernel, lane: Axis, full: int, target: LoopTarget, shared: Sequence[Axis]
 ) -> Schedule:
-    lanes = min(full, _power_of_two(lane.size))
+    lanes = min(full, ceil_power_of_two(lane.size))
     row = _row_axis(kernel, lane, shared)
-    vectors = -(-lane.size // lanes)
+    vectors = ceil_div(lane.size, lanes)
     if row is None:
         columns = min(4, vectors)
-        # Two sums hide no latency, and one stream of memory is slower than two.
+        # Two accumulators do not hide the latency of an addition, and two streams of memory are
+        # faster than one.
         others = [a for a in shared if a != lane and a.size % 2 == 0]
         double = Tile(others[-1], 2, 1) if columns == 2 and others and _only_folds(kernel) else None
         return Schedule(
             _grid_with_last(kernel, lane), lanes, lane, columns, double, None, lanes * columns
         )
-    # Up to four vectors that do not pair up make one masked body rather than two.
+    # Up to four vectors that are not whole pairs make one masked body instead of two bodies.
     columns = vectors if vectors <= 4 and lane.size % (2 * lanes) else min(2, vectors)
     rows = Tile(row, _rows(row.size, columns, target.registers), 1)
     return Schedule(
@@ -223,26 +224,27 @@ def _grid_schedule(
 
 
 def _only_folds(kernel: Kernel) -> bool:
-    """One loop per grid point that only folds: the form a register tile over the grid pays for."""
+    """Whether there is one loop per grid point, and it only folds; then register tiles pay."""
     looping = [s for s in kernel.stages if s.axes]
     return len(looping) == 1 and not looping[0].stores
 
 
 def _rows(size: int, columns: int, registers: int) -> int:
-    """How many rows a register tile has: a number that divides them if that is large enough, so
-    that there is one body; where a second takes the rest, both must leave registers free, or
-    compilers spill.
+    """The rows of a register tile.
+
+    A divisor of ``size`` if it is large enough, so that there is one body.  Otherwise a second body
+    takes the remainder, and both must leave registers free, or the compiler spills.
     """
-    most = min((registers - columns - 2) // columns, _MOST_ROWS)
-    usual = min(registers * 3 // 4 // columns, _MOST_ROWS)
+    most = min((registers - columns - 2) // columns, MOST_ROWS)
+    usual = min(registers * 3 // 4 // columns, MOST_ROWS)
     even = [n for n in range(most, (usual * 3 - 1) // 4, -1) if size % n == 0]
     return even[0] if even else _divide(size, usual)
 
 
 def _divide(size: int, most: int) -> int:
-    """A tile of at most ``most`` that covers ``size`` in equal parts as nearly as possible."""
-    parts = -(-size // max(most, 1))
-    return -(-size // parts) if parts else 1
+    """The size of a tile of at most ``most`` that covers ``size`` in about equal parts."""
+    parts = ceil_div(size, max(most, 1))
+    return ceil_div(size, parts) if parts else 1
 
 
 def _inner_schedule(
@@ -251,7 +253,7 @@ def _inner_schedule(
     stages = tuple(_best_last(s, full) for s in kernel.stages)
     kernel = replace(kernel, stages=stages)
     longest = max(s.axes[-1].size for s in stages if s.axes)
-    lanes = min(full, _power_of_two(longest))
+    lanes = min(full, ceil_power_of_two(longest))
     rows, cross = _cross_axes(kernel, shared)
     if rows is not None:
         tiles = 4 if target.registers >= 32 else 2
@@ -273,9 +275,7 @@ def _best_last(stage: Stage, full: int) -> Stage:
 
 
 def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
-    """Grid axes over which inner loads are shared: rows that one load skips, and columns that
-    another skips.
-    """
+    """Grid axes for the two sides of a register tile: each is one that some load does not use."""
     skipped: list[Axis] = []
     for axis in reversed(shared) if _only_folds(kernel) else ():
         for stage in kernel.stages:
@@ -297,22 +297,24 @@ def _shares(load: Instr, axis: Axis, stage: Stage, data: Mapping[Instr, frozense
 
 @record
 class Chain:
-    """More than ``longest`` additions in a row become blocks of ``block``, and more blocks than
-    that blocks of blocks.
+    """Blocked summation: at most ``longest`` serial additions.
+
+    Longer sums are split into blocks of ``block`` additions, and more than ``longest`` blocks into
+    blocks of blocks.
     """
 
     longest: int
     block: int
 
     def sizes(self, count: int, deeper: int) -> list[int]:
-        """Sizes of blocks of ``count`` steps of ``deeper`` additions each, smallest first."""
+        """Sizes of blocks for ``count`` steps of ``deeper`` additions each, smallest first."""
         sizes = [max(1, self.block // max(deeper, 1))]
         while count > sizes[-1] * self.longest:
             sizes.append(sizes[-1] * self.block)
         return sizes
 
 
-#: What a sum costs is its reads, however often it is cut.
+#: For plain sums, whose cost is their reads, however often they are split.
 SUMS = Chain(128, 64)
-#: A register tile has an accumulator in every register, and each cut moves all of them.
+#: For register tiles, which have an accumulator in every register: each split moves all of them.
 TILED = Chain(2048, 1024)

@@ -1,20 +1,20 @@
-"""How accesses to memory look from neighbouring lanes: which may be one, and how wide."""
+"""Which accesses of neighbouring lanes can be one vector access, and how wide it may be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
+from bringup.kernel.index import Axis, Bound, Expr
+from bringup.llvm.body import fits_i32
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.records import record
 
-#: Bytes of the widest access of a thread.
+#: Bytes of the widest load or store of a thread.
 WIDEST = 16
-_LIMIT = 1 << 31
-#: Positions at once of small bodies; of those whose accesses are narrow.
-_COPIES, _MOST_COPIES = 4, 16
-#: What takes many instructions and registers, beside all else.
+#: Unroll factors: of small bodies, and the largest, for small bodies with narrow accesses.
+_UNROLL, _MOST_UNROLL = 4, 16
+#: Instructions of ops that take many; all others count as one.
 _COSTS = {**dict.fromkeys(FLOAT_ONLY, 20), "div": 8, "rem": 16, "sqrt": 8}
 
 
@@ -22,8 +22,8 @@ _COSTS = {**dict.fromkeys(FLOAT_ONLY, 20), "div": 8, "rem": 16, "sqrt": 8}
 class Access:
     """A load or store.
 
-    axes: those that move it through data.  bits: of an element.  weight: iterations, fewer for
-    tiles, which are near.
+    axes: those that change its address through loaded indices.  bits: of an element.
+    weight: number of iterations; less for tiles, because they are in fast memory.
     """
 
     buffer: int
@@ -36,20 +36,20 @@ class Access:
 
 
 def accesses(kernel: Kernel, stages: Iterable[Stage]) -> Iterator[Access]:
-    """Every load and store of some stages of a kernel; the weight counts iterations."""
+    """Every load and store of some stages of a kernel."""
     for stage in stages:
         data, weight = stage.data_axes(), max(stage.trips, 1)
-        found = [
+        listed = [
             (i.attrs["buffer"], i.attrs["index"], i.attrs["mask"], data.get(i, frozenset()))
             for i in stage.loads()
         ]
-        found += [(s.buffer, s.index, s.mask, frozenset[Axis]()) for s in stage.stores]
-        for buffer, index, mask, axes in found:
+        listed += [(s.buffer, s.index, s.mask, frozenset[Axis]()) for s in stage.stores]
+        for buffer, index, mask, axes in listed:
             decl = kernel.buffers[buffer]
             bits = memory_type(decl.type.dtype).bits
             tile = decl.role == "tile"
-            near = 0.25 if tile else 1
-            yield Access(buffer, index, tuple(mask), axes, bits, weight * near, tile)
+            cost = 0.25 if tile else 1
+            yield Access(buffer, index, tuple(mask), axes, bits, weight * cost, tile)
 
 
 def divides(expr: Expr, lane: Axis | None, lanes: int) -> bool:
@@ -58,7 +58,7 @@ def divides(expr: Expr, lane: Axis | None, lanes: int) -> bool:
 
 
 def is_even(bound: Bound, lane: Axis, lanes: int) -> bool:
-    """Whether a bound holds for all of ``lanes`` neighbours or none."""
+    """Whether a bound holds for all of ``lanes`` neighbours or for none of them."""
     stride = bound.expr.coefficient(lane)
     if stride == 0:
         return True
@@ -67,7 +67,7 @@ def is_even(bound: Bound, lane: Axis, lanes: int) -> bool:
 
 
 def _cost(access: Access, lane: Axis, lanes: int) -> float:
-    """Instructions per element; neighbours that are no one access disturb other threads."""
+    """Instructions per element; separate accesses to neighbours also slow other threads down."""
     stride = access.index.coefficient(lane) if lane not in access.axes else None
     if not all(is_even(b, lane, lanes) for b in access.mask):
         return 1.5
@@ -78,16 +78,16 @@ def _cost(access: Access, lane: Axis, lanes: int) -> float:
     return 1 + (0.25 if stride == 1 else 0.05) * (lanes - 1)
 
 
-def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> int:
-    """How many neighbours along ``lane`` one thread should take.
+def vector_width(candidates: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> int:
+    """The number of neighbours along ``lane`` that one thread should take.
 
     fits: whether a number of lanes is possible at all.
     """
-    listed = list(found)
+    listed = list(candidates)
     moving = [a for a in listed if a.index.coefficient(lane) == 1 and lane not in a.axes]
     if not moving:
         return 1
-    # What is met once for many of the others may take several accesses.
+    # Rare accesses may be split into several; only frequent ones limit the width.
     heavy = max(a.weight for a in moving) / 16
     most = WIDEST * 8 // max([a.bits for a in moving if not a.tile and a.weight >= heavy] or [32])
     costs: dict[int, float] = {}
@@ -100,26 +100,26 @@ def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> i
 
 
 def fetched_bytes(kernel: Kernel, stage: Stage, lane: Axis | None, lanes: int) -> int:
-    """Bytes of memory that a stage asks for at ``lanes`` positions along ``lane``.
+    """Bytes of memory that a stage loads at ``lanes`` positions along ``lane``.
 
-    Of what is there or not, as parts that are joined, the most at a time.
+    Masked loads are alternatives, such as the parts of a concatenation: only the largest counts.
     """
-    data, always, other = stage.data_axes(), 0, 0
+    data, always, masked = stage.data_axes(), 0, 0
     for load in stage.loads():
         decl = kernel.buffers[load.attrs["buffer"]]
         if decl.role == "tile":
             continue
-        still = load.attrs["index"].coefficient(lane) == 0 and lane not in data.get(load, ())
-        nbytes = memory_type(decl.type.dtype).bits // 8 * (1 if still else lanes)
+        uniform = load.attrs["index"].coefficient(lane) == 0 and lane not in data.get(load, ())
+        nbytes = memory_type(decl.type.dtype).bits // 8 * (1 if uniform else lanes)
         if load.attrs["mask"]:
-            other = max(other, nbytes)
+            masked = max(masked, nbytes)
         else:
             always += nbytes
-    return always + other
+    return always + masked
 
 
 def fits_words(kernel: Kernel) -> bool:
-    """Whether every position and index of a kernel fits 32 bits with room to spare."""
+    """Whether every position and index of a kernel fits 32 bits, with room to spare."""
     exprs: list[Expr] = []
     for stage in kernel.stages:
         for instr in stage.body.instrs:
@@ -128,27 +128,20 @@ def fits_words(kernel: Kernel) -> bool:
                 exprs.append(instr.attrs["index"])
         exprs += [e for s in stage.stores for e in (s.index, *(b.expr for b in s.mask))]
     trips = max((s.trips for s in kernel.stages), default=1)
-    return max(kernel.points, trips) < _LIMIT // 8 and all(map(_fits, exprs))
-
-
-def _fits(expr: Expr) -> bool:
-    # The vectors of `BodyEmitter` take narrow integers under the same condition.
-    most = sum(abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms)
-    inner = all(_fits(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
-    return inner and most + abs(expr.const) < _LIMIT
+    return max(kernel.points, trips) < (1 << 28) and all(map(fits_i32, exprs))
 
 
 def cost_of(stage: Stage) -> int:
-    """Instructions of a position, as far as they are not a few each."""
+    """About how many instructions a stage has per position."""
     return sum(_COSTS.get(i.op.name, 1) for i in stage.body.instrs)
 
 
-def copies_for(size: int, nbytes: int, wanted: int) -> int:
-    """Positions a thread works on at once, so that enough of memory is on its way.
+def unroll_for(size: int, nbytes: int, wanted: int) -> int:
+    """The number of positions that a thread works on at once, so that enough loads are in flight.
 
-    size: instructions of a position.  nbytes: that it asks for.  wanted: bytes for a thread.
+    size: instructions of a position.  nbytes: that it loads.  wanted: bytes in flight per thread.
     """
-    copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
-    while size <= 12 and copies < _MOST_COPIES and copies * nbytes < wanted:
-        copies *= 2
-    return copies
+    unroll = _UNROLL if size <= 24 else _UNROLL // 2 if size <= 64 else 1
+    while size <= 12 and unroll < _MOST_UNROLL and unroll * nbytes < wanted:
+        unroll *= 2
+    return unroll

@@ -1,9 +1,10 @@
-"""How threads share a kernel that folds: which of them work on one grid point, and in what steps.
+"""How threads share a kernel that folds: which of them work on one grid point, and in which order.
 
-A block is ``rows × members × columns`` threads.  Members share the loops of one grid point;
-neighbouring columns are neighbouring points, for memory where those lie side by side, and rows are
-groups of members of their own, for loops too short for a warp.  `split_for` cuts long folds over
-few points into two launches, so that all of a machine has work.
+A block is ``groups × reducers × columns`` threads.  The reducers of a group share the
+loops of one grid point.  Neighbouring columns are neighbouring grid points, so that accesses that
+are contiguous along the grid coalesce.  Several groups share a block where loops are too short for
+a warp.  `split_for` cuts long folds over few grid points into two launches, so that the whole
+device has work.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
@@ -19,182 +21,165 @@ from bringup.llvm.loops.schedule import LoopTarget, schedule
 from bringup.llvm.simt.access import (
     WIDEST,
     accesses,
-    copies_for,
     divides,
     fetched_bytes,
-    width,
+    unroll_for,
+    vector_width,
 )
-from bringup.llvm.simt.target import SimtTarget
+from bringup.llvm.simt.target import SHARED_BYTES, SimtTarget
 from bringup.records import record
 
-#: Sums of a thread that do not wait for each other.
+#: Independent accumulators of a thread.
 _CHAINS = 8
-#: Positions a thread keeps in registers.
-_RESIDENT = 16
-#: Bytes of memory that a thread has on their way at once: 64 KiB for 1,000 threads.
+#: The most positions that a thread holds in registers.
+_MOST_IN_REGISTERS = 16
+#: Bytes that a thread has in flight: 64 KiB for 1,000 threads.
 _BYTES = 64
-#: Bytes of a line of memory.
+#: Bytes of a memory transaction.
 _LINE = 128
-#: Words of a kept row per thread that leave room for all else.
+#: Words of a row that a thread may hold in registers beside everything else.
 _WORDS = 64
-#: Loads of one position on their way at once; of more, some wait.
+#: Loads of one position in flight; further ones wait.
 _FRESH = 8
-#: Bytes of static shared memory for partial results, of 48 KiB that any machine has.
-_SLOTS = 40 << 10
-#: Of a fold in two launches: elements a chunk should have at least, and rows of one where columns
-#: are folded.
+#: Of a fold in two launches: the least elements of a chunk, and the least rows of a chunk if the
+#: lanes are along the grid.
 _CHUNK = 1 << 13
 _LINES = 64
-#: Elements that take no longer than a second launch would.
+#: So many elements are folded sooner by one launch than a second one starts.
 _SMALL = 1 << 16
 
 
 @record
 class Inner:
-    """How a stage's loop is walked.  axes: outermost first.  lanes: along the last one."""
+    """The order of a stage's loops.  axes: outermost first.  lanes: along the last axis."""
 
     axes: tuple[Axis, ...]
     lanes: int
 
 
 @record
-class Grouping:
-    """The mapping of one kernel.
+class ThreadMapping:
+    """How one kernel is mapped to threads.
 
-    lane, lanes: the grid axis of which a thread takes so many neighbours, if it does.
-    columns, members, rows: powers of two; see the module's text.
-    inner: of each stage.
-    copies: positions a thread works on at once; all it has, if ``resident``.
-    resident: what stages share stays in registers.
+    lane, lanes: the grid axis of which a thread takes ``lanes`` neighbours, if there is one.
+    columns, reducers, groups: powers of two; see the text of the module.
+    inner: the loops of each stage.
+    unroll: positions that a thread works on at once; all that it has if ``in_registers``.
+    in_registers: what stages share stays in registers.
     """
 
     lane: Axis | None
     lanes: int
     columns: int
-    members: int
-    rows: int
+    reducers: int
+    groups: int
     inner: tuple[Inner, ...]
-    copies: int
-    resident: bool
+    unroll: int
+    in_registers: bool
 
     @property
     def threads(self) -> int:
-        """Of a block."""
-        return self.columns * self.members * self.rows
+        """Threads of a block."""
+        return self.columns * self.reducers * self.groups
 
     def chains(self, lanes: int) -> int:
-        """Accumulators of a fold in a thread, of so many lanes each."""
-        return min(self.copies, max(1, _CHAINS // lanes))
+        """Accumulators that a thread has for a fold, each of ``lanes`` lanes."""
+        return min(self.unroll, max(1, _CHAINS // lanes))
 
 
-def plan(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Grouping:
+def plan(kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget) -> ThreadMapping:
     """Choose a mapping for a kernel with a loop and at least one grid point."""
-    clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
+    clipped = frozenset[Axis]().union(*(stop.axes() for stop in axis_limits.values()))
     lane = schedule(kernel, LoopTarget(512, 32), clipped).lane
-    made = _columns(kernel, lane, clips, target) if lane is not None else None
-    return made or _rows(kernel, clips, target)
-
-
-def _above(n: float) -> int:
-    """The least power of two that is no less."""
-    return 1 << max(int(-(-n // 1)) - 1, 0).bit_length()
-
-
-def _below(n: int) -> int:
-    return 1 << max(n, 1).bit_length() - 1
+    if lane is not None:
+        return _along_grid(kernel, lane, axis_limits, target)
+    return _along_loops(kernel, axis_limits, target)
 
 
 def _looping(kernel: Kernel) -> list[Stage]:
     return [s for s in kernel.stages if s.axes]
 
 
-def _aligned(kernel: Kernel, clips: Mapping[Axis, Expr]) -> bool:
-    """Whether all loops are one, so that each thread meets the same elements in every stage."""
+def _aligned(kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> bool:
+    """Whether all stages have the same loop, so that a thread has the same elements in each."""
     loops = {s.axes for s in _looping(kernel)}
-    return len(loops) == 1 and not clips and all(s.trips for s in kernel.stages)
+    return len(loops) == 1 and not axis_limits and all(s.trips for s in kernel.stages)
 
 
 def _words(kernel: Kernel) -> tuple[int, int] | None:
-    """32-bit words per element if stages share registers: kept from stage to stage, at most at
-    once, and on their way from memory beside them.  None if tiles are not for that.
+    """32-bit words per element if stages share registers: the most that stay from one stage to the
+    next, and the most that are loaded besides.  None if tiles cannot be registers.
     """
     spans: dict[tuple[object, ...], tuple[int, int, int]] = {}
     tiles: dict[int, set[Expr]] = {}
 
-    def seen(number: int, key: tuple[object, ...], buffer: int) -> None:
+    def extend(number: int, key: tuple[object, ...], buffer: int) -> None:
         first = spans.get(key, (number, number, 0))[0]
-        spans[key] = (first, number, _wide(kernel, buffer))
+        spans[key] = (first, number, _words_of(kernel.buffers[buffer].type.dtype))
 
     for number, stage in enumerate(kernel.stages):
-        found = [(i.attrs["buffer"], i.attrs["index"], i.attrs["mask"]) for i in stage.loads()]
-        for buffer, index, mask in [*found, *((s.buffer, s.index, s.mask) for s in stage.stores)]:
+        loads = [(i.attrs["buffer"], i.attrs["index"], i.attrs["mask"]) for i in stage.loads()]
+        stores = [(s.buffer, s.index, s.mask) for s in stage.stores]
+        for buffer, index, mask in (*loads, *stores):
             if kernel.buffers[buffer].role == "tile":
                 tiles.setdefault(buffer, set()).add(index)
                 if mask or not stage.axes:
                     return None
-                seen(number, (buffer,), buffer)
+                extend(number, (buffer,), buffer)
             elif kernel.buffers[buffer].role == "in" and index.axes() & set(stage.axes):
-                seen(number, (buffer, index, tuple(mask)), buffer)
-    if any(len(found) > 1 for found in tiles.values()):
+                extend(number, (buffer, index, tuple(mask)), buffer)
+    if any(len(indices) > 1 for indices in tiles.values()):
         return None
     numbers = range(len(kernel.stages))
-    kept = max(sum(w for a, b, w in spans.values() if a <= n < b) for n in numbers)
+    live = max(sum(w for a, b, w in spans.values() if a <= n < b) for n in numbers)
     fresh = max(sum(w for a, b, w in spans.values() if a == n == b) for n in numbers)
-    return kept, max(1, min(fresh, _FRESH))
+    return live, max(1, min(fresh, _FRESH))
 
 
-def kept_words(kernel: Kernel, grouping: Grouping) -> int:
-    """Registers that a thread needs for what it keeps, or for what it adds to and what it adds."""
-    lanes = max(grouping.lanes, *(i.lanes for i in grouping.inner))
-    if grouping.resident:
-        kept, fresh = _words(kernel) or (0, 1)
-        # Of neighbouring columns, each has its sum and what is added next.
+def registers_needed(kernel: Kernel, mapping: ThreadMapping) -> int:
+    """Registers that a thread needs: for shared values, or for accumulators and loads in flight."""
+    lanes = max(mapping.lanes, *(i.lanes for i in mapping.inner))
+    if mapping.in_registers:
+        live, fresh = _words(kernel) or (0, 1)
+        # Each of the neighbouring columns has an accumulator and the next addend.
         folded = max(sum(_words_of(f.dtype) for f in s.folds) for s in _looping(kernel))
-        sums = 2 * grouping.lanes * folded if grouping.lane is not None else 0
-        return grouping.copies * lanes * max(kept, fresh // 2, 1) + sums
-    chains, lane = grouping.chains(lanes) * lanes, grouping.lane
+        sums = 2 * mapping.lanes * folded if mapping.lane is not None else 0
+        return mapping.unroll * lanes * max(live, fresh // 2, 1) + sums
+    chains, lane = mapping.chains(lanes) * lanes, mapping.lane
     work = []
     for stage in _looping(kernel):
-        fetched = fetched_bytes(kernel, stage, lane or stage.axes[-1], lanes) * grouping.copies
+        fetched = fetched_bytes(kernel, stage, lane or stage.axes[-1], lanes) * mapping.unroll
         work.append(chains * sum(_words_of(f.dtype) for f in stage.folds) + min(48, fetched // 4))
     return max(work)
-
-
-def _loads(stage: Stage) -> int:
-    return sum(1 for _ in stage.loads())
-
-
-def _wide(kernel: Kernel, buffer: int) -> int:
-    return _words_of(kernel.buffers[buffer].type.dtype)
 
 
 def _words_of(dtype: DType) -> int:
     return max(1, dtype.bits // 32)
 
 
-def _unroll(kernel: Kernel, lane: Axis | None, lanes: int) -> int:
-    """Positions a thread works on at once; more where each is a narrow access.
+def _unroll_factor(kernel: Kernel, lane: Axis | None, lanes: int) -> int:
+    """Positions that a thread works on at once; more where accesses are narrow.
 
-    lane: the grid axis that lanes are along, if it is one; else they are along the loops.
+    lane: the grid axis that the lanes are along; None if they are along the loops.
     """
     looping = _looping(kernel)
     size = max(len(s.body) for s in looping)
     nbytes = max(fetched_bytes(kernel, s, lane or s.axes[-1], lanes) for s in looping)
-    loads = max(_loads(s) for s in looping)
-    return max(1, min(copies_for(size, nbytes, _BYTES), 2 * _FRESH // max(loads, 1)))
+    loads = max(sum(1 for _ in s.loads()) for s in looping)
+    return max(1, min(unroll_for(size, nbytes, _BYTES), 2 * _FRESH // max(loads, 1)))
 
 
-# -- members along memory --------------------------------------------------------------------------
+# -- lanes along the loops -------------------------------------------------------------------------
 
 
-def _inner(kernel: Kernel, stage: Stage, clips: Mapping[Axis, Expr], tail: bool) -> Inner:
+def _inner(kernel: Kernel, stage: Stage, axis_limits: Mapping[Axis, Expr], tail: bool) -> Inner:
     """The order of a stage's loops and its lanes.  tail: elements may be left over."""
     if not stage.axes:
         return Inner((), 1)
-    found = list(accesses(kernel, [stage]))
+    listed = list(accesses(kernel, [stage]))
 
     def score(axis: Axis) -> tuple[int, int]:
-        near = sum(a.index.coefficient(axis) == 1 and axis not in a.axes for a in found)
+        near = sum(a.index.coefficient(axis) == 1 and axis not in a.axes for a in listed)
         return near, axis.id
 
     last = max(stage.axes, key=score)
@@ -203,135 +188,141 @@ def _inner(kernel: Kernel, stage: Stage, clips: Mapping[Axis, Expr], tail: bool)
 
     def fits(lanes: int) -> bool:
         whole = not last.size % lanes
-        if last in clips:
-            whole = whole and divides(clips[last], None, lanes)
+        if last in axis_limits:
+            whole = whole and divides(axis_limits[last], None, lanes)
         return whole or alone
 
-    return Inner(axes, width(found, last, fits))
+    return Inner(axes, vector_width(listed, last, fits))
 
 
 def _common(inner: Sequence[Inner]) -> tuple[Inner, ...]:
-    """All loops walked as one of them, with lanes that suit each."""
+    """The loops of all stages in the same order, with lanes that suit every stage."""
     lanes = min(i.lanes for i in inner if i.axes)
     axes = next(i.axes for i in inner if i.axes)
     return tuple(Inner(axes, lanes) if i.axes else i for i in inner)
 
 
-def _rows(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Grouping:
-    words = _words(kernel) if _aligned(kernel, clips) else None
+def _along_loops(
+    kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget
+) -> ThreadMapping:
+    words = _words(kernel) if _aligned(kernel, axis_limits) else None
     if words is not None:
-        made = _resident_rows(kernel, clips, target, words)
-        if made is not None:
-            return made
-    inner = tuple(_inner(kernel, s, clips, True) for s in kernel.stages)
+        mapping = _loops_in_registers(kernel, axis_limits, target, words)
+        if mapping is not None:
+            return mapping
+    inner = tuple(_inner(kernel, s, axis_limits, True) for s in kernel.stages)
     steps = max(s.trips // i.lanes for s, i in zip(kernel.stages, inner, strict=True))
-    # One tile that leaves no memory for a second block wants all the threads there can be.
+    # A tile that leaves no shared memory for a second block needs the largest block.
     crowded = _tile_bytes(kernel, 1) > target.shared_bytes // 8
     busy = kernel.points * target.block >= target.full // 2
     usual = target.block if busy and not crowded else target.most
-    members = max(target.warp, min(usual, _above(steps / 2)))
+    reducers = max(target.warp, min(usual, ceil_power_of_two(ceil_div(steps, 2))))
     narrow = min(i.lanes for i in inner if i.axes)
-    copies = max(1, min(_unroll(kernel, None, narrow), _above(steps / members)))
-    if members > target.block * 2:
-        # So many threads have few registers each.
-        copies = max(1, copies // 2)
-    return Grouping(None, 1, 1, members, 1, inner, copies, False)
+    needed = ceil_power_of_two(ceil_div(steps, reducers))
+    unroll = max(1, min(_unroll_factor(kernel, None, narrow), needed))
+    if reducers > target.block * 2:
+        # Each of so many threads has few registers.
+        unroll = max(1, unroll // 2)
+    return ThreadMapping(None, 1, 1, reducers, 1, inner, unroll, False)
 
 
-def _resident_rows(
-    kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget, words: tuple[int, int]
-) -> Grouping | None:
-    inner = _common([_inner(kernel, s, clips, False) for s in kernel.stages])
+def _loops_in_registers(
+    kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget, words: tuple[int, int]
+) -> ThreadMapping | None:
+    inner = _common([_inner(kernel, s, axis_limits, False) for s in kernel.stages])
     stage = _looping(kernel)[0]
     lanes = next(i.lanes for i in inner if i.axes)
     steps = stage.trips // lanes
-    members = _above(steps)
-    if members > target.warp:
-        short = steps * lanes <= 2 * _RESIDENT * target.warp
-        members = target.warp if short else _above(steps * lanes / _RESIDENT)
-    members = _fewer(kernel, stage, members, steps, lanes, words, target)
-    while members < target.most:
-        held = -(-steps // members) * lanes * sum(words)
-        busy = kernel.points * members >= target.full // 2 or members >= steps
-        if held <= _budget(members, target) and (busy or members >= target.block):
+    reducers = ceil_power_of_two(steps)
+    if reducers > target.warp:
+        short = steps * lanes <= 2 * _MOST_IN_REGISTERS * target.warp
+        needed = ceil_power_of_two(ceil_div(steps * lanes, _MOST_IN_REGISTERS))
+        reducers = target.warp if short else needed
+    reducers = _fewer(kernel, stage, reducers, steps, lanes, words, target)
+    while reducers < target.most:
+        held = ceil_div(steps, reducers) * lanes * sum(words)
+        busy = kernel.points * reducers >= target.full // 2 or reducers >= steps
+        if held <= _budget(reducers, target) and (busy or reducers >= target.block):
             break
-        members *= 2
-    members = min(members, target.most)
-    copies = -(-steps // members)
-    if copies * lanes * sum(words) > _budget(members, target) or copies > _RESIDENT:
+        reducers *= 2
+    reducers = min(reducers, target.most)
+    unroll = ceil_div(steps, reducers)
+    if unroll * lanes * sum(words) > _budget(reducers, target) or unroll > _MOST_IN_REGISTERS:
         return None
-    rows = 1
-    if members <= target.warp:
-        # Enough blocks for all of the machine come before blocks of the usual size.
-        few = _below(max(1, kernel.points * members * 512 // target.full))
-        rows = max(1, min(target.block, max(target.warp, few)) // members)
-    return Grouping(None, 1, 1, members, rows, inner, copies, True)
+    groups = 1
+    if reducers <= target.warp:
+        # Enough blocks for the whole device matter more than blocks of the usual size.
+        few = max(1, kernel.points * reducers * 512 // target.full)
+        few = 1 << few.bit_length() - 1
+        groups = max(1, min(target.block, max(target.warp, few)) // reducers)
+    return ThreadMapping(None, 1, 1, reducers, groups, inner, unroll, True)
 
 
 def _fewer(
     kernel: Kernel,
     stage: Stage,
-    members: int,
+    reducers: int,
     steps: int,
     lanes: int,
     words: tuple[int, int],
     target: SimtTarget,
 ) -> int:
-    """Members of a short row, so that each has several loads on their way: a line of memory for
-    all of them at once, less where the loads of one would be little.
+    """Fewer threads for a short row, so that each has several loads in flight.
+
+    Together they load at least one memory transaction at a time; each of them may load less if its
+    share would be tiny otherwise.
     """
     nbytes = max(1, fetched_bytes(kernel, stage, stage.axes[-1], lanes))
-    while 2 <= members <= target.warp:
-        copies = -(-2 * steps // members)
-        little = -(-steps // members) * nbytes < WIDEST
-        if not little and (members * nbytes <= _LINE or copies * nbytes > _BYTES):
+    while 2 <= reducers <= target.warp:
+        unroll = ceil_div(2 * steps, reducers)
+        tiny = ceil_div(steps, reducers) * nbytes < WIDEST
+        if not tiny and (reducers * nbytes <= _LINE or unroll * nbytes > _BYTES):
             break
-        if copies > _RESIDENT or copies * lanes * sum(words) > _WORDS // 2:
+        if unroll > _MOST_IN_REGISTERS or unroll * lanes * sum(words) > _WORDS // 2:
             break
-        if kernel.points * members < 2 * target.full:
+        if kernel.points * reducers < 2 * target.full:
             break
-        members //= 2
-    return members
+        reducers //= 2
+    return reducers
 
 
-def _budget(members: int, target: SimtTarget) -> int:
-    """Words a thread can keep where so many members make a block, and two blocks or more fit."""
-    return min(_WORDS, target.registers // max(members, target.block) * 5 // 8)
+def _budget(reducers: int, target: SimtTarget) -> int:
+    """Words that a thread can hold if at least two blocks of ``reducers`` threads are to fit."""
+    return min(_WORDS, target.registers // max(reducers, target.block) * 5 // 8)
 
 
-# -- columns along memory --------------------------------------------------------------------------
+# -- lanes along the grid --------------------------------------------------------------------------
 
 
-def _columns(
-    kernel: Kernel, lane: Axis | None, clips: Mapping[Axis, Expr], target: SimtTarget
-) -> Grouping | None:
-    assert lane is not None
-    found = list(accesses(kernel, kernel.stages))
-    lanes = width(found, lane, lambda n: not lane.size % n)
-    words = _words(kernel) if _aligned(kernel, clips) else None
+def _along_grid(
+    kernel: Kernel, lane: Axis, axis_limits: Mapping[Axis, Expr], target: SimtTarget
+) -> ThreadMapping:
+    lanes = vector_width(accesses(kernel, kernel.stages), lane, lambda n: not lane.size % n)
+    words = _words(kernel) if _aligned(kernel, axis_limits) else None
     has_tiles = any(d.role == "tile" for d in kernel.buffers)
     trips = max(s.trips for s in kernel.stages)
     if words is not None and words[0]:
-        made = _resident_columns(kernel, lane, lanes, target, words, trips)
-        if made is not None:
-            return made
+        mapping = _grid_in_registers(kernel, lane, lanes, target, words, trips)
+        if mapping is not None:
+            return mapping
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
-    copies = _unroll(kernel, lane, lanes)
-    columns, members = _shape(kernel, lane, lanes, trips // copies, target)
+    unroll = _unroll_factor(kernel, lane, lanes)
+    columns, reducers = _shape(kernel, lane, lanes, trips // unroll, target)
     if has_tiles:
         while columns * lanes > 1:
-            taken = _slot_bytes(kernel, columns, members, lanes, target)
+            taken = _slot_bytes(kernel, columns, reducers, lanes, target)
             if taken + _tile_bytes(kernel, columns * lanes) <= target.shared_bytes:
                 break
             if columns > 8 or lanes == 1:
-                columns, members = columns // 2, min(members * 2, target.block)
+                columns, reducers = columns // 2, min(reducers * 2, target.block)
             else:
                 lanes //= 2
         if 2 * _tile_bytes(kernel, columns * lanes) > target.shared_bytes:
-            # Nothing else fits beside this block: it had better be large.
-            members = max(members, min(_above(trips / 4), target.most // columns))
-            copies = min(copies, 4)
-    return Grouping(lane, lanes, columns, members, 1, inner, copies, False)
+            # No second block fits beside this one, so it should be large.
+            needed = ceil_power_of_two(ceil_div(trips, 4))
+            reducers = max(reducers, min(needed, target.most // columns))
+            unroll = min(unroll, 4)
+    return ThreadMapping(lane, lanes, columns, reducers, 1, inner, unroll, False)
 
 
 def _tile_bytes(kernel: Kernel, width: int) -> int:
@@ -341,73 +332,74 @@ def _tile_bytes(kernel: Kernel, width: int) -> int:
 def _shape(
     kernel: Kernel, lane: Axis, lanes: int, steps: int, target: SimtTarget
 ) -> tuple[int, int]:
-    """Columns and members of a block."""
+    """Columns and reducers of a block."""
     points = kernel.points // lanes
-    # Few points get the largest blocks.
+    # A kernel with few grid points gets the largest blocks.
     block = target.block if points * 8 >= target.full // target.block else target.most
-    members = 1
-    while members * 2 <= max(steps, 1) and members * points < target.full:
-        members *= 2
-    near = _above(lane.size // lanes)
-    columns = min(near, max(target.warp, block // members))
-    members = min(members, max(1, block // columns))
-    columns = min(columns, max(block // members, 1))
-    while members > 1 and _slot_bytes(kernel, columns, members, lanes, target) > _SLOTS:
-        members //= 2
-    if columns * members < target.warp:
-        columns = target.warp // members
-    return columns, members
+    reducers = 1
+    while reducers * 2 <= max(steps, 1) and reducers * points < target.full:
+        reducers *= 2
+    near = ceil_power_of_two(lane.size // lanes)
+    columns = min(near, max(target.warp, block // reducers))
+    reducers = min(reducers, max(1, block // columns))
+    columns = min(columns, max(block // reducers, 1))
+    while reducers > 1 and _slot_bytes(kernel, columns, reducers, lanes, target) > SHARED_BYTES:
+        reducers //= 2
+    if columns * reducers < target.warp:
+        columns = target.warp // reducers
+    return columns, reducers
 
 
-def _slot_bytes(kernel: Kernel, columns: int, members: int, lanes: int, target: SimtTarget) -> int:
-    """Shared memory in which the members of each column meet."""
-    slots = columns * members * columns // max(columns, target.warp)
+def _slot_bytes(kernel: Kernel, columns: int, reducers: int, lanes: int, target: SimtTarget) -> int:
+    """Shared memory for the partial results of each column."""
+    slots = columns * reducers * columns // max(columns, target.warp)
     each = sum(max(f.dtype.bits // 8, 1) for s in kernel.stages for f in s.folds)
     return each * slots * lanes
 
 
-def has_spare_slots(kernel: Kernel, grouping: Grouping, target: SimtTarget) -> bool:
-    """Whether shared memory has room for the partial results of two turns."""
-    g = grouping
-    return 2 * _slot_bytes(kernel, g.columns, g.members, g.lanes, target) <= _SLOTS
+def has_spare_slots(kernel: Kernel, mapping: ThreadMapping, target: SimtTarget) -> bool:
+    """Whether shared memory has room for the partial results of two iterations."""
+    g = mapping
+    return 2 * _slot_bytes(kernel, g.columns, g.reducers, g.lanes, target) <= SHARED_BYTES
 
 
-def _resident_columns(
+def _grid_in_registers(
     kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: tuple[int, int], trips: int
-) -> Grouping | None:
+) -> ThreadMapping | None:
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
     while lanes:
-        columns, members = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
+        columns, reducers = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
         near = min(columns, target.warp)
-        while members * columns <= target.most:
-            if _slot_bytes(kernel, columns, members, lanes, target) > _SLOTS:
+        while reducers * columns <= target.most:
+            if _slot_bytes(kernel, columns, reducers, lanes, target) > SHARED_BYTES:
                 break
-            copies = -(-trips // members)
-            threads = columns * members
-            held = copies * lanes * sum(words)
-            if held <= _budget(threads, target) and copies <= _RESIDENT:
-                return Grouping(lane, lanes, columns, members, 1, inner, copies, True)
+            unroll = ceil_div(trips, reducers)
+            threads = columns * reducers
+            held = unroll * lanes * sum(words)
+            if held <= _budget(threads, target) and unroll <= _MOST_IN_REGISTERS:
+                return ThreadMapping(lane, lanes, columns, reducers, 1, inner, unroll, True)
             if columns > near:
                 columns //= 2
-            members *= 2
+            reducers *= 2
         lanes //= 2
     return None
 
 
-def owns_tiles(kernel: Kernel, grouping: Grouping) -> bool:
-    """Whether no thread touches what another one writes to tiles: all loops are shared out alike,
-    and no two of their steps have an element in common.
+def owns_tiles(kernel: Kernel, mapping: ThreadMapping) -> bool:
+    """Whether each thread reads only what it wrote itself to tiles.
+
+    This holds if all stages distribute their loops in the same way, and no two steps of a loop
+    touch the same element.
     """
-    inner = {(i.axes, i.lanes) for i in grouping.inner if i.axes}
+    inner = {(i.axes, i.lanes) for i in mapping.inner if i.axes}
     if len(inner) > 1 or not _aligned(kernel, {}) or _words(kernel) is None:
         return False
     axes = _looping(kernel)[0].axes
-    found = [a.index for a in accesses(kernel, kernel.stages) if a.tile]
-    return all(_distinct(index, axes) for index in found)
+    return all(_distinct(a.index, axes) for a in accesses(kernel, kernel.stages) if a.tile)
 
 
 def _distinct(index: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether the index differs wherever the axes do."""
+    """Whether the index differs between any two points of the axes."""
     span = 1
     for stride, size in sorted((index.coefficient(a) or 0, a.size) for a in axes if a.size > 1):
         if stride < span:
@@ -416,38 +408,38 @@ def _distinct(index: Expr, axes: Sequence[Axis]) -> bool:
     return True
 
 
-def with_loops(kernel: Kernel, grouping: Grouping) -> Kernel:
-    """The kernel with its loops in the order they are walked and the lane axis last."""
+def with_loops(kernel: Kernel, mapping: ThreadMapping) -> Kernel:
+    """The kernel with its loops in the order of the mapping, and the lane axis last."""
     stages = tuple(
-        replace(s, axes=i.axes) for s, i in zip(kernel.stages, grouping.inner, strict=True)
+        replace(s, axes=i.axes) for s, i in zip(kernel.stages, mapping.inner, strict=True)
     )
     grid = kernel.grid
-    if grouping.lane is not None:
-        grid = (*(a for a in grid if a != grouping.lane), grouping.lane)
+    if mapping.lane is not None:
+        grid = (*(a for a in grid if a != mapping.lane), mapping.lane)
     return replace(kernel, stages=stages, grid=grid)
 
 
 def split_for(kernel: Kernel, target: SimtTarget) -> SplitFold | None:
-    """Two kernels for one, where one would leave much of the machine without work.
+    """Two kernels in place of one that would leave much of the device idle.
 
-    Depends on sizes alone, so that results do not differ from device to device of a kind.
+    Depends on sizes alone, so that results do not differ between devices of one kind.
     """
     first = kernel.stages[0]
     if not first.axes or not first.folds or kernel.points * first.trips < _SMALL:
         return None
-    grouping = plan(kernel, {}, target)
-    units = -(-kernel.points // (grouping.lanes * grouping.columns * grouping.rows))
-    # Four blocks for each of those that run at once, so that none waits long for the last.
+    mapping = plan(kernel, {}, target)
+    units = ceil_div(kernel.points, mapping.lanes * mapping.columns * mapping.groups)
+    # Four blocks for each that runs at once, so that the last one does not run alone for long.
     wanted = -(-4 * (target.full // target.block) // units)
     axis = max(first.axes, key=lambda a: (a.size, -a.id))
     rest = first.trips // axis.size
-    least = max(1, _LINES // rest) if grouping.lane is not None else max(1, _CHUNK // rest)
+    least = max(1, _LINES // rest) if mapping.lane is not None else max(1, _CHUNK // rest)
     chunks = min(wanted, axis.size // least)
     if wanted <= 4 or chunks < 2:
         return None
-    size = -(-axis.size // chunks)
-    # Whole rounds of a block, as far as there are several.
-    grain = grouping.threads * 16 if grouping.lane is None and rest == 1 else 16
-    size = -(-size // grain) * grain if size >= 2 * grain else -(-size // 4) * 4
+    size = ceil_div(axis.size, chunks)
+    # A chunk is a whole number of a block's iterations if it has several.
+    grain = mapping.threads * 16 if mapping.lane is None and rest == 1 else 16
+    size = round_up(size, grain) if size >= 2 * grain else round_up(size, 4)
     elements = size * rest * min(kernel.points, 64)
     return split_fold(kernel, chunk_elements=elements, max_points=kernel.points)

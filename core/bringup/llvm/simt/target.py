@@ -1,4 +1,4 @@
-"""What an emitter for threads must know of a machine, and what it says of the kernel it made."""
+"""What an emitter must know of a GPU, and what it says of the kernel that it emitted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Module, Type, Val, i64_const
 from bringup.records import record
 
-#: ``shuffle(b, word, mask)``: the i32 that the thread whose number differs by the bits of ``mask``
-#: passes at the same time.  All threads of a warp come there together.
+#: ``shuffle(b, word, mask)`` exchanges an i32 with the thread whose number differs in the bits of
+#: ``mask``.  All threads of a warp must call it together.
 Shuffle = Callable[[Builder, Val, int], Val]
+#: Bytes of static shared memory that a kernel may use, of the 48 KiB that every device has.
+SHARED_BYTES = 40 << 10
 
 
 @record
@@ -21,13 +23,14 @@ class SimtTarget:
     thread, block_index, block_size, grid_size: intrinsics that read the x coordinate.
     barrier: the intrinsic that synchronises a block.
     shuffle: exchanges words within a warp.
-    attributes: function attributes of a kernel of so many threads a block, each of which wants so
-    many registers.
+    attributes: function attributes of a kernel, given the threads of a block and the registers that
+    each of them needs.
     global_space, shared_space: address spaces.
-    block: threads of a usual block.  most: of the largest one.  warp: threads that run together.
-    shared_bytes: dynamic shared memory a block can have.
+    block: threads of a usual block.  most: threads of the largest block.  warp: threads that run
+    together.
+    shared_bytes: dynamic shared memory that a block can have.
     registers: 32-bit registers of a block.
-    full: threads that keep the machine busy.
+    full: number of threads that keeps the whole device busy.
     """
 
     calling_convention: str
@@ -53,12 +56,12 @@ class SimtKernel:
     """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
     nothing to do).
 
-    blocks: the most that have something to do; kernels of `emit_simt` loop over their work, so that
-    any smaller number, such as what the device holds at once, computes the same.
+    blocks: the largest number that has work to do.  Kernels of `emit_simt` loop over their work, so
+    that any smaller number computes the same, such as the number that the device holds at once.
     shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
-    fixed: it takes exactly this many blocks.
-    persistent: blocks do so little in a turn of their loop that the start of one counts: of many
-    times more than the device holds at once, it had better be given as many as it holds.
+    fixed: it needs exactly this many blocks.
+    persistent: an iteration of a block's loop is so short that starting a block costs as much.
+    Launch as many blocks as the device holds at once instead of many times more.
     """
 
     name: str
@@ -72,7 +75,7 @@ class SimtKernel:
 def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
     """The start of a block's dynamic shared memory, aligned to 16 bytes.
 
-    name: of the array, which is declared by this; letters, digits and underscores alone, since
+    name: of the array that this declares.  Only letters, digits and underscores, because
     assemblers see it.
     """
     return module.global_variable(
@@ -86,15 +89,15 @@ def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
 
 
 def shuffled(b: Builder, value: Val, mask: int, target: SimtTarget) -> Val:
-    """`Shuffle` for a register of any type; vectors lane by lane."""
+    """Shuffle a register of any type; vectors lane by lane."""
     if value.type.lanes > 1:
         lanes = [
             shuffled(b, b.extractelement(value, i), mask, target) for i in range(value.type.lanes)
         ]
-        made = ir.poison(value.type)
+        result = ir.poison(value.type)
         for i, lane in enumerate(lanes):
-            made = b.insertelement(made, lane, i)
-        return made
+            result = b.insertelement(result, lane, i)
+        return result
     bits = value.type.bits
     whole = b.cast("bitcast", value, ir.integer(bits))
     if bits <= 32:

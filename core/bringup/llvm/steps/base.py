@@ -15,37 +15,36 @@ from contextlib import contextmanager
 from bringup.backend.capabilities import Claims, RowClaims
 from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
+from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.lazy import LazyTable
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.text import Builder, Module, Param, Val, i64_const
 from bringup.program.program import OpStep
 from bringup.records import record
-
-_ALIGNMENT = 64
 
 
 @record
 class NativeStep:
     """An emitted op step.
 
-    phases: in order; each may read what every unit of the ones before wrote.
-    shared_bytes: memory that holds its contents from phase to phase.
+    phases: in order; each may read what all units of earlier phases wrote.
+    shared_bytes: memory whose contents last from phase to phase.
     """
 
     phases: tuple[NativeKernel, ...]
     shared_bytes: int = 0
 
 
-#: Emits a step into a module, as functions whose names start with the given one.
+#: Emits a step into a module, as functions whose names begin with the given name.
 StepEmitter = Callable[[Module, OpStep, str, LoopTarget], NativeStep]
 
 
-class Phase:
-    """A phase being emitted.
+class PhaseBuilder:
+    """The function of a phase, and what its emitter needs.
 
-    b: the builder, in the function's entry.  operands, results: addresses.  shared: of the memory
-    that all phases see.  worker: number of the thread.
+    b: the builder, in the function's entry.  operands, results: their addresses.
+    shared: address of the memory that all phases share.  worker: number of the thread.
     """
 
     def __init__(self, module: Module, step: OpStep, name: str) -> None:
@@ -69,25 +68,25 @@ class Phase:
         self._scratch_bytes = 0
 
     def scratch(self, *sizes: int) -> list[Val]:
-        """Addresses of memory of the worker's own, of so many bytes each.  Call it once."""
+        """Addresses of memory of the worker's own, of ``sizes`` bytes.  Call this once."""
         assert not self._scratch_bytes, "scratch is laid out once"
         offsets: list[int] = []
         for nbytes in sizes:
             offsets.append(self._scratch_bytes)
-            self._scratch_bytes += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+            self._scratch_bytes += round_up(nbytes, LINE_BYTES)
         size = i64_const(self._scratch_bytes)
-        mine = self.b.gep(self._scratch, self.b.mul(self.worker, size), ir.i8)
-        return [self.b.gep(mine, offset, ir.i8) for offset in offsets]
+        base = self.b.gep(self._scratch, self.b.mul(self.worker, size), ir.i8)
+        return [self.b.gep(base, offset, ir.i8) for offset in offsets]
 
     @contextmanager
     def units(self) -> Iterator[Val]:
-        """The loop over the units of a call, which ends the function."""
+        """The loop over the units of a call; the function ends after it."""
         with self.b.loop(self._begin, self._end) as loop:
             yield loop.index
         self.b.ret()
 
     def done(self, units: int, work: int) -> NativeKernel:
-        """What was emitted: so many units of about so many scalar operations."""
+        """The finished phase: its units, each of about ``work`` scalar operations."""
         return NativeKernel(self.name, units, self._scratch_bytes, work)
 
 
@@ -108,7 +107,7 @@ def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
 def step_claims(*others: str) -> Claims:
     """Claims for `Capabilities.ops` of a backend that runs op steps through `emit_step`.
 
-    others: names of steps that it runs in ways of its own.
+    others: names of further steps, which it runs in other ways.
     """
     return RowClaims(dict.fromkeys((*OP_EMITTERS, *others), frozenset(STORED)))
 
@@ -117,7 +116,7 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
     return {name: (f"bringup.llvm.steps.{module}", f"emit_{name}") for name in names}
 
 
-#: The function that emits each op that has one.
+#: The emitter of each op that has one.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
         **_of("attention", "attention"),

@@ -1,9 +1,9 @@
-"""Products with block-sparse matrices as native code: only blocks that are stored cost anything.
+"""Products with block-sparse matrices as native code; only stored blocks cost anything.
 
-Blocks are first put in order of their columns.  The rows of x are packed into panels, which hold a
-tile of rows side by side for each inner index: a block row is then a run of a panel.  A tile of
-rows times a few vectors of a block column stays in registers while it goes along the column's
-blocks.
+Blocks are first sorted by column.  The rows of x are packed into panels, which hold the elements of
+a tile of rows for each inner index, so that a block row is a contiguous part of a panel.  The
+products of a tile of rows with a few vectors of a block column stay in registers while the tile
+visits the blocks of the column.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bringup.dtypes import DType, f32
+from bringup.integers import ceil_div, round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LONGEST_CHAIN, LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, LONGEST_CHAIN, LoopTarget, NativeKernel
 from bringup.llvm.scalar import is_half, memory_type, narrow, widen
-from bringup.llvm.steps.base import NativeStep, Phase
+from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import Builder, Module, Type, Val, const, i64_const, vec
-from bringup.llvm.transpose import turn
+from bringup.llvm.transpose import transpose_square
 from bringup.program.program import OpStep
 from bringup.records import record
 
-_ALIGNMENT = 64
-#: Products that are summed in a row where a column may have more than a sum may be long.
+#: Serial additions if a column may have more products than a serial sum may have.
 _RUN = 2048
 
 _Range = tuple[Val, Val]
@@ -34,9 +34,10 @@ class _Form:
     """How one step runs.
 
     rows, inner, features: sizes of the product.  count, height, width: of the blocks.
-    lanes: of a vector; divides a block's width.  tile, vectors: rows, and vectors of a block, in a
-    register tile.  chunk: tiles of a unit, whose panels stay in a core's cache.
-    long: whether the sums of a column may be longer than a chain of additions.
+    lanes: of a vector; they divide the width of a block.
+    tile, vectors: rows, and vectors of a block, of a register tile.
+    chunk: tiles of a unit, whose panels stay in a core's cache.
+    long: whether a column may have more products than a serial sum may have.
     """
 
     dtype: DType
@@ -65,7 +66,7 @@ class _Form:
         tile = max(1, min(rows, sums // min(width // lanes, most)))
         vectors = min(width // lanes, sums // tile)
         near = target.cache_bytes // 2 // max(1, tile * inner * wide.itemsize)
-        chunk = max(1, min(-(-rows // tile), near))
+        chunk = max(1, min(ceil_div(rows, tile), near))
         longest = min(count, step.attrs["per_column"]) * height
         return cls(
             x.dtype, wide, rows, inner, step.attrs["features"], count, height, width,
@@ -74,18 +75,18 @@ class _Form:
 
     @property
     def across(self) -> int:
-        """Block columns."""
+        """The number of block columns."""
         return self.features // self.width
 
     @property
     def down(self) -> int:
-        """Block rows."""
+        """The number of block rows."""
         return self.inner // self.height
 
     @property
     def tiles(self) -> int:
-        """Tiles that cover the rows; the last may overlap the one before."""
-        return -(-self.rows // self.tile)
+        """Tiles that cover the rows; the last two may overlap."""
+        return ceil_div(self.rows, self.tile)
 
     @property
     def sum_type(self) -> Type:
@@ -93,21 +94,21 @@ class _Form:
         return memory_type(self.wide)
 
     @property
-    def places(self) -> tuple[int, int]:
-        """Where the blocks' order and the panels begin in the memory that phases share."""
+    def offsets(self) -> tuple[int, int]:
+        """Where the order of blocks and the panels begin in the memory that phases share."""
         ends = 4 * (self.across + 1)
-        order = -(-ends // _ALIGNMENT) * _ALIGNMENT
-        return order, order + -(-8 * self.count // _ALIGNMENT) * _ALIGNMENT
+        order = round_up(ends, LINE_BYTES)
+        return order, order + -(-8 * self.count // LINE_BYTES) * LINE_BYTES
 
     @property
     def shared_bytes(self) -> int:
-        """Of the ends of columns, the order of blocks, and the panels."""
-        return self.places[1] + self.tiles * self.panel * self.wide.itemsize
+        """Bytes of the ends of columns, the order of blocks, and the panels."""
+        return self.offsets[1] + self.tiles * self.panel * self.wide.itemsize
 
     @property
     def panel(self) -> int:
-        """Elements from one panel to the next, with room for a vector behind each."""
-        return self.tile * self.inner + _ALIGNMENT // self.wide.itemsize
+        """Elements from one panel to the next, including padding for a vector."""
+        return self.tile * self.inner + LINE_BYTES // self.wide.itemsize
 
     def row(self, b: Builder, tile: Val) -> Val:
         """The first row of a tile."""
@@ -125,14 +126,14 @@ def emit_block_sparse_dot(
 
 
 def _emit_order(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
-    """Blocks counted by column, then listed in order of columns, as pairs of number and row.
+    """Sort blocks by column: count them, then list them as pairs of block number and row.
 
-    Entry 0 of the ends stays 0.  Entry j + 1 is first the count of column j, then where its list
-    begins, and once that is written, where it ends.
+    Entry 0 of the ends stays 0.  Entry j + 1 is first the count of column j, then the start of its
+    list, and after the list has been written, the end of it.
     """
-    phase = Phase(module, step, name)
+    phase = PhaseBuilder(module, step, name)
     b, ends = phase.b, phase.shared
-    order = b.gep(phase.shared, form.places[0], ir.i8)
+    order = b.gep(phase.shared, form.offsets[0], ir.i8)
 
     def end(column: Val) -> Val:
         return b.gep(ends, b.add(column, i64_const(1)), ir.i32)
@@ -141,17 +142,17 @@ def _emit_order(module: Module, step: OpStep, name: str, form: _Form) -> NativeK
         with b.loop(i64_const(-1), i64_const(form.across)) as columns:
             b.store(ir.zero(ir.i32), end(columns.index), 4)
         with _live(phase, form) as (_, _, column):
-            place = end(column)
-            b.store(b.add(b.load(ir.i32, place, 4), const(ir.i32, 1)), place, 4)
+            address = end(column)
+            b.store(b.add(b.load(ir.i32, address, 4), const(ir.i32, 1)), address, 4)
         with b.loop(i64_const(0), i64_const(form.across), carried=[ir.zero(ir.i32)]) as columns:
-            place = end(columns.index)
-            count = b.load(ir.i32, place, 4)
-            b.store(columns.carried[0], place, 4)
+            address = end(columns.index)
+            count = b.load(ir.i32, address, 4)
+            b.store(columns.carried[0], address, 4)
             columns.next(b.add(columns.carried[0], count))
         with _live(phase, form) as (block, row, column):
-            place = end(column)
-            free = b.load(ir.i32, place, 4)
-            b.store(b.add(free, const(ir.i32, 1)), place, 4)
+            address = end(column)
+            free = b.load(ir.i32, address, 4)
+            b.store(b.add(free, const(ir.i32, 1)), address, 4)
             pair = b.gep(order, b.mul(b.sext(free, ir.i64), i64_const(2)), ir.i32)
             b.store(b.trunc(block, ir.i32), pair, 4)
             b.store(b.trunc(row, ir.i32), b.gep(pair, 1, ir.i32), 4)
@@ -159,8 +160,8 @@ def _emit_order(module: Module, step: OpStep, name: str, form: _Form) -> NativeK
 
 
 @contextmanager
-def _live(phase: Phase, form: _Form) -> Iterator[tuple[Val, Val, Val]]:
-    """Emit a loop over the blocks that count: the number of one, its row and its column."""
+def _live(phase: PhaseBuilder, form: _Form) -> Iterator[tuple[Val, Val, Val]]:
+    """Emit a loop over the valid blocks: the number of a block, its row and its column."""
     b = phase.b
     with b.loop(i64_const(0), i64_const(form.count)) as blocks:
         row, column = (_i64(b, base, blocks.index) for base in phase.operands[2:])
@@ -170,19 +171,19 @@ def _live(phase: Phase, form: _Form) -> Iterator[tuple[Val, Val, Val]]:
             yield blocks.index, row, column
 
 
-def _i64(b: Builder, base: Val, place: Val) -> Val:
+def _i64(b: Builder, base: Val, address: Val) -> Val:
     """An i32 in memory, as i64."""
-    return b.sext(b.load(ir.i32, b.gep(base, place, ir.i32), 4), ir.i64)
+    return b.sext(b.load(ir.i32, b.gep(base, address, ir.i32), 4), ir.i64)
 
 
 def _emit_panels(
     module: Module, step: OpStep, name: str, form: _Form, target: LoopTarget
 ) -> NativeKernel:
-    """The rows of x in tiles, of each its inner indices, of each the rows side by side."""
-    phase = Phase(module, step, name)
+    """Pack the rows of x: by tile, by inner index, by row of the tile."""
+    phase = PhaseBuilder(module, step, name)
     b, element, size = phase.b, memory_type(form.dtype), form.wide.itemsize
     lanes = target.vector_bits // form.wide.bits
-    square = b.alloca(ir.array(form.sum_type, lanes**2), align=_ALIGNMENT)
+    square = b.alloca(ir.array(form.sum_type, lanes**2), align=LINE_BYTES)
     whole = form.inner // lanes * lanes if form.tile > 1 else 0
     with phase.units() as tile:
         first = b.mul(form.row(b, tile), i64_const(form.inner))
@@ -198,15 +199,15 @@ def _emit_panels(
 
         with b.loop(i64_const(0), i64_const(whole), lanes) as inner:
             to = b.gep(panel, b.mul(inner.index, i64_const(form.tile)), form.sum_type)
-            # Backwards, since a square may write beyond its rows: into the next one's, or the room
-            # between panels.
+            # Backwards, because a square may write after its rows: to those of the next square, or
+            # to the padding between panels.
             for start in reversed(range(0, form.tile, lanes)):
                 some = heads[start : start + lanes]
                 for r, head in enumerate(some):
                     row = b.gep(square, r * lanes, form.sum_type)
                     b.store(read(head, inner.index, lanes), row, size)
-                turned = turn(module, form.sum_type, lanes, len(some))
-                b.call(turned, [square, b.gep(to, start, form.sum_type), i64_const(form.tile)])
+                function = transpose_square(module, form.sum_type, lanes, len(some))
+                b.call(function, [square, b.gep(to, start, form.sum_type), i64_const(form.tile)])
         with b.loop(i64_const(whole), i64_const(form.inner)) as inner:
             to = b.gep(panel, b.mul(inner.index, i64_const(form.tile)), form.sum_type)
             for r, head in enumerate(heads):
@@ -214,14 +215,14 @@ def _emit_panels(
     return phase.done(form.tiles, 2 * form.inner * form.tile)
 
 
-def _panel(phase: Phase, form: _Form, tile: Val) -> Val:
-    panels = phase.b.gep(phase.shared, form.places[1], ir.i8)
+def _panel(phase: PhaseBuilder, form: _Form, tile: Val) -> Val:
+    panels = phase.b.gep(phase.shared, form.offsets[1], ir.i8)
     return phase.b.gep(panels, phase.b.mul(tile, i64_const(form.panel)), form.sum_type)
 
 
 def _emit_products(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
-    """Units are a block column for a chunk of tiles."""
-    phase = Phase(module, step, name)
+    """Multiply; a unit is a block column for a chunk of tiles."""
+    phase = PhaseBuilder(module, step, name)
     b = phase.b
     whole = form.vectors * form.lanes
     with phase.units() as unit:
@@ -237,26 +238,28 @@ def _emit_products(module: Module, step: OpStep, name: str, form: _Form) -> Nati
                 at.emit(parts.index, form.vectors)
             if even < form.width:
                 at.emit(i64_const(even), (form.width - even) // form.lanes)
-    chunks = -(-form.tiles // form.chunk)
+    chunks = ceil_div(form.tiles, form.chunk)
     products = form.chunk * form.tile * form.count * form.height * form.width // form.across
     return phase.done(chunks * form.across, products + form.chunk * form.tile * form.width)
 
 
 class _Tile:
-    """A tile of rows times the blocks of a column, the entries from one to another of the order."""
+    """Multiplies a tile of rows with the blocks of a column.  entries: of these in the order."""
 
-    def __init__(self, phase: Phase, form: _Form, tile: Val, column: Val, entries: _Range) -> None:
+    def __init__(
+        self, phase: PhaseBuilder, form: _Form, tile: Val, column: Val, entries: _Range
+    ) -> None:
         self.b = phase.b
         self.form = form
         self.blocks, self.result = phase.operands[1], phase.results[0]
-        self.order = self.b.gep(phase.shared, form.places[0], ir.i8)
+        self.order = self.b.gep(phase.shared, form.offsets[0], ir.i8)
         self.panel = _panel(phase, form, tile)
         self.entries = entries
         self.row = form.row(self.b, tile)
         self.column = self.b.mul(column, i64_const(form.width))
 
     def emit(self, part: Val, vectors: int) -> None:
-        """Emit so many vectors of the block column from one of its columns on."""
+        """Emit ``vectors`` vectors of the block column, from column ``part`` on."""
         b, form = self.b, self.form
         zeros = [ir.zero(vec(form.sum_type, form.lanes))] * (form.tile * vectors)
         if form.long:
@@ -272,7 +275,7 @@ class _Tile:
             b.store(narrow(b, total, form.dtype), address, form.dtype.itemsize)
 
     def _in_runs(self, part: Val, zeros: Sequence[Val]) -> Sequence[Val]:
-        """Sums of sums, none of which is long."""
+        """Sums of partial sums, all of them short."""
         b, form = self.b, self.form
         each = max(1, _RUN // form.height)
         with b.loop(*self.entries, each, zeros) as runs:
@@ -288,7 +291,7 @@ class _Tile:
     def _sums(
         self, part: Val, entries: _Range, inner: _Range, zeros: Sequence[Val]
     ) -> Sequence[Val]:
-        """Products over some entries, and over the same inner indices of each block."""
+        """Sum products over some entries, and over a range of inner indices of each block."""
         b, form = self.b, self.form
         element, count = memory_type(form.dtype), len(zeros) // form.tile
 

@@ -1,9 +1,9 @@
 """Dense matrices in native code, one matrix being one unit of work.
 
 `Dense` has functions on matrices of f32 or f64 with contiguous rows, emitted once per module and
-element type: the update ``C −= A B`` in register tiles, and substitution on top of it.  `Matrices`
-copies the matrices of a step to scratch memory of their worker, widened to f32 where they are
-narrower, with rows whose distance is no power of two, and copies the results out.
+element type: the update ``C −= A B`` in register tiles, and substitution on top of it.
+`MatrixEmitter` copies the matrices of a step to scratch memory of their worker, widened to f32 if
+they are narrower, with rows whose distance is no power of two, and copies the results out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bringup.dtypes import f32
+from bringup.integers import round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
 from bringup.llvm.scalar import is_half, memory_type, narrow, register_type, widen
-from bringup.llvm.steps.base import NativeStep, Phase
+from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import (
     Builder,
     Callee,
@@ -25,20 +26,20 @@ from bringup.llvm.text import (
     Type,
     Val,
     const,
-    const_vector,
     i64_const,
     vec,
 )
-from bringup.llvm.text.masked import masked_load, masked_store
+from bringup.llvm.text.masked import lanes_below_wide, masked_load, masked_store
 from bringup.program.program import OpStep
 from bringup.types import TensorType
 
-#: Rows that substitution solves one by one before it updates those below with all of them.
+#: Rows that substitution solves one by one before it updates the rows below with all of them.
 BLOCK = 32
 _COLUMNS = 2
 
-#: A matrix with contiguous rows: its address and leading dimension.  One read with two strides.
+#: A matrix with contiguous rows: its address and leading dimension.
 Rows = tuple[Val, Val]
+#: A matrix that is read with two strides: its address, and the strides of rows and of columns.
 View = tuple[Val, Val, Val]
 
 
@@ -48,7 +49,7 @@ def element(b: Builder, base: Val, type_: Type, stride: Val, row: Val, column: V
 
 
 class Dense:
-    """The functions for one element type.
+    """Functions on matrices of one element type.
 
     type: ir.f32 or ir.f64.  lanes: of a vector.  rows: of a register tile.
     """
@@ -67,8 +68,8 @@ class Dense:
         return self.lanes * _COLUMNS
 
     def padded(self, columns: int) -> int:
-        """A leading dimension: no power of two, at which rows would share the sets of a cache."""
-        count = -(-columns // self.lanes) * self.lanes
+        """A leading dimension that is no power of two: such rows share few sets of a cache."""
+        count = round_up(columns, self.lanes)
         return count + self.lanes if columns > self.width else count
 
     def at(self, b: Builder, base: Val, stride: int | Val, row: Val, column: Val) -> Val:
@@ -79,7 +80,7 @@ class Dense:
     def function(
         self, name: str, params: Sequence[Param], fill: Callable[[Builder, list[Val]], None]
     ) -> Callee:
-        """A function of the module for this type, which `fill` emits once, all but its end."""
+        """A function of the module for this type, whose body `fill` emits the first time."""
         full = f"bringup.{name}.{self._suffix}"
         found = self.module.functions.get(full)
         if found is None:
@@ -118,8 +119,7 @@ class Dense:
 
     def mask(self, b: Builder, count: Val) -> Val:
         """The lanes below a count."""
-        places = const_vector(ir.i64, list(range(self.lanes)))
-        return b.icmp("slt", places, b.splat(count, self.lanes))
+        return lanes_below_wide(b, count, self.lanes)
 
     def _tiles(self, b: Builder, args: list[Val], j: Val, masks: Sequence[Val | None]) -> None:
         m = args[7]
@@ -243,18 +243,17 @@ class Dense:
 
 Strides = tuple[int, int]
 _ZERO, _ONE = i64_const(0), i64_const(1)
-_ALIGNMENT = 64
 
 
-class Matrices:
-    """What the emitters of one step share.
+class MatrixEmitter:
+    """Emits a step on a stack of matrices; a unit of work is one matrix.
 
-    dense: its functions.  b: the builder.  unit: the number of the matrix, inside `each`.
+    dense: functions on matrices.  b: the builder.  unit: the number of the matrix, inside `each`.
     """
 
     def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
         self.step = step
-        self.phase = Phase(module, step, name)
+        self.phase = PhaseBuilder(module, step, name)
         self.b: Builder = self.phase.b
         self.dtype = step.operands[0].type.dtype
         wide = f32 if is_half(self.dtype) else self.dtype
@@ -265,7 +264,7 @@ class Matrices:
 
     @property
     def count(self) -> int:
-        """Matrices of the stack."""
+        """MatrixEmitter of the stack."""
         return math.prod(self.step.operands[0].type.shape[:-2])
 
     @contextmanager
@@ -276,34 +275,35 @@ class Matrices:
             yield
 
     def scratch(self, *sizes: int) -> list[Val]:
-        """Addresses of memory for so many elements each."""
+        """Addresses of scratch memory for ``sizes`` elements."""
         nbytes = [max(size, 1) * self.dense.bytes for size in sizes]
         if self.count > 1:
             return self.phase.scratch(*nbytes)
-        found: list[Val] = []  # one matrix: one worker, and so memory for one
+        # A single matrix has a single worker, so that shared memory serves as scratch memory.
+        addresses: list[Val] = []
         for size in nbytes:
-            found.append(self.b.gep(self.phase.shared, self._shared, ir.i8))
-            self._shared += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return found
+            addresses.append(self.b.gep(self.phase.shared, self._shared, ir.i8))
+            self._shared += round_up(size, LINE_BYTES)
+        return addresses
 
     def done(self, work: int) -> NativeStep:
-        """The finished step, each matrix taking so many operations."""
+        """The finished step, with ``work`` operations per matrix."""
         return NativeStep((self.phase.done(self.count, work),), self._shared)
 
-    def operand(self, place: int) -> Val:
-        """The address of this unit's matrix of an operand."""
-        return self._own(self.phase.operands[place], self.step.operands[place].type, 2)
+    def operand(self, n: int) -> Val:
+        """The address of this unit's matrix in operand ``n``."""
+        return self._matrix(self.phase.operands[n], self.step.operands[n].type, 2)
 
-    def result(self, place: int, rank: int = 2) -> Val:
-        """As `operand`, of a result."""
-        return self._own(self.phase.results[place], self.step.results[place].type, rank)
+    def result(self, n: int, rank: int = 2) -> Val:
+        """The address of this unit's matrix, or vector, in result ``n``."""
+        return self._matrix(self.phase.results[n], self.step.results[n].type, rank)
 
-    def _own(self, base: Val, type_: TensorType, rank: int) -> Val:
+    def _matrix(self, base: Val, type_: TensorType, rank: int) -> Val:
         size = math.prod(type_.shape[len(type_.shape) - rank :])
         return self.b.gep(base, self.b.mul(self.unit, i64_const(size)), memory_type(type_.dtype))
 
-    def nested(self, rows: Val, columns: Val, body: Callable[[Val, Val], None]) -> None:
-        """Loops over rows and columns."""
+    def each_element(self, rows: Val, columns: Val, body: Callable[[Val, Val], None]) -> None:
+        """Loops over all rows and columns."""
         with self.b.loop(_ZERO, rows) as outer, self.b.loop(_ZERO, columns) as inner:
             body(outer.index, inner.index)
 
@@ -312,12 +312,12 @@ class Matrices:
         b, kind = self.b, memory_type(self.dtype)
 
         def body(i: Val, j: Val) -> None:
-            place = b.add(b.mul(i, i64_const(by[0])), b.mul(j, i64_const(by[1])))
-            loaded = b.load(kind, b.gep(source, place, kind), self.dtype.itemsize)
+            offset = b.add(b.mul(i, i64_const(by[0])), b.mul(j, i64_const(by[1])))
+            loaded = b.load(kind, b.gep(source, offset, kind), self.dtype.itemsize)
             value = widen(b, Val(loaded.text, register_type(self.dtype)))
             self.put(target, i, j, value)
 
-        self.nested(i64_const(rows), i64_const(columns), body)
+        self.each_element(i64_const(rows), i64_const(columns), body)
 
     def copy_out(
         self, source: Rows, target: Val, by: Strides, rows: int, columns: int,
@@ -332,7 +332,7 @@ class Matrices:
             kept = Val(value.text, kind)
             b.store(kept, b.gep(target, place, kind), self.dtype.itemsize)
 
-        self.nested(i64_const(rows), i64_const(columns), body)
+        self.each_element(i64_const(rows), i64_const(columns), body)
 
     def address(self, rows: Rows, i: Val, j: Val) -> Val:
         """Of an element of scratch memory."""
@@ -352,7 +352,7 @@ class Matrices:
 
     def clear(self, rows: Rows, m: Val, n: Val) -> None:
         """Zeros."""
-        self.nested(m, n, lambda i, j: self.put(rows, i, j, self.real(0.0)))
+        self.each_element(m, n, lambda i, j: self.put(rows, i, j, self.real(0.0)))
 
     def real(self, value: float) -> Val:
         """A number of the type worked in."""

@@ -1,6 +1,4 @@
-"""The sizes of steps that are no loop nest, and where windows lie in an array, as emitters for
-every kind of machine need them.
-"""
+"""Parameters of op steps, and the position of windows in arrays, for emitters of every target."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ Ints = tuple[int, ...]
 
 
 @record
-class AttentionSizes:
-    """Of a step of the row ``attention``.
+class AttentionParams:
+    """Parameters of a step of the row ``attention``.
 
-    wide: the dtype of scores and sums.  bias: its shape, None if there is none.  precision: of the
-    products.
+    wide: the dtype of scores and sums.  bias: the shape of the bias, None if there is none.
+    precision: of the products.
     """
 
     dtype: DType
@@ -42,8 +40,8 @@ class AttentionSizes:
     precision: Precision
 
     @classmethod
-    def of(cls, step: OpStep) -> AttentionSizes:
-        """Read them off a step."""
+    def of(cls, step: OpStep) -> AttentionParams:
+        """The parameters of a step."""
         query, key, value, *bias = (slot.type for slot in step.operands)
         return cls(
             dtype=query.dtype,
@@ -61,14 +59,15 @@ class AttentionSizes:
 
     @property
     def batch(self) -> int:
-        """Members."""
+        """The number of members of the batch."""
         return math.prod(self.lead)
 
 
 @record
-class ScanSizes:
-    """Of a step of the row ``cumulative``: ``outer`` lines of ``length`` elements, ``inner`` apart.
+class ScanParams:
+    """Parameters of a step of the row ``cumulative``.
 
+    It scans ``outer * inner`` lines of ``length`` elements, which are ``inner`` elements apart.
     dtype: of the elements.  wide: of the accumulators.
     """
 
@@ -82,8 +81,8 @@ class ScanSizes:
     exclusive: bool
 
     @classmethod
-    def of(cls, step: OpStep) -> ScanSizes:
-        """Read them off a step."""
+    def of(cls, step: OpStep) -> ScanParams:
+        """The parameters of a step."""
         type_, attrs = step.operands[0].type, step.attrs
         dim, dtype = attrs["dim"], type_.dtype
         return cls(
@@ -98,18 +97,18 @@ class ScanSizes:
         )
 
     def fold(self, b: Builder, x: Val, y: Val) -> Val:
-        """Of two accumulators."""
+        """Combine two accumulators."""
         return combine(b, self.kind, self.wide, x, y)
 
     def neutral(self, lanes: int = 1) -> Val:
-        """The accumulator that changes nothing."""
+        """The accumulator that is neutral in `fold`."""
         return identity(self.kind, self.wide, lanes)
 
     def first(self, lanes: int = 1) -> Val:
-        """The accumulator before the first element; it shows where the scan is exclusive."""
+        """The accumulator before the first element, which is a result if the scan is exclusive."""
         start = self.neutral(lanes)
-        shown = self.exclusive and self.kind == "add" and self.dtype.is_float
-        return ir.zero(start.type) if shown else start
+        is_result = self.exclusive and self.kind == "add" and self.dtype.is_float
+        return ir.zero(start.type) if is_result else start
 
 
 def stride_of(shape: Ints, dim: int) -> int:
@@ -128,7 +127,7 @@ def array_strides(windows: Windows) -> Ints:
 
 
 def trailing_run(shape: Ints, strides: Sequence[int], windows: Sequence[int]) -> int:
-    """Trailing dimensions, of windows alone, that lie in the array as they do in the updates."""
+    """How many trailing window dimensions have the same layout in the array and the updates."""
     run, step = 0, 1
     for d in reversed(range(len(shape))):
         if d not in windows or (strides[d] != step and shape[d] != 1):
@@ -138,7 +137,7 @@ def trailing_run(shape: Ints, strides: Sequence[int], windows: Sequence[int]) ->
 
 
 def load_index(b: Builder, address: Val, dtype: DType) -> Val:
-    """An index as i64; one of u64 keeps its bits."""
+    """An index as i64; an index of u64 keeps its bits."""
     value = b.load(memory_type(dtype), address, dtype.itemsize)
     if dtype.bits == 64:
         return value

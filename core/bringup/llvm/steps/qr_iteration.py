@@ -1,5 +1,5 @@
-"""What the emitters of eigenvalues and of singular values share: Householder's reflections on whole
-vectors, and implicit QR steps whose rotations are applied to the vectors many steps at a time.
+"""The parts that eigenvalues and singular values share: Householder reflections on whole vectors,
+and implicit QR steps whose rotations are applied to the vectors in batches of many steps.
 """
 
 from __future__ import annotations
@@ -7,45 +7,47 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.scalar import memory_type, narrow
-from bringup.llvm.steps.matrices import Matrices, Rows, Strides
+from bringup.llvm.steps.matrices import MatrixEmitter, Rows, Strides
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const, i64_const, vec
 from bringup.program.program import OpStep
 
 _ZERO, _ONE = i64_const(0), i64_const(1)
 #: QR steps whose rotations are applied together.
 BATCH = 32
-#: Vectors of columns that rotations are applied to at once: enough that one need not wait for
-#: another, and their halves fit sixteen registers.
-_ABREAST = 4
-#: Roundoffs, of two numbers on the diagonal, below which what stands beside them is nothing: about
-#: what rounding leaves there of a step on two equal values.
-_NOTHING = 4
-#: QR steps per value after which the result is NaN; two are usual.
-_PATIENCE = 40
+#: Vectors of columns that rotations are applied to at once: enough to hide the latency of an fma,
+#: and few enough for sixteen registers.
+_COLUMN_VECTORS = 4
+#: An off-diagonal element is negligible below this many roundoffs of its two diagonal neighbours.
+#: That is about what rounding leaves there after a step on two equal values.
+_NEGLIGIBLE = 4
+#: The result is NaN after so many QR steps per value; two are usual.
+_MAX_STEPS = 40
 
 
 def double(value: float) -> Val:
-    """A number of f64."""
+    """A constant of f64."""
     return const(ir.f64, value)
 
 
 class Rotation:
-    """By the sine and the tangent of half the angle; the cosine is 1 less their product.
+    """A rotation, represented by the sine and the tangent of half the angle.
 
-    A rounded cosine would change lengths, always by the same share of a roundoff where angles are
-    small alike, and steps would add that up.  r: what the first number becomes.
+    The cosine is 1 minus their product.  A rounded cosine would change lengths, always in the same
+    direction if the angles are equally small, so that errors would accumulate over many steps.
+    r: the first number after the rotation that makes the second one zero.
     """
 
     def __init__(self, b: Builder, sine: Val, half: Val, r: Val) -> None:
         self.b, self.sine, self.half, self.r = b, sine, half, r
-        self.less = b.fneg(b.fmul(sine, half))
+        self.cosine_minus_one = b.fneg(b.fmul(sine, half))
 
-    def shorter(self, x: Val) -> Val:
-        """The cosine times a number."""
-        return self.b.fma(self.less, x, x)
+    def times_cosine(self, x: Val) -> Val:
+        """``c x``."""
+        return self.b.fma(self.cosine_minus_one, x, x)
 
     def pair(self, x: Val, y: Val) -> tuple[Val, Val]:
         """``c x + s y`` and ``c y − s x``."""
@@ -56,28 +58,28 @@ class Rotation:
         )
 
 
-class Spectra(Matrices):
-    """What both steps share.  Rows end in zeros, so that all loops take whole vectors."""
+class QrIteration(MatrixEmitter):
+    """What both steps share.  Rows end with zeros, so that all loops take whole vectors."""
 
     def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
         super().__init__(module, step, name, target)
         self.lanes = self.dense.lanes
         self.vector = vec(self.type, self.lanes)
-        self.abreast = self.lanes * _ABREAST
+        self.block = self.lanes * _COLUMN_VECTORS
         self.memory = memory_type(self.dtype)
 
     def width(self, columns: int) -> int:
-        """The distance of rows that hold so many elements."""
-        count = -(-columns // self.abreast) * self.abreast
-        # Rows a multiple of 1 KiB apart would share few sets of a cache.
-        return count + self.abreast if count * self.dense.bytes % 1024 == 0 else count
+        """The leading dimension of a matrix with ``columns`` columns."""
+        count = round_up(columns, self.block)
+        # Rows that are a multiple of 1 KiB apart would share few sets of a cache.
+        return count + self.block if count * self.dense.bytes % 1024 == 0 else count
 
     def whole(self, columns: int) -> int:
-        """The end of a row in whole vectors."""
-        return -(-columns // self.lanes) * self.lanes
+        """``columns``, rounded up to whole vectors."""
+        return round_up(columns, self.lanes)
 
     def wide(self, count: int) -> int:
-        """Elements of the type worked in that have the room of so many of eight bytes."""
+        """Elements of the type worked in that have the workspace of so many of eight bytes."""
         return count * 8 // self.dense.bytes
 
     def element_address(self, base: Val, index: Val, type_: Type | None = None) -> Val:
@@ -85,7 +87,7 @@ class Spectra(Matrices):
         return self.b.gep(base, index, type_ or self.type)
 
     def load_element(self, base: Val, index: Val, type_: Type | None = None) -> Val:
-        """An element of a vector; of the type worked in if none is said."""
+        """An element of a vector, of `type` by default."""
         kind = type_ or self.type
         return self.b.load(kind, self.element_address(base, index, kind), kind.bits // 8)
 
@@ -99,45 +101,45 @@ class Spectra(Matrices):
             body(loop.index)
 
     def load_chunk(self, base: Val, index: Val) -> Val:
-        """A vector from memory."""
+        """Load a vector register."""
         return self.b.load(self.vector, self.element_address(base, index), self.dense.bytes)
 
     def store_chunk(self, value: Val, base: Val, index: Val) -> None:
-        """Store a vector."""
+        """Store a vector register."""
         self.b.store(value, self.element_address(base, index), self.dense.bytes)
 
     def spread(self, x: Val) -> Val:
-        """A number in all lanes."""
+        """A number in every lane."""
         return self.b.splat(x, self.lanes)
 
     def fill(self, base: Val, count: int) -> None:
-        """Zeros in whole vectors."""
+        """Write zeros to the first ``count`` elements, a multiple of the lanes."""
         zero = ir.zero(self.vector)
         self.across(_ZERO, i64_const(count), lambda j: self.store_chunk(zero, base, j))
 
     def down(self, index: Val) -> Val:
-        """The vector in which an element lies."""
+        """The first index of the vector register that holds an element."""
         return self.b.and_(index, i64_const(-self.lanes))
 
     def call(
         self, name: str, params: Sequence[Param], args: Sequence[Val], fill: Callable[..., None]
     ) -> None:
-        """Call a function that `fill` emits, once in a module, with its arguments."""
+        """Call a function that `fill` emits once per module."""
 
-        def filled(b: Builder, own: list[Val]) -> None:
-            before, self.b = self.b, b
-            fill(*own)
-            self.b = before
+        def filled(b: Builder, params: list[Val]) -> None:
+            caller, self.b = self.b, b
+            fill(*params)
+            self.b = caller
 
         self.b.call(self.dense.function(name, params, filled), args)
 
     # -- scaling -----------------------------------------------------------------------------------
 
     def scaled(self, a: Rows, rows: int, columns: int) -> Val:
-        """Divide a matrix by a power of two, so that its largest element is about 1; put zeros
-        after its columns.  All of it is zeros if one element is not finite.
+        """Divide a matrix by a power of two, so that its largest element is about 1.
 
-        Returns what results are to be multiplied by: NaN if one is not finite.
+        Also writes zeros after its columns.  If some element is not finite, the matrix becomes
+        zeros.  Returns the factor for results: the power of two, or NaN if not all are finite.
         """
         b, end, zero = self.b, i64_const(self.whole(columns)), ir.zero(self.vector)
         inf = self.spread(self.real(math.inf))
@@ -176,10 +178,10 @@ class Spectra(Matrices):
     # -- reflections -------------------------------------------------------------------------------
 
     def reflect(self, x: Val, head: Val, end: int, image: Val, scale: Val) -> None:
-        """Make ``x[head:]`` the vector of a reflection, its head 1, that leaves only the head.
+        """Replace ``x[head:]`` by the vector of the reflection that maps it to its head; v[0] = 1.
 
-        x: whole vectors, with zeros before the head and after the end.  image, scale: where the
-        new head and the factor of the reflection go.
+        x: whole vectors, with zeros before the head and after the end.  image, scale: addresses
+        for the new head and for the factor of the reflection.
         """
         params: list[Param] = [("x", ir.ptr), ("head", ir.i64), ("end", ir.i64)]
         params += [("image", ir.ptr), ("scale", ir.ptr)]
@@ -214,7 +216,7 @@ class Spectra(Matrices):
             part = b.fdiv(self.load_chunk(x, loop.index), over)
             self.store_chunk(part, x, loop.index)
             loop.next(b.fma(part, part, loop.carried[0]))
-        # Of the vector as rounded, so that it is a reflection whichever way its elements round.
+        # The length of the rounded vector, so that this is a reflection however elements round.
         length = b.reduce("fadd", loop.carried[0], real(1.0), "reassoc")
         factor = b.fdiv(real(2.0), length)
         self.store_element(real(1.0), x, head)
@@ -224,9 +226,9 @@ class Spectra(Matrices):
     def pass_over(
         self, a: Rows, rows: tuple[Val, Val], columns: tuple[Val, int], vectors: Sequence[Val]
     ) -> None:
-        """``A −= u yᵀ + x vᵀ``, then ``q += nᵀ A``, on some rows and whole vectors of columns.
+        """``A −= u yᵀ + x vᵀ`` and then ``q += nᵀ A``, on some rows and whole vectors of columns.
 
-        vectors: u, y, x, v, n, q, each from its first element on.
+        vectors: the addresses of u, y, x, v, n and q.
         """
         params: list[Param] = [("a", ir.ptr), ("lda", ir.i64)]
         params += [(name, ir.i64) for name in ("top", "bottom", "left", "right")]
@@ -300,7 +302,7 @@ class Spectra(Matrices):
             some(rows.index, 1)
 
     def dot(self, x: Val, y: Val, first: Val, end: int) -> Val:
-        """The product of two vectors."""
+        """The dot product of two vectors."""
         b = self.b
         with b.loop(first, i64_const(end), self.lanes, [ir.zero(self.vector)]) as loop:
             product = b.fma(
@@ -310,7 +312,7 @@ class Spectra(Matrices):
         return b.reduce("fadd", loop.carried[0], self.real(0.0), "reassoc")
 
     def clear_before(self, x: Val, index: Val) -> None:
-        """Zeros in the vector of an element, before it."""
+        """Write zeros before an element, in the vector register that holds it."""
         with self.b.loop(self.down(index), index) as loop:
             self.store_element(self.real(0.0), x, loop.index)
 
@@ -319,8 +321,8 @@ class Spectra(Matrices):
     def rotate(self, q: Rows, width: int, rotations: Val, ranges: Val, count: Val, by: int) -> None:
         """Apply the rotations of some QR steps to the rows of a matrix.
 
-        rotations: sines and tangents of half the angles, ``by`` elements a step.  ranges: the first
-        and last row of each.
+        rotations: sines and tangents of half the angles, ``by`` elements per step.
+        ranges: the first and the last row of each step.
         """
         params: list[Param] = [("q", ir.ptr), ("ldq", ir.i64), ("width", ir.i64)]
         params += [("rotations", ir.ptr), ("by", ir.i64), ("ranges", ir.ptr), ("count", ir.i64)]
@@ -333,36 +335,39 @@ class Spectra(Matrices):
         b = self.b
 
         def chunks(start: Val) -> list[Val]:
-            return [self.load_chunk(start, i64_const(v * self.lanes)) for v in range(_ABREAST)]
+            return [
+                self.load_chunk(start, i64_const(v * self.lanes)) for v in range(_COLUMN_VECTORS)
+            ]
 
-        def kept(values: Sequence[Val], start: Val) -> None:
+        def put(values: Sequence[Val], start: Val) -> None:
             for v, value in enumerate(values):
                 self.store_chunk(value, start, i64_const(v * self.lanes))
 
-        with b.loop(_ZERO, width, self.abreast) as columns, b.loop(_ZERO, count) as steps:
-            place = b.mul(steps.index, i64_const(2))
+        with b.loop(_ZERO, width, self.block) as columns, b.loop(_ZERO, count) as steps:
+            entry = b.mul(steps.index, i64_const(2))
             first, last = (
-                self.load_element(ranges, b.add(place, i64_const(k)), ir.i64) for k in (0, 1)
+                self.load_element(ranges, b.add(entry, i64_const(k)), ir.i64) for k in (0, 1)
             )
-            own = self.element_address(rotations, b.mul(steps.index, by))
+            angles = self.element_address(rotations, b.mul(steps.index, by))
             base = self.element_address(q, columns.index)
 
             def row(i: Val) -> Val:
                 return self.element_address(base, b.mul(i, ldq))
 
             with b.loop(first, last, carried=chunks(row(first))) as loop:
-                at = b.mul(loop.index, i64_const(2))
+                offset = b.mul(loop.index, i64_const(2))
                 sine, half = (
-                    self.spread(self.load_element(own, b.add(at, i64_const(k)))) for k in (0, 1)
+                    self.spread(self.load_element(angles, b.add(offset, i64_const(k))))
+                    for k in (0, 1)
                 )
                 minus, less = b.fneg(sine), b.fneg(half)
                 pairs = list(zip(loop.carried, chunks(row(b.add(loop.index, _ONE))), strict=True))
-                kept([b.fma(sine, b.fma(less, x, y), x) for x, y in pairs], row(loop.index))
+                put([b.fma(sine, b.fma(less, x, y), x) for x, y in pairs], row(loop.index))
                 loop.next(*(b.fma(minus, b.fma(half, y, x), y) for x, y in pairs))
-            kept(loop.carried, row(last))
+            put(loop.carried, row(last))
 
     def rotation(self, f: Val, g: Val) -> Rotation:
-        """The rotation that makes (f, g) to (r, 0); none where both are nothing."""
+        """The rotation that maps (f, g) to (r, 0); the identity if both are negligible."""
         b = self.b
         squares = b.fma(f, f, b.fmul(g, g))
         some = b.fcmp("ogt", squares, double(1e-280))
@@ -373,7 +378,7 @@ class Spectra(Matrices):
         return Rotation(b, sine, half, b.select(some, r, f))
 
     def diagonals(self, n: int, source: Val, beside: Val, d: Val, e: Val) -> Val:
-        """Copy two diagonals to f64; what counts as nothing beside any element."""
+        """Copy two diagonals to f64; returns an absolute bound for negligible elements."""
         b = self.b
         with b.loop(_ZERO, i64_const(n), carried=[double(0.0)]) as loop:
             i = loop.index
@@ -389,7 +394,7 @@ class Spectra(Matrices):
 
     @property
     def roundoff(self) -> float:
-        """The unit roundoff of the type worked in."""
+        """The unit roundoff of `type`."""
         return 2.0 ** (-24 if self.type is ir.f32 else -53)
 
     def iterate(
@@ -400,11 +405,12 @@ class Spectra(Matrices):
         ranges: Val | None,
         apply: Callable[[Val], None],
     ) -> Val:
-        """QR steps until the second diagonal is nothing; whether that came about.
+        """QR steps until the second diagonal is negligible; returns whether that was reached.
 
-        diagonals: d, e and what counts as nothing.  step: emits a step on rows first … last, whose
-        rotations go to a place of the batch.  ranges: of the steps of a batch; without vectors
-        none.  apply: emits what a batch does to vectors.
+        diagonals: d, e and the absolute bound for negligible elements.
+        step: emits a step on rows first … last; its third argument is its number in the batch.
+        ranges: the rows of the steps of a batch; None if no vectors are wanted.
+        apply: emits the rotation of the vectors by a batch.
         """
         b, (d, e, floor) = self.b, diagonals
 
@@ -413,13 +419,13 @@ class Spectra(Matrices):
                 b.fabs(self.load_element(d, k, ir.f64)),
                 b.fabs(self.load_element(d, b.add(k, _ONE), ir.f64)),
             )
-            limit = b.fma(beside, double(_NOTHING * self.roundoff), floor)
+            limit = b.fma(beside, double(_NEGLIGIBLE * self.roundoff), floor)
             return b.fcmp("ole", b.fabs(self.load_element(e, k, ir.f64)), limit)
 
         def more(phis: Sequence[Val]) -> Val:
             return b.and_(b.icmp("sgt", phis[0], _ZERO), b.icmp("sgt", phis[1], _ZERO))
 
-        state = [i64_const(n - 1), i64_const(_PATIENCE * n), _ZERO]
+        state = [i64_const(n - 1), i64_const(_MAX_STEPS * n), _ZERO]
         with b.while_loop(state, more) as loop:
             last, left, count = loop.carried
             before = b.sub(last, _ONE)
@@ -427,9 +433,9 @@ class Spectra(Matrices):
             def work() -> tuple[Val, Val, Val]:
                 def longer(phis: Sequence[Val]) -> Val:
                     (first,) = phis
-                    place = b.select(b.icmp("sgt", first, _ZERO), b.sub(first, _ONE), _ZERO)
-                    nothing = b.or_(small(place), b.icmp("eq", first, _ZERO))
-                    return b.not_(nothing)
+                    above = b.select(b.icmp("sgt", first, _ZERO), b.sub(first, _ONE), _ZERO)
+                    is_start = b.or_(small(above), b.icmp("eq", first, _ZERO))
+                    return b.not_(is_start)
 
                 with b.while_loop([before], longer) as search:
                     search.next(b.sub(search.carried[0], _ONE))
@@ -438,14 +444,14 @@ class Spectra(Matrices):
                 after = b.sub(left, _ONE)
                 if ranges is None:
                     return last, after, count
-                place = b.mul(count, i64_const(2))
-                self.store_element(first, ranges, place)
-                self.store_element(last, ranges, b.add(place, _ONE))
-                full = b.add(count, _ONE)
-                enough = b.icmp("eq", full, i64_const(BATCH))
-                with b.if_then(enough):
-                    apply(full)
-                return last, after, b.select(enough, _ZERO, full)
+                entry = b.mul(count, i64_const(2))
+                self.store_element(first, ranges, entry)
+                self.store_element(last, ranges, b.add(entry, _ONE))
+                steps = b.add(count, _ONE)
+                is_full = b.icmp("eq", steps, i64_const(BATCH))
+                with b.if_then(is_full):
+                    apply(steps)
+                return last, after, b.select(is_full, _ZERO, steps)
 
             loop.next(*b.cond(small(before), lambda: (before, left, count), work))
         if ranges is not None:
@@ -455,7 +461,7 @@ class Spectra(Matrices):
     # -- results -----------------------------------------------------------------------------------
 
     def ranks(self, n: int, values: Val, to: Val, direction: str) -> None:
-        """The place of each value in order; equal ones stay in theirs."""
+        """Compute the rank of each value; equal values keep their order."""
         b = self.b
         with b.loop(_ZERO, i64_const(n)) as outer:
             mine = self.load_element(values, outer.index, ir.f64)
@@ -467,22 +473,22 @@ class Spectra(Matrices):
             self.store_element(inner.carried[0], to, outer.index)
 
     def values_out(self, n: int, values: Val, ranks: Val, scale: Val, target: Val) -> None:
-        """Store values in their order, times a scale."""
+        """Store values by rank, times a scale."""
         b, kind = self.b, self.memory
         with b.loop(_ZERO, i64_const(n)) as loop:
             x = self.load_element(values, loop.index, ir.f64)
             x = x if self.type is ir.f64 else b.fptrunc(x, ir.f32)
-            place = self.load_element(ranks, loop.index, ir.i64)
+            rank = self.load_element(ranks, loop.index, ir.i64)
             x = Val(narrow(b, b.fmul(x, scale), self.dtype).text, kind)
-            b.store(x, b.gep(target, place, kind), self.dtype.itemsize)
+            b.store(x, b.gep(target, rank, kind), self.dtype.itemsize)
 
     def vectors_out(
         self, q: Rows, sizes: tuple[int, int], ranks: Val | None, target: Val, by: Strides,
         sign: Callable[[Val], Val],
     ) -> None:  # fmt: skip
-        """Store rows of a matrix at the places of their values, times a factor of each.
+        """Store rows of a matrix by rank, times a factor for each.
 
-        sizes: rows that have values, and elements of each.  by: strides of the target.
+        sizes: number of rows, and of their elements.  by: strides of the target.
         """
         b = self.b
 
@@ -490,10 +496,10 @@ class Spectra(Matrices):
             x = narrow(b, b.fmul(self.get(q, i, j), sign(i)), self.dtype)
             x = Val(x.text, self.memory)
             row = i if ranks is None else self.load_element(ranks, i, ir.i64)
-            place = b.add(b.mul(row, i64_const(by[0])), b.mul(j, i64_const(by[1])))
-            b.store(x, b.gep(target, place, self.memory), self.dtype.itemsize)
+            offset = b.add(b.mul(row, i64_const(by[0])), b.mul(j, i64_const(by[1])))
+            b.store(x, b.gep(target, offset, self.memory), self.dtype.itemsize)
 
         if by[1] == 1:
-            self.nested(i64_const(sizes[0]), i64_const(sizes[1]), body)
+            self.each_element(i64_const(sizes[0]), i64_const(sizes[1]), body)
         else:
-            self.nested(i64_const(sizes[1]), i64_const(sizes[0]), lambda j, i: body(i, j))
+            self.each_element(i64_const(sizes[1]), i64_const(sizes[0]), lambda j, i: body(i, j))

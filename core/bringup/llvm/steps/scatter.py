@@ -1,9 +1,9 @@
-"""Scatter and dynamic_update_slice as native code: a copy of the array, unless the result has its
-memory, then every window in row-major order.
+"""Scatter and dynamic_update_slice as native code.
 
-Windows are walked in runs that lie side by side in the array and in the updates, which vectors
-cover.  Threads share columns of the runs or batches, so that updates of one element stay in order;
-where no two updates meet they share the windows themselves.
+The array is copied, unless the result has its memory.  Then every window is written in row-major
+order, in runs that are contiguous in both the array and the updates, by vectors.  Threads share the
+columns of runs or the batches, so that updates of one element stay in order.  If no two updates
+overlap, threads share the windows themselves.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from bringup.dtypes import DType, f32
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm import text as ir
 from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
-from bringup.llvm.steps.base import NativeStep, Phase
+from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.steps.params import (
     array_strides,
     coordinates,
@@ -23,8 +24,8 @@ from bringup.llvm.steps.params import (
     stride_of,
     trailing_run,
 )
-from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const, vec
-from bringup.llvm.text.masked import masked_load, masked_store
+from bringup.llvm.text import Builder, Module, Val, const, i64_const, vec
+from bringup.llvm.text.masked import lanes_below, masked_load, masked_store
 from bringup.ops._windows import Windows
 from bringup.ops.scattering import scatter_windows
 from bringup.program.program import OpStep
@@ -34,19 +35,22 @@ Ints = tuple[int, ...]
 
 #: Bytes of the array that one unit copies.
 _COPIED = 1 << 17
-#: Bytes of a run from which on threads share it, and rows that a unit takes of unique windows.
+#: Threads share a run of at least so many bytes.
 _SHARED_RUN = 512
+#: Rows of a unit if no two windows overlap.
 _ROWS = 256
 
 
 @record(eq=False)
 class _Write:
-    """What is written where.
+    """What is written, and where.
 
-    shape: of the updates.  strides: of the array, by dimension of the updates.  run: trailing
-    dimensions of the updates that lie side by side in the array.  moves: a stride of the array and
-    the last place, by component of an index.  apart: whether no two updates meet.  batches: leading
-    dimensions of the updates in which no two updates meet.  operand: position of the updates.
+    shape: of the updates.  strides: of the array, by dimension of the updates.
+    run: trailing dimensions of the updates that are contiguous in the array.
+    moves: by component of an index, the stride of the array and the last valid start.
+    is_unique: whether no two updates overlap.
+    batches: leading dimensions of the updates along which no two updates overlap.
+    operand: the number of the operand with the updates.
     """
 
     kind: str
@@ -55,23 +59,23 @@ class _Write:
     strides: Ints
     run: int
     moves: tuple[tuple[int, int], ...]
-    apart: bool
+    is_unique: bool
     batches: int
     operand: int
 
     @property
     def rows(self) -> Ints:
-        """Sizes of the dimensions that runs are walked in."""
+        """Sizes of the dimensions outside of runs."""
         return self.shape[: len(self.shape) - self.run]
 
     @property
     def wide(self) -> bool:
-        """Whether half floats are summed up in f32, of which the result is rounded once."""
-        return is_half(self.dtype) and self.kind in ("add", "mul") and not self.apart
+        """Whether half floats are summed in f32 and rounded once at the end."""
+        return is_half(self.dtype) and self.kind in ("add", "mul") and not self.is_unique
 
     @property
-    def kept(self) -> DType:
-        """The dtype of the array while it is written to."""
+    def array_dtype(self) -> DType:
+        """The dtype of the array while updates are written."""
         return f32 if self.wide else self.dtype
 
     @property
@@ -101,9 +105,9 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
         2,
     )
 
-    def begin(phase: Phase, row: Sequence[Val]) -> tuple[Val, Val | None]:
-        place = [row[d] for d in windows.between]
-        return _indexed(phase, windows, write, indices.dtype, place)
+    def begin(phase: PhaseBuilder, row: Sequence[Val]) -> tuple[Val, Val | None]:
+        position = [row[d] for d in windows.between]
+        return _indexed(phase, windows, write, indices.dtype, position)
 
     return _emit(module, step, name, target, write, begin)
 
@@ -120,7 +124,7 @@ def emit_dynamic_update_slice(
     run = trailing_run(update.shape, strides, range(x.rank))
     write = _Write("set", x.dtype, update.shape, strides, run, moves, True, 0, 1)
 
-    def begin(phase: Phase, _row: Sequence[Val]) -> tuple[Val, Val | None]:
+    def begin(phase: PhaseBuilder, _row: Sequence[Val]) -> tuple[Val, Val | None]:
         b, offset = phase.b, i64_const(0)
         for address, type_, (stride, last) in zip(phase.operands[2:], starts, moves, strict=True):
             start = load_index(b, address, type_.dtype)
@@ -137,17 +141,17 @@ def emit_dynamic_update_slice(
 
 
 def _indexed(
-    phase: Phase, windows: Windows, write: _Write, dtype: DType, place: Sequence[Val]
+    phase: PhaseBuilder, windows: Windows, write: _Write, dtype: DType, position: Sequence[Val]
 ) -> tuple[Val, Val | None]:
-    """Where the window of an index begins, and whether it lies inside."""
+    """The offset of the window of an index, and whether the window is inside of the array."""
     b, offset = phase.b, i64_const(0)
     inside: Val | None = None
     for c, (stride, last) in enumerate(write.moves):
-        whole = list(place)
+        full = list(position)
         if windows.index_dim < len(windows.indices):
-            whole.insert(windows.index_dim, i64_const(c))
+            full.insert(windows.index_dim, i64_const(c))
         flat = i64_const(0)
-        for coordinate, n in zip(whole, windows.indices, strict=True):
+        for coordinate, n in zip(full, windows.indices, strict=True):
             flat = b.add(b.mul(flat, i64_const(n)), coordinate)
         start = load_index(b, b.gep(phase.operands[1], flat, memory_type(dtype)), dtype)
         fits = b.icmp("ule", start, i64_const(last))
@@ -158,8 +162,8 @@ def _indexed(
 
 # -- phases ----------------------------------------------------------------------------------------
 
-#: Given the row of the updates, the run's offset in the array, and whether it is written at all.
-_Begin = Callable[[Phase, Sequence[Val]], tuple[Val, Val | None]]
+#: From a row of the updates to the offset of its run in the array, and whether it is written.
+_Begin = Callable[[PhaseBuilder, Sequence[Val]], tuple[Val, Val | None]]
 
 
 def _emit(
@@ -182,37 +186,39 @@ def _emit(
 
 
 def _emit_copy(module: Module, step: OpStep, name: str) -> NativeKernel:
-    """The array into the result's memory, unless it is the same."""
-    phase = Phase(module, step, name)
+    """Copy the array to the memory of the result, unless it is the same memory."""
+    phase = PhaseBuilder(module, step, name)
     b, nbytes = phase.b, step.operands[0].type.nbytes
     source, target = phase.operands[0], phase.results[0]
-    units = -(-nbytes // _COPIED)
-    apart = b.icmp("ne", b.ptrtoint(source, ir.i64), b.ptrtoint(target, ir.i64))
-    with phase.units() as unit, b.if_then(apart):
-        at = b.mul(unit, i64_const(_COPIED))
-        left = b.sub(i64_const(nbytes), at)
+    units = ceil_div(nbytes, _COPIED)
+    differ = b.icmp("ne", b.ptrtoint(source, ir.i64), b.ptrtoint(target, ir.i64))
+    with phase.units() as unit, b.if_then(differ):
+        offset = b.mul(unit, i64_const(_COPIED))
+        left = b.sub(i64_const(nbytes), offset)
         count = b.smin(left, i64_const(_COPIED))
-        places = [b.gep(pointer, at, ir.i8) for pointer in (target, source)]
-        false = const(ir.i1, 0)
-        b.intrinsic("llvm.memcpy", ir.void, (*places, count, false), (ir.ptr, ir.ptr, ir.i64))
+        addresses = [b.gep(pointer, offset, ir.i8) for pointer in (target, source)]
+        is_volatile = const(ir.i1, 0)
+        b.intrinsic(
+            "llvm.memcpy", ir.void, (*addresses, count, is_volatile), (ir.ptr, ir.ptr, ir.i64)
+        )
     return phase.done(units, _COPIED // 8)
 
 
 def _emit_conversion(
     module: Module, step: OpStep, name: str, lanes: int, widening: bool
 ) -> NativeKernel:
-    """The array into shared memory as f32, or that into the result."""
-    phase = Phase(module, step, name)
+    """Convert the array to f32 in shared memory, or that to the result."""
+    phase = PhaseBuilder(module, step, name)
     b, type_ = phase.b, step.operands[0].type
     half, each = memory_type(type_.dtype), _COPIED // 4
     source = phase.operands[0] if widening else phase.shared
     target = phase.shared if widening else phase.results[0]
-    taken, given = (half, ir.f32) if widening else (ir.f32, half)
+    from_type, to_type = (half, ir.f32) if widening else (ir.f32, half)
 
-    def convert(at: Val, count: int) -> None:
-        x = b.load(vec(taken, count), b.gep(source, at, taken), taken.bits // 8)
-        made = widen(b, x) if widening else narrow(b, x, type_.dtype)
-        b.store(made, b.gep(target, at, given), given.bits // 8)
+    def convert(index: Val, count: int) -> None:
+        x = b.load(vec(from_type, count), b.gep(source, index, from_type), from_type.bits // 8)
+        converted = widen(b, x) if widening else narrow(b, x, type_.dtype)
+        b.store(converted, b.gep(target, index, to_type), to_type.bits // 8)
 
     with phase.units() as unit:
         low = b.mul(unit, i64_const(each))
@@ -223,24 +229,24 @@ def _emit_conversion(
             convert(loop.index, lanes)
         with b.loop(stop, high) as loop:
             convert(loop.index, 1)
-    return phase.done(-(-type_.size // each), each // 4)
+    return phase.done(ceil_div(type_.size, each), each // 4)
 
 
 def _emit_rows(
     module: Module, step: OpStep, name: str, target: LoopTarget, write: _Write, begin: _Begin
 ) -> NativeKernel:
-    phase = Phase(module, step, name)
+    phase = PhaseBuilder(module, step, name)
     b = phase.b
     total = math.prod(write.rows)
-    if write.apart:
+    if write.is_unique:
         each, parts, width = min(_ROWS, total), 1, write.width
-        blocks = -(-total // each)
+        blocks = ceil_div(total, each)
     else:
         blocks = math.prod(write.rows[: min(write.batches, len(write.rows))])
         each = total // blocks
         nbytes = write.width * write.dtype.itemsize
         parts = max(1, min(8, nbytes // _SHARED_RUN))
-        width = -(-write.width // parts)
+        width = ceil_div(write.width, parts)
     lanes = _lanes(target, write.dtype, width)
     with phase.units() as unit:
         block = b.binary("udiv", unit, i64_const(parts))
@@ -258,24 +264,24 @@ def _emit_rows(
 
 def _lanes(target: LoopTarget, dtype: DType, width: int) -> int:
     lanes = target.vector_bits // max(dtype.bits, 16)
-    return min(lanes, 1 << max(width - 1, 0).bit_length())
+    return min(lanes, ceil_power_of_two(width))
 
 
 def _row(
-    phase: Phase, write: _Write, begin: _Begin, row: Val, span: tuple[Val, Val], lanes: int
+    phase: PhaseBuilder, write: _Write, begin: _Begin, row: Val, span: tuple[Val, Val], lanes: int
 ) -> None:
-    """One run: its place in the array, then its elements from ``span[0]`` to ``span[1]``."""
+    """Write one run: find its offset in the array, then write elements ``span[0] … span[1]``."""
     b, element = phase.b, memory_type(write.dtype)
-    at = coordinates(b, row, write.rows)
-    offset, inside = begin(phase, at)
-    for coordinate, stride in zip(at, write.strides, strict=False):
+    position = coordinates(b, row, write.rows)
+    offset, inside = begin(phase, position)
+    for coordinate, stride in zip(position, write.strides, strict=False):
         offset = b.add(offset, b.mul(coordinate, i64_const(stride)))
     updates = b.gep(phase.operands[write.operand], b.mul(row, i64_const(write.width)), element)
 
     array = phase.shared if write.wide else phase.results[0]
 
     def run() -> None:
-        target = b.gep(array, offset, memory_type(write.kept))
+        target = b.gep(array, offset, memory_type(write.array_dtype))
         _elements(b, write, (target, updates), span, lanes)
 
     if inside is None:
@@ -286,33 +292,31 @@ def _row(
 
 
 def _elements(
-    b: Builder, write: _Write, places: tuple[Val, Val], span: tuple[Val, Val], lanes: int
+    b: Builder, write: _Write, pointers: tuple[Val, Val], span: tuple[Val, Val], lanes: int
 ) -> None:
-    """Combine the updates of a span into the array: whole vectors, then a masked one."""
+    """Combine the updates of a span with the array: whole vectors, then a masked vector."""
     low, high = span
     if write.width == 1:
-        _combine(b, write, places, low, 1, None)
+        _combine(b, write, pointers, low, 1, None)
         return
     if lanes == 1:
         with b.loop(low, high) as loop:
-            _combine(b, write, places, loop.index, 1, None)
+            _combine(b, write, pointers, loop.index, 1, None)
         return
     length = b.sub(high, low)
     stop = b.sub(high, b.binary("urem", length, i64_const(lanes)))
     with b.loop(low, stop, lanes) as loop:
-        _combine(b, write, places, loop.index, lanes, None)
+        _combine(b, write, pointers, loop.index, lanes, None)
     left = b.sub(high, stop)
     with b.if_then(b.icmp("sgt", left, i64_const(0))):
-        count = b.splat(b.trunc(left, ir.i32), lanes)
-        mask = b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
-        _combine(b, write, places, stop, lanes, mask)
+        _combine(b, write, pointers, stop, lanes, lanes_below(b, left, lanes))
 
 
 def _combine(
-    b: Builder, write: _Write, places: tuple[Val, Val], at: Val, lanes: int, mask: Val | None
+    b: Builder, write: _Write, pointers: tuple[Val, Val], index: Val, lanes: int, mask: Val | None
 ) -> None:
-    target = b.gep(places[0], at, memory_type(write.kept))
-    source = b.gep(places[1], at, memory_type(write.dtype))
+    target = b.gep(pointers[0], index, memory_type(write.array_dtype))
+    source = b.gep(pointers[1], index, memory_type(write.dtype))
 
     def load(address: Val, dtype: DType) -> Val:
         wide = vec(memory_type(dtype), lanes)
@@ -323,9 +327,11 @@ def _combine(
     new = load(source, write.dtype)
     if write.kind != "set":
         dtype = f32 if is_half(write.dtype) else write.dtype
-        both = combine(b, write.kind, dtype, widen(b, load(target, write.kept)), widen(b, new))
-        new = narrow(b, both, write.kept)
+        both = combine(
+            b, write.kind, dtype, widen(b, load(target, write.array_dtype)), widen(b, new)
+        )
+        new = narrow(b, both, write.array_dtype)
     if mask is None:
-        b.store(new, target, write.kept.itemsize)
+        b.store(new, target, write.array_dtype.itemsize)
     else:
-        masked_store(b, new, target, mask, write.kept.itemsize)
+        masked_store(b, new, target, mask, write.array_dtype.itemsize)

@@ -191,7 +191,7 @@ class Builder:
 
     def add(self, a: Val, b: Val, flags: str = "") -> Val:
         """Integer ``a + b``; folds constants and 0."""
-        x, y = _plain_integer(a), _plain_integer(b)
+        x, y = a.integer, b.integer
         if y == 0:
             return a
         if x is not None:
@@ -203,7 +203,7 @@ class Builder:
 
     def sub(self, a: Val, b: Val, flags: str = "") -> Val:
         """Integer ``a - b``; folds constants and 0."""
-        x, y = _plain_integer(a), _plain_integer(b)
+        x, y = a.integer, b.integer
         if y == 0:
             return a
         if x is not None and y is not None:
@@ -212,7 +212,7 @@ class Builder:
 
     def mul(self, a: Val, b: Val, flags: str = "") -> Val:
         """Integer ``a * b``; folds constants, 0 and 1."""
-        x, y = _plain_integer(a), _plain_integer(b)
+        x, y = a.integer, b.integer
         if x is not None and y is not None:
             return const(a.type, x * y)
         if x == 0 or y == 1:
@@ -692,14 +692,6 @@ class Builder:
             for phi, value in zip(phis, values, strict=True):
                 phi.add_incoming(value, block)
         return phis
-
-
-def _plain_integer(v: Val) -> int | None:
-    """The number a scalar integer constant stands for."""
-    text = v.text
-    if text[0] in "-0123456789" and v.type.is_int:
-        return int(text)
-    return None
 
 
 def _tail(align: int, meta: str) -> str:

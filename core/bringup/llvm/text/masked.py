@@ -1,8 +1,37 @@
-"""Memory that vectors of a processor touch lane by lane, and its cache lines."""
+"""Vectors of which only some lanes touch memory: masks, masked accesses, gathers, prefetches."""
 
 from __future__ import annotations
 
-from bringup.llvm.text import Builder, Type, Val, const, i1, i32, poison, vec, void
+from bringup.llvm.text import (
+    Builder,
+    Type,
+    Val,
+    const,
+    const_vector,
+    i1,
+    i32,
+    i64,
+    i64_const,
+    poison,
+    vec,
+    void,
+)
+
+
+def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
+    numbers = const_vector(i32, range(lanes))
+    return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
+
+
+def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, which may be of any size, even negative."""
+    return b.icmp("slt", const_vector(i64, range(lanes)), b.splat(count, lanes))
+
+
+def clamp(b: Builder, count: Val, most: int) -> Val:
+    """An i64 between 0 and ``most``."""
+    return b.smax(b.smin(count, i64_const(most)), i64_const(0))
 
 
 def masked_load(

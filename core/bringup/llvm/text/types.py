@@ -127,6 +127,9 @@ def struct_type(*members: Type) -> Type:
     return _derived[key]
 
 
+_DIGITS = frozenset("-0123456789")
+
+
 class Val:
     """An operand: SSA name or constant text, and its type.  Immutable by convention."""
 
@@ -145,6 +148,11 @@ class Val:
     def is_constant(self) -> bool:
         """Whether this is a literal (not an SSA name)."""
         return self.text[0] != "%"
+
+    @property
+    def integer(self) -> int | None:
+        """The value of a scalar integer constant, None for any other operand."""
+        return int(self.text) if self.text[0] in _DIGITS and self.type.is_int else None
 
 
 def _round_bits(value: float, mantissa: int, low_exponent: int, high_exponent: int) -> float:

@@ -16,7 +16,7 @@ from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Builder, Module, Param, Val, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Clear, Command, Launch
@@ -55,7 +55,7 @@ from bringup_cuda.codegen.nvvm import (
 
 def emit_attention_step(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The commands of a step of the row ``attention``."""
-    sizes = AttentionSizes.of(step)
+    sizes = AttentionParams.of(step)
     (result,) = step.results
     if not sizes.batch * sizes.queries * sizes.values:  # pragma: no cover - folded before
         return []

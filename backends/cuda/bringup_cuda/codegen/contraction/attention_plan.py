@@ -10,7 +10,7 @@ from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.records import record
 from bringup_cuda.codegen.contraction.staging import GAPS, CopyPlan, TileLayout, plan_copy
 from bringup_cuda.codegen.contraction.tiles import (
@@ -73,7 +73,7 @@ class AttentionPlan:
     copies: of queries, keys and values.
     """
 
-    sizes: AttentionSizes
+    sizes: AttentionParams
     tile: AttentionTile
     tensor: bool
     contractions: tuple[Contraction, Contraction]
@@ -115,7 +115,7 @@ class AttentionPlan:
         return SharedMap(queries, keys, values, scores, offsets[-2], factors, end)
 
 
-def plan_attention(sizes: AttentionSizes, architecture: str) -> AttentionPlan:
+def plan_attention(sizes: AttentionParams, architecture: str) -> AttentionPlan:
     """How to run attention of these sizes."""
     available, tensor = shared_bytes(architecture), _uses_tensor_cores(sizes, architecture)
     for largest in TILES:
@@ -137,7 +137,7 @@ def _power_of_two(n: int, least: int) -> int:
     return max(least, 1 << max(n - 1, 0).bit_length())
 
 
-def _plan(sizes: AttentionSizes, tile: AttentionTile, architecture: str) -> AttentionPlan | None:
+def _plan(sizes: AttentionParams, tile: AttentionTile, architecture: str) -> AttentionPlan | None:
     async_copies, tensor = has_async_copies(architecture), _uses_tensor_cores(sizes, architecture)
     if tensor and tile.queries != 16 * WARPS[0]:
         return None
@@ -156,7 +156,7 @@ def _plan(sizes: AttentionSizes, tile: AttentionTile, architecture: str) -> Atte
     return AttentionPlan(sizes, tile, tensor, contractions, (queries, keys, values))
 
 
-def _uses_tensor_cores(sizes: AttentionSizes, architecture: str) -> bool:
+def _uses_tensor_cores(sizes: AttentionParams, architecture: str) -> bool:
     """Whether tensor cores multiply: f16, bf16, and f32 where tf32 is asked for.
 
     A single value is read along the keys, which is not how fragments lie.
@@ -165,7 +165,9 @@ def _uses_tensor_cores(sizes: AttentionSizes, architecture: str) -> bool:
     return has_async_copies(architecture) and (is_half(sizes.dtype) or tf32)
 
 
-def _contraction(sizes: AttentionSizes, inner: Axis, *sides: tuple[int, Axis, Axis]) -> Contraction:
+def _contraction(
+    sizes: AttentionParams, inner: Axis, *sides: tuple[int, Axis, Axis]
+) -> Contraction:
     """Two loads as the factors of a contraction; each side has a buffer, an outer axis, and the
     axis that its rows run along.
     """
@@ -182,20 +184,20 @@ def _contraction(sizes: AttentionSizes, inner: Axis, *sides: tuple[int, Axis, Ax
     return Contraction(kernel, (), left, right, (inner,), Fold("add", sizes.wide, True), {})
 
 
-def _scores(sizes: AttentionSizes) -> Contraction:
+def _scores(sizes: AttentionParams) -> Contraction:
     """Scores: queries times keys, summed over the depth."""
     query, key = Axis(QUERY, sizes.queries), Axis(KEY, sizes.keys)
     depth = Axis(DEPTH, sizes.depth)
     return _contraction(sizes, depth, (0, query, depth), (1, key, depth))
 
 
-def _results(sizes: AttentionSizes) -> Contraction:
+def _results(sizes: AttentionParams) -> Contraction:
     """Results: probabilities, which no load gives, times values, summed over the keys."""
     key, value = Axis(KEY, sizes.keys), Axis(VALUE, sizes.values)
     return _contraction(sizes, key, (2, key, value), (2, key, value))
 
 
-def row_major_index(sizes: AttentionSizes, row: Axis, column: Axis) -> Expr:
+def row_major_index(sizes: AttentionParams, row: Axis, column: Axis) -> Expr:
     """The index of an element of a row-major matrix of the batch."""
     member = Expr.of(Axis(MEMBER, sizes.batch)) * (row.size * column.size)
     return member + Expr.of(row) * column.size + Expr.of(column)

@@ -15,7 +15,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.records import record
 from bringup_cuda.codegen.contraction.attention_plan import (
@@ -81,7 +81,7 @@ class Scores:
     """
 
     def __init__(
-        self, b: Builder, sizes: AttentionSizes, batch: Point, first: Val, bias: Val | None
+        self, b: Builder, sizes: AttentionParams, batch: Point, first: Val, bias: Val | None
     ) -> None:
         self.b = b
         self.sizes = sizes

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Argument, Command
@@ -44,7 +44,7 @@ class Scanner(ABC):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -94,7 +94,7 @@ class Columns(Scanner):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -211,7 +211,7 @@ class Rows(Scanner):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        scan: ScanSizes,
+        scan: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -498,13 +498,13 @@ class Rows(Scanner):
 
 def emit_cumulative(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The launches of a step of the row ``cumulative``."""
-    scan = ScanSizes.of(step)
+    scan = ScanParams.of(step)
     source, target = step.operands[0], step.results[0]
     return emit_scan(codegen, step, scan, source, target)
 
 
 def emit_scan(
-    codegen: CodegenContext, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+    codegen: CodegenContext, step: OpStep, scan: ScanParams, source: Argument, target: Argument
 ) -> list[Command]:
     """Launches that scan ``source`` into ``target``, which is other memory."""
     if scan.inner > 1:

@@ -11,7 +11,7 @@ from functools import partial
 from bringup.dtypes import DType, i32
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Type, Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -467,7 +467,7 @@ class SortLong:
             radix = self.key(way).radix
             if radix not in summing:
                 size = radix * self.tiles
-                scan = ScanSizes("add", i32, i32, lines.count, size, 1, False, True)
+                scan = ScanParams("add", i32, i32, lines.count, size, 1, False, True)
                 summing[radix] = emit_scan(self.codegen, self.step, scan, counts, sums)
             made += [self._count(way, counts), *summing[radix], self._move(way, sums)]
         return made

@@ -1,5 +1,7 @@
-"""What all ways to sort share: reading elements as records, sorting blocks, writing in order, and
-mending what sorts of numbers change: NaN, which is sorted as infinity, and the signs of zeros.
+"""What all kinds of sorts share: encoding elements as records, sorting blocks, decoding in order.
+
+`FloatFixup` restores what sorts of floats change: NaN, which is sorted as infinity, and the signs
+of zeros.
 """
 
 from __future__ import annotations
@@ -9,21 +11,22 @@ from collections.abc import Callable
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, widen
-from bringup.llvm.steps.base import Phase
-from bringup.llvm.steps.sort.codecs import Line, Numbers, Places
+from bringup.llvm.steps.base import PhaseBuilder
+from bringup.llvm.steps.sort.codecs import IndexedCodec, StridedLine, ValueCodec
 from bringup.llvm.steps.sort.network import Network, Words
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const, vec
+from bringup.llvm.text.masked import lanes_below_wide
 from bringup.llvm.transpose import transposed
 from bringup.program.program import OpStep
 from bringup.records import record
 
 
 @record
-class Job:
-    """A sort of ``outer`` × ``inner`` lines of ``length`` elements that are ``inner`` apart."""
+class SortJob:
+    """A sort of ``outer * inner`` lines of ``length`` elements, ``inner`` elements apart."""
 
     step: OpStep
-    codec: Numbers | Places
+    codec: ValueCodec | IndexedCodec
     outer: int
     length: int
     inner: int
@@ -32,119 +35,122 @@ class Job:
 
     @property
     def dtypes(self) -> list[DType]:
-        """Of the operands."""
+        """The dtypes of the operands."""
         return [slot.type.dtype for slot in self.step.operands]
 
     @property
     def keys(self) -> int:
-        """How many operands are keys."""
+        """The number of operands that are keys."""
         count: int = self.step.attrs["num_keys"]
         return count
 
     def bytes_of(self, records: int) -> int:
-        """Memory of so many records."""
+        """Bytes of ``records`` records."""
         return records * self.codec.words * self.codec.type.bits // 8
 
     def network(self, module: Module, block: int) -> Network:
-        """The network for blocks of so many records."""
+        """The network for blocks of ``block`` records."""
         codec = self.codec
         return Network(module, codec.type, codec.words, self.lanes, block, self.levels)
 
 
-class Emission:
-    """What the ways to sort share: reading elements as records, and writing what is in order."""
+class SortEmitter:
+    """Encodes elements as records and decodes records in order."""
 
-    def __init__(self, module: Module, job: Job, name: str) -> None:
+    def __init__(self, module: Module, job: SortJob, name: str) -> None:
         self.module = module
         self.job = job
         self.name = name
-        self.phase = Phase(module, job.step, name)
+        self.phase = PhaseBuilder(module, job.step, name)
         self.b: Builder = self.phase.b
 
-    def encode(self, line: Line, place: Val, mask: Val | None) -> tuple[list[Val], Val | None]:
-        """Records of the elements at a place, and which of them the records do not keep."""
+    def encode(
+        self, line: StridedLine, index: Val, mask: Val | None
+    ) -> tuple[list[Val], Val | None]:
+        """Records of the elements at an index, and the lanes that they cannot represent."""
         b, job = self.b, self.job
         lanes = job.lanes
         values = [
-            line.load(b, self.phase.operands[n], dtype, place, lanes, mask)
+            line.load(b, self.phase.operands[n], dtype, index, lanes, mask)
             for n, dtype in enumerate(job.dtypes[: job.keys])
         ]
-        spread = b.splat(place, lanes)
-        if line.places:
+        spread = b.splat(index, lanes)
+        if line.lanes_are_indices:
             spread = b.add(spread, const_vector(ir.i64, list(range(lanes))))
         record = job.codec.encoded(b, values, spread)
         if mask is not None:
             last = job.codec.last(lanes)
             record = [b.select(mask, x, y) for x, y in zip(record, last, strict=True)]
-        odd = job.codec.odd(b, values) if isinstance(job.codec, Numbers) else None
-        return record, odd
+        lost = job.codec.lost(b, values) if isinstance(job.codec, ValueCodec) else None
+        return record, lost
 
-    def write(self, line: Line, record: list[Val], place: Val, mask: Val | None) -> None:
-        """Write what the records at a place stand for."""
+    def write(self, line: StridedLine, record: list[Val], index: Val, mask: Val | None) -> None:
+        """Write the elements of the records at an index."""
         b, job = self.b, self.job
-        if isinstance(job.codec, Numbers):
+        if isinstance(job.codec, ValueCodec):
             value = job.codec.decoded(b, record)
-            line.store(b, value, self.phase.results[0], job.dtypes[0], place, mask)
+            line.store(b, value, self.phase.results[0], job.dtypes[0], index, mask)
             return
-        came = job.codec.place(b, record)
+        source = job.codec.index(b, record)
         if mask is not None:
-            came = b.select(mask, came, ir.zero(came.type))
+            source = b.select(mask, source, ir.zero(source.type))
         for n, dtype in enumerate(job.dtypes):
-            value = line.load(b, self.phase.operands[n], dtype, came, job.lanes, mask)
-            line.store(b, value, self.phase.results[n], dtype, place, mask)
+            value = line.load(b, self.phase.operands[n], dtype, source, job.lanes, mask)
+            line.store(b, value, self.phase.results[n], dtype, index, mask)
 
     def flags(self, network: Network) -> Val:
-        """No lane whose element the records do not keep; only numbers do not keep all."""
+        """The mask, as integers, of lost elements before the first one: no lane."""
         return ir.zero(vec(ir.integer(network.type.bits), self.job.lanes))
 
-    def flagged(self, flag: Val, odd: Val | None) -> Val:
-        """Flags with more lanes."""
-        return flag if odd is None else self.b.or_(flag, self.b.sext(odd, flag.type.scalar))
+    def flagged(self, flag: Val, lost: Val | None) -> Val:
+        """Flags with further lanes."""
+        return flag if lost is None else self.b.or_(flag, self.b.sext(lost, flag.type.scalar))
 
     def raised(self, flag: Val) -> Val | None:
-        """Whether any lane is flagged; None if none can be."""
+        """Whether any lane is flagged; None if no lane can be."""
         if not self.loses:
             return None
         return self.b.icmp("ne", self.b.reduce("or", flag), const(flag.type.scalar, 0))
 
     @property
     def loses(self) -> bool:
-        """Whether records may not keep their elements."""
-        return isinstance(self.job.codec, Numbers) and self.job.codec.dtype.is_float
+        """Whether there are elements that records cannot represent."""
+        return isinstance(self.job.codec, ValueCodec) and self.job.codec.dtype.is_float
 
     def below(self, left: Val) -> Val:
-        """Lanes below ``left``."""
-        b, lanes = self.b, self.job.lanes
-        return b.icmp("slt", const_vector(ir.i64, list(range(lanes))), b.splat(left, lanes))
+        """The lanes below ``left``."""
+        return lanes_below_wide(self.b, left, self.job.lanes)
 
 
-class Blocks(Emission):
-    """Lanes are stretches of one line."""
+class LineSortEmitter(SortEmitter):
+    """Sorts lines in blocks whose lanes belong to one line."""
 
-    def line(self, number: Val) -> Line:
-        """The line of a number."""
+    def line(self, number: Val) -> StridedLine:
+        """Line ``number``."""
         b, inner = self.b, self.job.inner
         if inner == 1:
-            return Line(b.mul(number, i64_const(self.job.length)), 1, 1, places=True)
-        outer, place = b.udiv(number, i64_const(inner)), b.urem(number, i64_const(inner))
-        start = b.add(b.mul(outer, i64_const(self.job.length * inner)), place)
-        return Line(start, inner, inner, places=True)
+            return StridedLine(
+                b.mul(number, i64_const(self.job.length)), 1, 1, lanes_are_indices=True
+            )
+        outer, index = b.udiv(number, i64_const(inner)), b.urem(number, i64_const(inner))
+        start = b.add(b.mul(outer, i64_const(self.job.length * inner)), index)
+        return StridedLine(start, inner, inner, lanes_are_indices=True)
 
     def read(
-        self, line: Line, first: Val, count: Val, network: Network, block: Words
+        self, line: StridedLine, first: Val, count: Val, network: Network, block: Words
     ) -> Val | None:
-        """Fill a block of ``network.apart`` records from ``count`` elements at a place on.
+        """Fill a block of ``network.word_stride`` records: ``count`` elements from ``first`` on.
 
-        Returns whether the records do not keep some element.
+        Returns whether there is an element that the records cannot represent.
         """
         b, lanes = self.b, self.job.lanes
         full = b.lshr(count, i64_const(lanes.bit_length() - 1))
 
-        def row(index: Val, flag: Val, mask: Val | None) -> Val:
-            place = b.add(first, b.mul(index, i64_const(lanes)))
-            record, odd = self.encode(line, place, mask)
-            network.store(b, record, block, index)
-            return self.flagged(flag, odd)
+        def row(number: Val, flag: Val, mask: Val | None) -> Val:
+            index = b.add(first, b.mul(number, i64_const(lanes)))
+            record, lost = self.encode(line, index, mask)
+            network.store(b, record, block, number)
+            return self.flagged(flag, lost)
 
         with b.loop(i64_const(0), full, carried=[self.flags(network)]) as loop:
             loop.next(row(loop.index, loop.carried[0], None))
@@ -155,24 +161,28 @@ class Blocks(Emission):
             some, lambda: row(full, loop.carried[0], self.below(left)), lambda: loop.carried[0]
         )
         begin = b.add(full, b.zext(some, ir.i64))
-        with b.loop(begin, i64_const(network.apart // lanes)) as rest:
+        with b.loop(begin, i64_const(network.word_stride // lanes)) as rest:
             network.store(b, self.job.codec.last(lanes), block, rest.index)
         return self.raised(flag)
 
-    def store_ordered(self, network: Network, block: Words, to: Val, apart: int) -> None:
-        """Write a sorted block in order of its elements; ``apart`` as in `Network`, of ``to``."""
+    def store_ordered(self, network: Network, block: Words, to: Val, word_stride: int) -> None:
+        """Write a sorted block in order.  word_stride: of ``to``, as in `Network`."""
         b, lanes = self.b, self.job.lanes
-        rows = network.apart // lanes
+        rows = network.word_stride // lanes
         with b.loop(i64_const(0), i64_const(rows), lanes) as loop:
-            held = [network.load(b, block, b.add(loop.index, i64_const(n))) for n in range(lanes)]
+            records = [
+                network.load(b, block, b.add(loop.index, i64_const(n))) for n in range(lanes)
+            ]
             for word in range(network.words):
-                turned = transposed(b, [record[word] for record in held])
-                for lane, vector in enumerate(turned):
-                    place = b.add(loop.index, i64_const(lane * rows + word * apart))
-                    b.store(vector, b.gep(to, place, network.type), network.type.bits // 8)
+                columns = transposed(b, [record[word] for record in records])
+                for lane, vector in enumerate(columns):
+                    index = b.add(loop.index, i64_const(lane * rows + word * word_stride))
+                    b.store(vector, b.gep(to, index, network.type), network.type.bits // 8)
 
-    def write_all(self, line: Line, first: Val, count: Val, records: Val, apart: int) -> None:
-        """Write ``count`` elements from a place on; ``records`` points to those in order."""
+    def write_all(
+        self, line: StridedLine, first: Val, count: Val, records: Val, word_stride: int
+    ) -> None:
+        """Write ``count`` elements from index ``first`` on.  records: of them, in order."""
         b, job = self.b, self.job
         lanes, type_ = job.lanes, job.codec.type
 
@@ -180,7 +190,7 @@ class Blocks(Emission):
             record = [
                 b.load(
                     vec(type_, lanes),
-                    b.gep(records, b.add(at, i64_const(n * apart)), type_),
+                    b.gep(records, b.add(at, i64_const(n * word_stride)), type_),
                     type_.bits // 8,
                 )
                 for n in range(job.codec.words)
@@ -195,10 +205,12 @@ class Blocks(Emission):
             vector(stop, self.below(rest))
 
 
-class Oddities:
-    """One line of floats of ``length`` places, sorted as numbers."""
+class FloatFixup:
+    """Restores NaN and the signs of zeros in one line of ``length`` floats."""
 
-    def __init__(self, phase: Phase, codec: Numbers, line: Line, length: int) -> None:
+    def __init__(
+        self, phase: PhaseBuilder, codec: ValueCodec, line: StridedLine, length: int
+    ) -> None:
         self.phase = phase
         self.b = phase.b
         self.codec = codec
@@ -206,17 +218,17 @@ class Oddities:
         self.length = length
         self.element = memory_type(codec.dtype)
 
-    def _at(self, pointer: Val, place: Val) -> Val:
-        offset = self.b.add(self.line.start, self.b.mul(place, i64_const(self.line.along)))
+    def _at(self, pointer: Val, index: Val) -> Val:
+        offset = self.b.add(self.line.start, self.b.mul(index, i64_const(self.line.along)))
         return self.b.gep(pointer, offset, self.element)
 
-    def _load(self, pointer: Val, place: Val) -> tuple[Val, Val]:
+    def _load(self, pointer: Val, index: Val) -> tuple[Val, Val]:
         """An element as it is in memory, and as a number."""
-        raw = self.b.load(self.element, self._at(pointer, place), self.codec.dtype.itemsize)
+        raw = self.b.load(self.element, self._at(pointer, index), self.codec.dtype.itemsize)
         return raw, widen(self.b, raw)
 
     def _tally(self, first: Val, stop: Val, test: Callable[[Val, Val], list[Val]]) -> list[Val]:
-        """How many of the elements from a place on hold for each test."""
+        """How many of the elements from ``first`` to ``stop`` satisfy each test."""
         b = self.b
         zeros = [i64_const(0)] * len(test(*self._load(self.phase.operands[0], first)))
         with b.loop(first, stop, carried=zeros) as loop:
@@ -226,7 +238,7 @@ class Oddities:
         return list(loop.carried)
 
     def count(self, first: Val, stop: Val) -> tuple[Val, Val]:
-        """How many NaN and how many negative zeros lie from a place on."""
+        """How many NaN and how many negative zeros there are from ``first`` to ``stop``."""
         b = self.b
 
         def test(raw: Val, x: Val) -> list[Val]:
@@ -237,15 +249,15 @@ class Oddities:
         nans, zeros = self._tally(first, stop, test)
         return nans, zeros
 
-    def mend_all(self) -> None:
-        """Count, and mend the whole line."""
+    def fix_line(self) -> None:
+        """Count, and fix the whole line."""
         first, stop = i64_const(0), i64_const(self.length)
-        self.mend(*self.count(first, stop), first, stop)
+        self.fix(*self.count(first, stop), first, stop)
 
-    def mend(self, nans: Val, zeros: Val, first: Val, stop: Val) -> None:
-        """Put the line's NaN and its zeros where they belong in a stretch of the result.
+    def fix(self, nans: Val, zeros: Val, first: Val, stop: Val) -> None:
+        """Write the NaN and the zeros of the line to a part of the result.
 
-        nans, zeros: how many NaN and how many negative zeros the line has.
+        nans, zeros: how many NaN and how many negative zeros the whole line has.
         """
         b, length = self.b, i64_const(self.length)
         low, high = (i64_const(0), nans)
@@ -257,7 +269,7 @@ class Oddities:
         with b.loop(low, high) as loop:
             self._store(self._nan(nan), loop.index)
         with b.if_then(b.icmp("sgt", zeros, i64_const(0))):
-            self._mend_zeros(nans, first, stop)
+            self._fix_zeros(nans, first, stop)
 
     def _nan(self, nan: Val) -> Val:
         if self.codec.dtype.bits == 64:
@@ -265,25 +277,25 @@ class Oddities:
         bits = int.from_bytes(self.codec.dtype.numpy.type(float("nan")).tobytes(), "little")
         return self.b.bitcast(const(ir.integer(self.codec.dtype.bits), bits), self.element)
 
-    def _store(self, value: Val, place: Val) -> None:
-        at = self._at(self.phase.results[0], place)
+    def _store(self, value: Val, index: Val) -> None:
+        at = self._at(self.phase.results[0], index)
         self.b.store(value, at, self.codec.dtype.itemsize)
 
-    def _mend_zeros(self, nans: Val, first: Val, stop: Val) -> None:
-        """Zeros are equal: they stand in the order of the operand, each with its own sign."""
+    def _fix_zeros(self, nans: Val, first: Val, stop: Val) -> None:
+        """Zeros are equal, so they are in the order of the operand, each with its own sign."""
         b, begin = self.b, i64_const(0)
         down = self.codec.descending
 
         def before(_raw: Val, x: Val) -> list[Val]:
             return [b.fcmp("ogt" if down else "olt", x, const(x.type, 0.0))]
 
-        (place,) = self._tally(begin, i64_const(self.length), before)
-        place = b.add(place, nans) if down else place
-        with b.loop(begin, i64_const(self.length), carried=[place]) as loop:
+        (index,) = self._tally(begin, i64_const(self.length), before)
+        index = b.add(index, nans) if down else index
+        with b.loop(begin, i64_const(self.length), carried=[index]) as loop:
             raw, x = self._load(self.phase.operands[0], loop.index)
             zero = b.fcmp("oeq", x, const(x.type, 0.0))
-            here = loop.carried[0]
-            inside = b.and_(b.icmp("sge", here, first), b.icmp("slt", here, stop))
+            target = loop.carried[0]
+            inside = b.and_(b.icmp("sge", target, first), b.icmp("slt", target, stop))
             with b.if_then(b.and_(zero, inside)):
-                self._store(raw, here)
-            loop.next(b.add(here, b.zext(zero, ir.i64)))
+                self._store(raw, target)
+            loop.next(b.add(target, b.zext(zero, ir.i64)))

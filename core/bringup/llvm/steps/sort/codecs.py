@@ -1,8 +1,9 @@
-"""What stands for the elements that a sorting network orders, and how it is read and written.
+"""The records that a sorting network orders: how elements are encoded, read and written.
 
-A lone operand that is its own key is sorted as numbers.  Otherwise a record holds codes of the
-keys and the place of the element, which makes the order stable and then finds every operand's
-elements; records of at most 52 bits are compared as doubles, which are the fastest words there are.
+A single operand is sorted as numbers (`ValueCodec`).  Otherwise a record holds the codes of the
+keys and the index of the element (`IndexedCodec`).  The index makes the order stable, and then
+leads to the elements of every operand.  Records of at most 52 bits are compared as doubles, which
+are the fastest words.
 """
 
 from __future__ import annotations
@@ -21,73 +22,74 @@ _ONE = 0x3FF << _MANTISSA
 
 
 @record
-class Line:
-    """Where a vector of elements lies: lane i is ``across`` · i after ``start``, in elements.
+class StridedLine:
+    """The position of a vector of elements: lane i is ``across * i`` elements after ``start``.
 
-    along: elements from one place to the next.  places: lanes are consecutive places; otherwise
-    all lanes have the same place of different lines.
+    along: elements from one index of the line to the next.
+    lanes_are_indices: lanes are consecutive indices of one line; otherwise they are the same index
+    of different lines.
     """
 
     start: Val
     across: int
     along: int
-    places: bool
+    lanes_are_indices: bool
 
-    def offsets(self, b: Builder, place: Val, lanes: int) -> Val:
-        """Element offsets of the lanes at a place: a vector of places gives each lane its own."""
-        if place.type.lanes == 1:
-            base = b.add(self.start, b.mul(place, i64_const(self.along)))
+    def offsets(self, b: Builder, index: Val, lanes: int) -> Val:
+        """Element offsets of the lanes at an index; a vector has an index for each lane."""
+        if index.type.lanes == 1:
+            base = b.add(self.start, b.mul(index, i64_const(self.along)))
             steps = const_vector(ir.i64, [i * self.across for i in range(lanes)])
             return b.add(b.splat(base, lanes), steps)
-        far = b.mul(place, const(place.type, self.along)) if self.along != 1 else place
+        far = b.mul(index, const(index.type, self.along)) if self.along != 1 else index
         base = b.add(b.splat(self.start, lanes), far)
-        if self.places:
+        if self.lanes_are_indices:
             return base
         return b.add(base, const_vector(ir.i64, [i * self.across for i in range(lanes)]))
 
     def load(
-        self, b: Builder, pointer: Val, dtype: DType, place: Val, lanes: int, mask: Val | None
+        self, b: Builder, pointer: Val, dtype: DType, index: Val, lanes: int, mask: Val | None
     ) -> Val:
-        """Elements of a buffer at a place, as they are in memory."""
+        """Elements of a buffer at an index, as they are in memory."""
         element, align = memory_type(dtype), dtype.itemsize
         type_ = vec(element, lanes)
-        if place.type.lanes == 1 and self.across == 1:
-            address = self._first(b, pointer, element, place)
+        if index.type.lanes == 1 and self.across == 1:
+            address = self._first(b, pointer, element, index)
             if mask is None:
                 return b.load(type_, address, align)
             return masked_load(b, type_, address, mask, ir.zero(type_), align)
-        addresses = b.gep(pointer, self.offsets(b, place, lanes), element)
+        addresses = b.gep(pointer, self.offsets(b, index, lanes), element)
         return masked_gather(b, type_, addresses, mask, ir.zero(type_), align)
 
     def store(
-        self, b: Builder, value: Val, pointer: Val, dtype: DType, place: Val, mask: Val | None
+        self, b: Builder, value: Val, pointer: Val, dtype: DType, index: Val, mask: Val | None
     ) -> None:
         """Write elements as they are in memory."""
         element, align, lanes = memory_type(dtype), dtype.itemsize, value.type.lanes
         if self.across != 1:
-            addresses = b.gep(pointer, self.offsets(b, place, lanes), element)
+            addresses = b.gep(pointer, self.offsets(b, index, lanes), element)
             masked_scatter(b, value, addresses, mask, align)
             return
-        address = self._first(b, pointer, element, place)
+        address = self._first(b, pointer, element, index)
         if mask is None:
             b.store(value, address, align)
         else:
             masked_store(b, value, address, mask, align)
 
-    def _first(self, b: Builder, pointer: Val, element: Type, place: Val) -> Val:
-        return b.gep(pointer, b.add(self.start, b.mul(place, i64_const(self.along))), element)
+    def _first(self, b: Builder, pointer: Val, element: Type, index: Val) -> Val:
+        return b.gep(pointer, b.add(self.start, b.mul(index, i64_const(self.along))), element)
 
 
 @record
-class Numbers:
-    """Elements that are sorted as numbers: one word each, NaN as infinity."""
+class ValueCodec:
+    """Elements that are sorted as numbers, one word each; NaN becomes infinity."""
 
     dtype: DType
     descending: bool
 
     @property
     def type(self) -> Type:
-        """Of the word."""
+        """The type of a word."""
         if self.dtype.is_float or self.dtype.bits <= 16:
             return ir.f64 if self.dtype.bits == 64 else ir.f32
         return ir.integer(self.dtype.bits)
@@ -98,11 +100,11 @@ class Numbers:
         return 1
 
     def last(self, lanes: int) -> list[Val]:
-        """A record behind all others."""
+        """A record that comes after all others."""
         high = float("inf") if self.type.is_float else (1 << (self.type.bits - 1)) - 1
         return [const(vec(self.type, lanes), high)]
 
-    def encoded(self, b: Builder, values: Sequence[Val], _place: Val) -> list[Val]:
+    def encoded(self, b: Builder, values: Sequence[Val], _index: Val) -> list[Val]:
         """Records of elements."""
         x = _number(b, values[0], self.dtype, self.type)
         if self.dtype.is_float:
@@ -127,8 +129,8 @@ class Numbers:
             x = b.xor(x, const(x.type, 1 << (self.type.bits - 1)))
         return x
 
-    def odd(self, b: Builder, values: Sequence[Val]) -> Val | None:
-        """Lanes whose elements the records do not keep: NaN, and −0, which equals +0."""
+    def lost(self, b: Builder, values: Sequence[Val]) -> Val | None:
+        """The lanes whose elements the records cannot represent: NaN, and −0, which equals +0."""
         if not self.dtype.is_float:
             return None
         x = values[0]
@@ -155,10 +157,10 @@ def _infinity(dtype: DType) -> int:
 
 
 @record
-class Places:
-    """Elements that are sorted by codes of their keys, then by place.
+class IndexedCodec:
+    """Elements that are sorted by codes of their keys, then by index.
 
-    keys: dtypes.  size: how many places there are.
+    keys: their dtypes.  size: number of indices.
     """
 
     keys: tuple[DType, ...]
@@ -167,11 +169,11 @@ class Places:
 
     @property
     def bits(self) -> int:
-        """Of a place."""
+        """Bits of an index."""
         return max(1, (self.size - 1).bit_length())
 
     def _fields(self) -> list[list[int]]:
-        """Widths of the fields of each word, the place being the last one."""
+        """The widths of the fields of each word; the index is the last field."""
         words: list[list[int]] = [[]]
         for width in (*(1 if d.name == "bool" else d.bits for d in self.keys), self.bits):
             if sum(words[-1]) + width > 64:
@@ -186,20 +188,20 @@ class Places:
 
     @property
     def type(self) -> Type:
-        """Of a word."""
+        """The type of a word."""
         return ir.f64 if sum(map(sum, self._fields())) <= _MANTISSA else ir.i64
 
     def last(self, lanes: int) -> list[Val]:
-        """A record behind all others."""
+        """A record that comes after all others."""
         if self.type is ir.f64:
             bits = ir.const_bits(vec(ir.f64, lanes), _ONE | ((1 << _MANTISSA) - 1))
             return [bits]
         return [const(vec(ir.i64, lanes), (1 << 63) - 1)] * self.words
 
-    def encoded(self, b: Builder, values: Sequence[Val], place: Val) -> list[Val]:
-        """Records of the keys' elements at places."""
+    def encoded(self, b: Builder, values: Sequence[Val], index: Val) -> list[Val]:
+        """Records of the elements of the keys at an index."""
         codes = [_code(b, x, d, self.descending) for x, d in zip(values, self.keys, strict=True)]
-        codes.append(place)
+        codes.append(index)
         record: list[Val] = []
         for widths in self._fields():
             word = codes.pop(0)
@@ -212,15 +214,15 @@ class Places:
             record.append(word)
         return record
 
-    def place(self, b: Builder, record: Sequence[Val]) -> Val:
-        """Where the elements of records stood."""
+    def index(self, b: Builder, record: Sequence[Val]) -> Val:
+        """The indices of the elements of records."""
         word = record[-1]
         raw = b.bitcast(word, ir.i64) if self.type is ir.f64 else word
         return b.and_(raw, const(raw.type, (1 << self.bits) - 1))
 
 
 def _code(b: Builder, x: Val, dtype: DType, descending: bool) -> Val:
-    """Unsigned numbers of 64 bits in the order of the elements, below 2 to the dtype's width."""
+    """Unsigned 64-bit numbers in the order of the elements, below 2 to the width of the dtype."""
     width = 1 if dtype.name == "bool" else dtype.bits
     raw = b.bitcast(x, ir.integer(max(width, 8)))
     top = const(raw.type, 1 << (raw.type.bits - 1))
