@@ -13,14 +13,14 @@ import bringup as bu
 from bringup.dtypes import DType
 from bringup_conformance.execution.targets import missing_from
 from bringup_conformance.runtime.fixture import DeviceFixture
-from bringup_conformance.runtime.programs import Sample, adds, crowded, sample
+from bringup_conformance.runtime.programs import Sample, adds, many_live_values, sample
 
 
-def crowds(dut: DeviceFixture, n: int) -> list[Sample]:
+def arena_samples(dut: DeviceFixture, n: int) -> list[Sample]:
     """Those that the device can run, on arrays of about so many elements."""
     x, y = dut.small(n, seed=1), dut.small(n, seed=2)
     made = [
-        crowded(dut),
+        many_live_values(dut),
         sample("results that are read again", _read_again, x, y),
         sample("values read late", _read_late, x, y),
         sample("sums of sums", _sums_of_sums, dut.small(9, 7, seed=3)),

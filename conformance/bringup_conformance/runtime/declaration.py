@@ -25,7 +25,7 @@ from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.contractions import LAYOUTS, laid_out
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.runtime.arena_pressure import crowds
+from bringup_conformance.runtime.arena_pressure import arena_samples
 from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
 from bringup_conformance.runtime.programs import call_sample, samples
 
@@ -265,7 +265,7 @@ def _traced_equal(dut: DeviceFixture) -> None:
         bu.clear_caches()
         timeline.start(Path(folder, "timeline.json"))
         try:
-            for sample in (*samples(dut), *crowds(dut, 33)):
+            for sample in (*samples(dut), *arena_samples(dut, 33)):
                 call_sample(dut, sample, f"{sample.name}, on a timeline")
         finally:
             timeline.stop()

@@ -162,7 +162,7 @@ class DeviceFixture:
         return Stream(self.info.seed, "runtime", *key)
 
     def on_device(self, device: Device) -> DeviceFixture:
-        """The same work with another device in the place of this one."""
+        """The same fixture with another device instead of this one."""
         where = self.open
         other = OpenDevice(where.backend_name, where.index, where.backend, device, where.info)
         return DeviceFixture(self.info, DeviceTarget(other))

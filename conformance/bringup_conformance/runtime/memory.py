@@ -11,7 +11,7 @@ import bringup as bu
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.oracle.numbers import Array, same_bits
-from bringup_conformance.runtime.arena_pressure import crowds
+from bringup_conformance.runtime.arena_pressure import arena_samples
 from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture, Handles
 from bringup_conformance.runtime.guard_bands import GuardedPrograms, GuardedSteps, with_guard_bands
 from bringup_conformance.runtime.programs import ODD, Sample, results_equal, samples
@@ -116,7 +116,7 @@ def _tailed(dut: DeviceFixture) -> Iterator[Sample]:
 @CHECKS.shows("memory.contents-irrelevant")
 def _contents_irrelevant(dut: DeviceFixture) -> None:
     """Whatever the pool's memory held, results are the same: bytes are left there before calls."""
-    for sample in (*samples(dut), *crowds(dut, 33)):
+    for sample in (*samples(dut), *arena_samples(dut, 33)):
         compiled = dut.lower(sample.fn, *sample.types)
         for poison in _POISONS:
             _foul(dut, sample, poison)
@@ -236,10 +236,10 @@ def _host_view(dut: DeviceFixture) -> None:
 
 @CHECKS.shows("memory.scratch-sufficient")
 def _scratch_sufficient(dut: DeviceFixture) -> None:
-    """Crowded arenas, fused and taken apart, on sizes in turn, full of what was there before."""
+    """Full arenas, fused and taken apart, on sizes in turn, full of what was there before."""
     target = DeviceTarget(dut.open)
     for n in (13, 65, 7, 301):
-        for sample in crowds(dut, n):
+        for sample in arena_samples(dut, n):
             graph = bu.trace(sample.fn, *sample.types)
             for fuse in (False, True):
                 run = target.compile(graph, fuse=fuse)

@@ -126,7 +126,7 @@ def samples(dut: DeviceFixture) -> list[Sample]:
     ]
 
 
-def crowded(dut: DeviceFixture) -> Sample:
+def many_live_values(dut: DeviceFixture) -> Sample:
     """Many values of odd sizes and different dtypes that are live at the same time."""
     kept = [d for d in dut.info.dtypes if d.kind != "bool" and adds(dut, d)] or [dut.dtype]
     inputs = tuple(dut.small(n, seed=i, dtype=kept[i % len(kept)]) for i, n in enumerate(ODD))
@@ -137,7 +137,7 @@ def crowded(dut: DeviceFixture) -> Sample:
         third = [lib.flip(c) for c in reversed(second)]
         return [a + b for a, b in zip(second, reversed(third), strict=True)]
 
-    return sample("crowded", fn, *inputs)
+    return sample("many live values", fn, *inputs)
 
 
 def call_sample(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
-from bringup_conformance.runtime.arena_pressure import crowds
+from bringup_conformance.runtime.arena_pressure import arena_samples
 from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
 from bringup_conformance.runtime.programs import Sample, call_sample, long_chain, samples
 
@@ -61,11 +61,11 @@ def _calls_concurrent(dut: DeviceFixture) -> None:
             dut.equal(dut.host(second), x - y, f"thread {which}: result 1")
 
     together(dut, [partial(caller, which) for which in range(_THREADS)])
-    # Those that crowd the arena need scratch memory, and some are of equal types.
-    crowding = [(s, dut.jit(s.fn)) for s in crowds(dut, 33)]
-    ready = [*((s, dut.jit(s.fn)) for s in samples(dut)), *crowding]
+    # These need scratch memory, and some are of equal types.
+    with_scratch = [(s, dut.jit(s.fn)) for s in arena_samples(dut, 33)]
+    ready = [*((s, dut.jit(s.fn)) for s in samples(dut)), *with_scratch]
     together(dut, [partial(_repeat, dut, s, fn, rounds) for s, fn in ready])
-    for sample, fn in crowding:
+    for sample, fn in with_scratch:
         together(dut, [partial(_repeat, dut, sample, fn, rounds // 4)] * _THREADS)
 
 
