@@ -10,27 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bringup_conformance.diagnosis.cause import Cause
+    from bringup_conformance.diagnosis.reproduce import explain, shrink
     from bringup_conformance.execution.levels import LEVELS
     from bringup_conformance.execution.replay import replay
     from bringup_conformance.execution.runner import Progress, run
     from bringup_conformance.execution.targets import DeviceTarget, Target
     from bringup_conformance.reporting.reports import Failure, Report
-    from bringup_conformance.shrink.cause import Cause
-    from bringup_conformance.shrink.reproduce import explain, shrink
 
 # Imported when asked for: pytest loads the plugin in this package in every run of it, anybody's.
 _HOMES = {
     "LEVELS": "execution.levels",
-    "Cause": "shrink.cause",
+    "Cause": "diagnosis.cause",
     "DeviceTarget": "execution.targets",
     "Failure": "reporting.reports",
     "Progress": "execution.runner",
     "Report": "reporting.reports",
     "Target": "execution.targets",
-    "explain": "shrink.reproduce",
+    "explain": "diagnosis.reproduce",
     "replay": "execution.replay",
     "run": "execution.runner",
-    "shrink": "shrink.reproduce",
+    "shrink": "diagnosis.reproduce",
 }
 
 

@@ -54,7 +54,7 @@ def two_faults(device: str, folder: Path) -> Report:
     backend: Backend = get(device).backend
     for fault in faults():
         if fault.id in PLANTED:
-            backend = fault.plant(backend)
+            backend = fault.inject(backend)
     backend.name = f"{device}-with-{'-'.join(PLANTED)}"
     return run(target_of(backend), "fusion", fraction=(1, 10), report=folder)
 

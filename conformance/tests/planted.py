@@ -46,7 +46,7 @@ def faulty(id: str, name: str = "reference") -> DeviceTarget:
     """The same, as deep as it takes, with a fault of the corpus."""
     (fault,) = (each for each in faults() if each.id == id)
     how = Reference(fault.depth, fault.asynchronous, fault.at_once, simulated=True, name=name)
-    return opened(fault.plant(how))
+    return opened(fault.inject(how))
 
 
 class AtHand:

@@ -18,13 +18,13 @@ from bringup.backend.device import Handle
 from bringup.errors import CompileError, DeviceError
 from bringup.runtime import timeline
 from bringup.types import TensorType
-from bringup_selftest.corpus import OpCall, Plant, with_method, with_ops
+from bringup_selftest.corpus import Inject, OpCall, with_method, with_ops
 from bringup_selftest.memory import Block
 
 Handles = list[Handle]
 
 
-def calls(edit: Callable[..., Handles], **state: Any) -> Plant:
+def calls(edit: Callable[..., Handles], **state: Any) -> Inject:
     """A fault of calls: ``edit(device, run, program, inputs, state)`` in the place of a call."""
 
     def compiled(device: Any, inner: Any, program: Any) -> Any:

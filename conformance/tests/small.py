@@ -111,7 +111,7 @@ def run_two_faults(folder: Path) -> None:
     (turned,) = (fault for fault in faults() if fault.id == "FU14")
     backwards = with_ops({"sort": lambda call: call.right[..., ::-1]})
     backend = Reference(3, simulated=True, name="two faults")
-    target = DeviceTarget.of(backwards(turned.plant(backend)))
+    target = DeviceTarget.of(backwards(turned.inject(backend)))
     run(target, "ops", only="smoke,ops/sort/f32", report=folder, shrink_seconds=20)
 
 

@@ -25,8 +25,8 @@ from bringup_conformance.oracle.derivatives import (
 )
 from bringup_selftest.corpus import faults
 from bringup_selftest.device import Reference
-from bringup_selftest.killing import How
-from bringup_selftest.watching import examined
+from bringup_selftest.killing import Options
+from bringup_selftest.process_pool import examined
 
 #: Rows whose vjp says that there is nothing to differentiate, or refuses to.
 _NONE = {"argmax", "argmin", "clz", "one_hot", "philox4x32", "popcount", "threefry2x32", "while"}
@@ -126,7 +126,7 @@ def test_every_fault_is_tried_and_rules_are_right_again() -> None:
 
 
 def test_the_matrix_kills_them() -> None:
-    how = How("ops", simulated=True, only="ops/tanh/f32", directed=True)
+    how = Options("ops", simulated=True, only="ops/tanh/f32", directed=True)
     (row,) = examined([f for f in faults() if f.id == "DV02"], how, 1)
     assert row.killed
     assert row.item == "ops/tanh/f32/derivatives"
@@ -136,7 +136,7 @@ def test_a_fault_of_two_devices_is_that_of_one() -> None:
     """Examples that are reversed twice are in order."""
     (fault,) = (f for f in faults() if f.id == "DV04")
     before = lookup("dot_general").batch
-    devices = [fault.plant(Reference(3)).open(0) for _ in range(2)]
+    devices = [fault.inject(Reference(3)).open(0) for _ in range(2)]
     (check,) = made(lookup("dot_general"))
     problem = check.run(right())
     for device in reversed(devices):

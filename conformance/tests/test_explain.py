@@ -28,18 +28,18 @@ from bringup.passes.base import Pass
 from bringup.program.program import Program, ScanStep, Slot, Step
 from bringup_conformance import cli
 from bringup_conformance.cases import Case, Problem
+from bringup_conformance.diagnosis import reproduce
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.isolation import locate_isolated, safe_target
+from bringup_conformance.diagnosis.locate import locate
+from bringup_conformance.diagnosis.step_programs import PlacedValue
+from bringup_conformance.diagnosis.step_subsets import FailingSteps, StepSubsets
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
-from bringup_conformance.shrink import reproduce
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.isolation import locate_isolated, safe_target
-from bringup_conformance.shrink.locate import locate
-from bringup_conformance.shrink.step_programs import PlacedValue
-from bringup_conformance.shrink.step_subsets import FailingSteps, StepSubsets
 from bringup_selftest import corpus
 from bringup_selftest.device import Reference
 from bringup_selftest.editing import each_body, each_step
@@ -70,7 +70,7 @@ def swap_in_kernel(kernel: Kernel) -> Kernel:
     return each_body(kernel, lambda _stage: swapped)
 
 
-def explained(plant: corpus.Plant, depth: int, what: Case) -> Cause:
+def explained(plant: corpus.Inject, depth: int, what: Case) -> Cause:
     """What is guilty in a device with a fault; the right device has none."""
     right = locate(opened(Reference(depth=depth)), what)
     assert right.kind == "unknown"
@@ -227,7 +227,7 @@ def planted(id: str, ir: str) -> Cause:
     fault = next(fault for fault in corpus.faults() if fault.id == id)
     graph = case(ir).graph
     data = tuple(Recipe("ramp", n) for n in range(len(graph.inputs)))
-    target = opened(fault.plant(Reference(depth=fault.depth)))
+    target = opened(fault.inject(Reference(depth=fault.depth)))
     return locate(target, case(ir, data), fuse="threefry" not in ir and "select" not in ir)
 
 
@@ -288,7 +288,7 @@ def test_what_a_device_does_not_write_shows_every_time() -> None:
 def test_a_plan_of_cores_that_is_wrong_is_told_from_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bringup_conformance.shrink import locate as module
+    from bringup_conformance.diagnosis import locate as module
 
     right = module.fused_program
 

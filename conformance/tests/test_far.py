@@ -18,15 +18,14 @@ from bringup_conformance.cases import Instance
 from bringup_conformance.execution.runner import run
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.contractions import beyond, boundaries
+from bringup_conformance.generate.families import many as cases
 from bringup_conformance.generate.instances import instances
-from bringup_conformance.generate.ladders import cases
-from bringup_conformance.generate.orders import prefixes
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import bounds
 from bringup_conformance.oracle.bounds import propagate
+from bringup_conformance.oracle.control_and_order import prefixes
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.reporting.environment import capabilities_of, plain
-from bringup_selftest.corpus import with_ops
 from bringup_selftest.device import Reference
 from bringup_selftest.faults import dots, far
 
@@ -89,7 +88,8 @@ def test_what_is_declared_is_read_back() -> None:
 
 
 def test_products_that_fail_where_they_are_packed_are_found() -> None:
-    target = opened(with_ops({"dot_general": dots.batch_packed_once})(Reference()))
+    (fault,) = (each for each in dots.FAULTS if each.id == "DO26a")
+    target = opened(fault.inject(Reference()))
     report = run(target, "ops", only="ops/dot_general/f32", shrink_seconds=0)
     assert report.failures
 
@@ -159,5 +159,5 @@ def test_ladders_reach_past_a_byte(name: str, most: int) -> None:
 @pytest.mark.parametrize(("id", "name"), [("FA13", "rows"), ("FA11", "rank")])
 def test_counts_that_end_early_are_found(id: str, name: str) -> None:
     (fault,) = (each for each in far.FAULTS if each.id == id)
-    target = opened(fault.plant(Reference(fault.depth)))
+    target = opened(fault.inject(Reference(fault.depth)))
     assert run(target, "fusion", only=f"fusion/many-{name}", shrink_seconds=0).failures

@@ -15,13 +15,13 @@ from bringup.ops.build import like, reverse, rows
 from bringup.program.program import KernelStep, Program
 from bringup.runtime.compiler import make_program
 from bringup_conformance import replay, run
-from bringup_selftest import watching
+from bringup_selftest import process_pool
 from bringup_selftest.control import target_of
 from bringup_selftest.corpus import faults
 from bringup_selftest.device import Reference
 from bringup_selftest.editing import fused, written
-from bringup_selftest.excuses import EXCUSED, PLANTED_AS
-from bringup_selftest.killing import How, Kill
+from bringup_selftest.killing import Kill, Options
+from bringup_selftest.not_injected import INJECTED_AS, NOT_INJECTED
 from bringup_selftest.versions import planned, rewritten, spread
 
 #: The list that the corpus began with, by group.
@@ -43,28 +43,28 @@ HAZARDS = (
     "sums-of-two", "trips", "rewritten", "scanned",
 )  # fmt: skip
 ONLY = ",".join(f"fusion/{name}/f32" for name in HAZARDS)
-HOW = How("fusion", simulated=True, only=ONLY)
+HOW = Options("fusion", simulated=True, only=ONLY)
 
 
 def tried(*ids: str, shrink_seconds: float) -> Sequence[Kill]:
     found = [fault for fault in faults() if fault.id in ids]
     assert len(found) == len(ids)
-    return list(watching.examined(found, replace(HOW, shrink_seconds=shrink_seconds), 1))
+    return list(process_pool.examined(found, replace(HOW, shrink_seconds=shrink_seconds), 1))
 
 
 @pytest.mark.parametrize("group", LISTED)
 def test_every_line_of_the_list_is_planted_or_excused(group: str) -> None:
     planted = {fault.id for fault in faults()}
     missing = {name for name in LISTED[group].split() if name not in planted}
-    assert missing - {"ER04"} <= set(EXCUSED), group
-    assert all(reason for reason in (*EXCUSED.values(), *PLANTED_AS.values()))
-    assert not planted & set(EXCUSED)
+    assert missing - {"ER04"} <= set(NOT_INJECTED), group
+    assert all(reason for reason in (*NOT_INJECTED.values(), *INJECTED_AS.values()))
+    assert not planted & set(NOT_INJECTED)
 
 
 @pytest.mark.parametrize("group", LISTED)
 def test_groups_hold_more_than_the_list(group: str) -> None:
     found = [fault for fault in faults() if fault.group == group]
-    assert len(found) >= len([n for n in LISTED[group].split() if n not in EXCUSED]) - 1
+    assert len(found) >= len([n for n in LISTED[group].split() if n not in NOT_INJECTED]) - 1
     assert len({fault.title for fault in found}) == len(found)
 
 
@@ -157,7 +157,7 @@ def test_a_fault_changes_what_is_compiled_and_nothing_else() -> None:
     graph = builder.build(outputs, "twins")
     seen: list[Program] = []
     (fault,) = (f for f in faults() if f.id == "FU04")
-    backend = fault.plant(Reference(3))
+    backend = fault.inject(Reference(3))
     target = target_of(backend)
     _, right = make_program(graph, target.capabilities, backend)
     device = target.device.device
@@ -169,7 +169,7 @@ def test_a_fault_changes_what_is_compiled_and_nothing_else() -> None:
             return original(self, given)
 
     watched = Watched(device.capabilities)
-    planted = fault.plant(_Of(watched)).open(0)
+    planted = fault.inject(_Of(watched)).open(0)
     planted.compile(right)
     (step,) = (s for s in seen[0].steps if isinstance(s, KernelStep))
     (wanted,) = (s for s in right.steps if isinstance(s, KernelStep))

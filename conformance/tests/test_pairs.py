@@ -6,19 +6,19 @@ from bringup.backend.capabilities import Shapes
 from bringup.graph.verify import verify
 from bringup_conformance.cases import Case
 from bringup_conformance.execution.support import Support
-from bringup_conformance.generate import pairs
+from bringup_conformance.generate.families import READS, USES, pairs
 
 
 def found(seed: int, *, large: bool) -> list[Case]:
     support, shapes = Support(lambda _graph: None), Shapes(vector=16, block=64)
-    items = [c for r in pairs.READS for c in pairs.cases(support, shapes, r, seed, large=large)]
+    items = [c for r in READS for c in pairs(support, shapes, r, seed, large=large)]
     assert all(isinstance(item, Case) for item in items)
     return [item for item in items if isinstance(item, Case)]
 
 
 def test_every_read_meets_every_use() -> None:
     names = {"-".join(c.name.split("/")[-1].split("-")[:2]) for c in found(0, large=False)}
-    assert names == {f"{read}-{use}" for read in pairs.READS for use in pairs.USES}
+    assert names == {f"{read}-{use}" for read in READS for use in USES}
     assert len({c.name for c in found(0, large=True)}) == 2 * len(names)
 
 

@@ -8,11 +8,11 @@ from planted import right
 from bringup.graph import Graph
 from bringup.graph.verify import verify
 from bringup_conformance.cases import Case
+from bringup_conformance.diagnosis.edits import Candidate
+from bringup_conformance.diagnosis.shrinker import Effort, candidates, shrink_program, weight
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
-from bringup_conformance.shrink.edits import Candidate
-from bringup_conformance.shrink.shrinker import Effort, candidates, shrink_program, weight
 
 
 def programs(count: int) -> list[Candidate]:

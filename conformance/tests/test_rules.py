@@ -28,7 +28,7 @@ from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting import failures, listing
 from bringup_conformance.rules import carried, cells, slugs
 from bringup_conformance.rules.contract import AREAS
-from bringup_conformance.runtime import PROMISES
+from bringup_conformance.runtime import CHECKS
 from bringup_selftest.corpus import OpCall
 
 #: Rules that no test of the suite can carry, each with the reason.
@@ -85,7 +85,7 @@ def test_rules_say_what_only_some_devices_declare() -> None:
 
 
 def test_checks_ask_for_what_their_rules_need() -> None:
-    for promise in PROMISES:
+    for promise in CHECKS:
         assert {rules.by_id()[rule].needs for rule in promise.rules} == {promise.needs}
 
 

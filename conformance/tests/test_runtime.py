@@ -29,9 +29,9 @@ from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
-from bringup_conformance.runtime import PROMISES, closing, machine, units
+from bringup_conformance.runtime import CHECKS, closed_device, machine, units
 from bringup_selftest.control import target_of
-from bringup_selftest.corpus import Plant, faults, with_method, with_ops
+from bringup_selftest.corpus import Inject, faults, with_method, with_ops
 from bringup_selftest.device import Reference
 
 #: Rules that cases of other levels show.
@@ -68,18 +68,18 @@ def reference(depth: int = 3, *, late: bool = False) -> Reference:
 
 def test_every_rule_of_the_contract_has_a_check_and_every_check_a_rule() -> None:
     rules = {rule.id for rule in CONTRACT} - ELSEWHERE
-    assert {rule for promise in PROMISES for rule in promise.rules} == rules
-    names = [promise.rules[0] for promise in PROMISES]
+    assert {rule for contract in CHECKS for rule in contract.rules} == rules
+    names = [contract.rules[0] for contract in CHECKS]
     assert len(names) == len(set(names))
     needs = {rule.id: rule.needs for rule in CONTRACT}
-    assert all(promise.needs == needs[promise.rules[0]] for promise in PROMISES)
+    assert all(contract.needs == needs[contract.rules[0]] for contract in CHECKS)
 
 
 def test_a_right_device_keeps_every_promise() -> None:
     target = target_of(reference(1, late=True))
     absent = set()
-    for promise in PROMISES:
-        name = promise.rules[0]
+    for contract in CHECKS:
+        name = contract.rules[0]
         item = check(target, name)
         assert isinstance(item, Check)
         try:
@@ -110,23 +110,23 @@ def test_a_device_whose_memory_the_host_does_not_reach_keeps_the_promises_of_tra
     target = target_of(plant(reference()))
     x = bu.asarray(np.arange(3), device=target.device)
     assert x.__dlpack_device__() == FarMemory.device
-    for promise in PROMISES:
-        if promise.area in ("transfer", "donation"):
-            item = check(target, promise.rules[0])
+    for contract in CHECKS:
+        if contract.area in ("transfer", "donation"):
+            item = check(target, contract.rules[0])
             assert isinstance(item, Check)
             problem = item.run(target)
-            assert problem is None, f"{promise.rules[0]}: {problem.what}"
+            assert problem is None, f"{contract.rules[0]}: {problem.what}"
 
 
-def after(first: Plant, second: Plant) -> Plant:
+def after(first: Inject, second: Inject) -> Inject:
     return lambda backend: second(first(backend))
 
 
-def seen(view: Any) -> Plant:
+def seen(view: Any) -> Inject:
     return with_method("host_view", view)
 
 
-FAULTS: dict[str, Plant] = {
+FAULTS: dict[str, Inject] = {
     "memory.input-unchanged": f.calls(f.writes_an_input),
     "memory.outside-untouched": f.calls(f.writes_behind),
     "memory.contents-kept": f.calls(f.writes_far_behind),
@@ -190,7 +190,7 @@ def fails(item: Check, target: DeviceTarget) -> bool:
         return True
 
 
-LATE: dict[str, Plant] = {
+LATE: dict[str, Inject] = {
     "stream.read-after-write": with_method("submit", f.out_of_order),
     "stream.write-after-read": with_method("upload", f.at_once),
 }
@@ -209,7 +209,7 @@ def test_a_wait_that_does_not_wait_is_found_where_the_host_sees_memory() -> None
     assert "a result after a wait" in problem.what
 
 
-OPS: dict[str, Plant] = {
+OPS: dict[str, Inject] = {
     "aliasing.in-place-safe": with_ops({"transpose": f.mirrored}),
     "errors.no-trap": with_ops({"div": f.zero_divisor}),
     "random.same-key": f.WORDS,
@@ -269,7 +269,7 @@ def test_a_check_finds_its_fault_of_the_corpus(name: str) -> None:
 
 def test_every_check_finds_a_fault() -> None:
     planted = {*FAULTS, *LATE, *OPS, *CORPUS, *TOYS, *SDK, EXPLORING, "declaration.lowered-equal"}
-    assert {promise.rules[0] for promise in PROMISES} - planted == set()
+    assert {contract.rules[0] for contract in CHECKS} - planted == set()
 
 
 #: What explores random orders of steps; the next test is that it finds its fault.
@@ -386,7 +386,7 @@ def test_a_process_that_ends_tells_what_it_meets(capsys: pytest.CaptureFixture[s
     def use() -> None:
         raise ValueError("no memory is mapped")
 
-    closing._end([SimpleNamespace(use=use)])  # type: ignore[list-item]
+    closed_device._end([SimpleNamespace(use=use)])  # type: ignore[list-item]
     assert json.loads(capsys.readouterr().out) == "ValueError: no memory is mapped"
 
 
@@ -503,8 +503,8 @@ def test_targets_are_asked_about_where_no_product_can_be_lowered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A device may have none that is within its declaration."""
-    monkeypatch.setattr("bringup_conformance.runtime.declared._products", lambda *_: iter(()))
-    monkeypatch.setattr("bringup_conformance.runtime.declared._far", lambda *_: iter(()))
+    monkeypatch.setattr("bringup_conformance.runtime.declaration._products", lambda *_: iter(()))
+    monkeypatch.setattr("bringup_conformance.runtime.declaration._far", lambda *_: iter(()))
     (any_name,) = (fault for fault in faults() if fault.id == "ER16a")
     assert run(reference(), "declaration.targets-lowered") is None
-    assert found(any_name.plant(reference()), "declaration.targets-lowered")
+    assert found(any_name.inject(reference()), "declaration.targets-lowered")

@@ -22,13 +22,13 @@ from bringup.dtypes import f32
 from bringup.errors import DeviceError, OutOfMemoryError
 from bringup_conformance.cli import app, main
 from bringup_conformance.execution import runner
-from bringup_selftest import matrix, watching
-from bringup_selftest.control import Setting, control_of, target_of
-from bringup_selftest.corpus import Fault, OpCall, faults, op_fault
+from bringup_selftest import matrix, process_pool
+from bringup_selftest.control import ControlConfig, control_of, target_of
+from bringup_selftest.corpus import Fault, Faults, OpCall, OpEdit, faults
 from bringup_selftest.device import Reference
-from bringup_selftest.excuses import EXCUSED
-from bringup_selftest.killing import How, Kill, examine
+from bringup_selftest.killing import Kill, Options, examine
 from bringup_selftest.memory import Heap
+from bringup_selftest.not_injected import NOT_INJECTED
 
 #: The part of the list that is about single ops.
 LISTED = (  # noqa: SIM905
@@ -40,7 +40,7 @@ LISTED = (  # noqa: SIM905
 ).split()
 #: What finds the faults below, so that a control takes a second.
 ONLY = "smoke,ops/mul/f32,ops/neg/f32,ops/sort/f32,ops/convert/f64,fusion/pair/f32"
-HOW = How(level="fusion", simulated=True, only=ONLY, shrink_seconds=2.0)
+HOW = Options(level="fusion", simulated=True, only=ONLY, shrink_seconds=2.0)
 
 
 def of(*ids: str) -> list[Fault]:
@@ -49,8 +49,14 @@ def of(*ids: str) -> list[Fault]:
     return found
 
 
-def rows(*ids: str, how: How = HOW) -> Sequence[Kill]:
-    return list(watching.examined(of(*ids), how, 1))
+def op_fault(id: str, group: str, title: str, names: str, edit: OpEdit) -> Fault:
+    made = Faults(group)
+    made.op(id, title, names)(edit)
+    return made[0]
+
+
+def rows(*ids: str, how: Options = HOW) -> Sequence[Kill]:
+    return list(process_pool.examined(of(*ids), how, 1))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -69,7 +75,7 @@ def test_the_reference_runs_what_users_write(depth: int) -> None:
 
 
 def test_nothing_is_found_in_the_reference() -> None:
-    control = control_of(Setting(3, level="fusion", simulated=True, only=ONLY))
+    control = control_of(ControlConfig(3, level="fusion", simulated=True, only=ONLY))
     assert control.failed == {}
     assert len(control.items) > 60
 
@@ -82,7 +88,7 @@ def test_faults_of_ops_are_found_and_made_small() -> None:
 
 
 def test_a_run_of_cases_that_meet_the_fault_says_so() -> None:
-    (row,) = rows("SO05", how=How("fusion", 0, True, True, 0, ONLY))
+    (row,) = rows("SO05", how=Options("fusion", 0, True, True, 0, ONLY))
     assert row.cases == row.met
 
 
@@ -113,8 +119,10 @@ def test_what_hangs_and_what_ends_its_process_is_found(monkeypatch: pytest.Monke
         op_fault("XX03", "Ends", "it takes its process with it", "neg", crashes),
         *of("SO05"),
     )
-    monkeypatch.setattr(watching, "faults", lambda: wrong)
-    done = {row.id: row for row in watching.examined(wrong, replace(HOW, shrink_seconds=0), 2, 3)}
+    monkeypatch.setattr(process_pool, "faults", lambda: wrong)
+    done = {
+        row.id: row for row in process_pool.examined(wrong, replace(HOW, shrink_seconds=0), 2, 3)
+    }
     assert [done[id].killed for id in ("XX02", "XX03", "SO05")] == [True] * 3
     assert done["XX02"].problem == "hang"
     assert done["XX03"].problem == "crash"
@@ -124,7 +132,7 @@ def test_what_hangs_and_what_ends_its_process_is_found(monkeypatch: pytest.Monke
 
 
 def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(_chosen: object, _how: How, _jobs: int) -> Iterator[Kill]:
+    def stopped(_chosen: object, _how: Options, _jobs: int) -> Iterator[Kill]:
         yield Kill("SO05", "Sorting", "op", "", killed=True)
         raise KeyboardInterrupt
 
@@ -136,9 +144,9 @@ def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_meets_a_fault_is_what_its_wrapper_changes() -> None:
-    control = control_of(Setting(1, level="fusion", simulated=True, only=ONLY))
+    control = control_of(ControlConfig(1, level="fusion", simulated=True, only=ONLY))
     (fault,) = of("SO05")
-    met = control.meets(fault.plant(Reference(1)))
+    met = control.meets(fault.inject(Reference(1)))
     assert {control.items[n].op for n in met} >= {"sort"}
     assert all("sort" in control.met[n].ops for n in met)
     assert len(met) < len(control.items) / 2
@@ -147,7 +155,7 @@ def test_what_meets_a_fault_is_what_its_wrapper_changes() -> None:
 def test_a_failure_of_a_planted_device_is_one_of_a_run(tmp_path: Path) -> None:
     (fault,) = of("SV04c")
     report = runner.run(
-        target_of(fault.plant(Reference(1))), "ops", only="ops/neg/f32", report=tmp_path
+        target_of(fault.inject(Reference(1))), "ops", only="ops/neg/f32", report=tmp_path
     )
     assert not report.ok
     assert (tmp_path / "report.json").exists()
@@ -210,7 +218,7 @@ def test_ids_are_unique_and_every_fault_says_what_is_wrong() -> None:
 
 def test_every_line_about_ops_is_planted_or_excused() -> None:
     planted = {fault.id for fault in faults()}
-    assert {name for name in LISTED if name not in planted} <= set(EXCUSED)
+    assert {name for name in LISTED if name not in planted} <= set(NOT_INJECTED)
 
 
 def test_the_command_writes_the_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,22 +23,22 @@ from bringup.graph.verify import subgraphs, verify
 from bringup.ops.evaluate import evaluate
 from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, instructions
+from bringup_conformance.diagnosis import reproduce
+from bringup_conformance.diagnosis.candidates import (
+    first_part_as_inputs,
+    last_instruction_dropped,
+    last_part_dropped,
+    results_as_inputs,
+)
+from bringup_conformance.diagnosis.edits import Candidate, loop_controls
+from bringup_conformance.diagnosis.loop_candidates import scans_instead, smaller_loops
+from bringup_conformance.diagnosis.shrinker import Effort, shrink_program
 from bringup_conformance.execution import levels, replay
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.shrink import reproduce
-from bringup_conformance.shrink.candidates import (
-    first_part_as_inputs,
-    last_instruction_dropped,
-    last_part_dropped,
-    results_as_inputs,
-)
-from bringup_conformance.shrink.edits import Candidate, loop_controls
-from bringup_conformance.shrink.loop_candidates import scans_instead, smaller_loops
-from bringup_conformance.shrink.shrinker import Effort, shrink_program
 from bringup_selftest import corpus
 from bringup_selftest.corpus import OpCall
 from bringup_selftest.device import Reference

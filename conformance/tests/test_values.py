@@ -15,12 +15,13 @@ from bringup_conformance.generate import hazards_numbers, twins
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.hazards import PatternInputs
 from bringup_conformance.generate.instances import instances
-from bringup_conformance.generate.recipes import Recipe, nan_patterns
+from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
+from bringup_conformance.oracle.numbers import nan_patterns
 from bringup_conformance.rules.cells import cells_of
-from bringup_selftest import watching
+from bringup_selftest import process_pool
 from bringup_selftest.corpus import faults
-from bringup_selftest.killing import How
+from bringup_selftest.killing import Options
 
 #: Faults by the cases that find them.
 FOUND = {
@@ -46,8 +47,8 @@ FOUND = {
 def test_faults_are_found_by_the_cases_of_their_rows(only: str) -> None:
     wanted = FOUND[only].split()
     chosen = [fault for fault in faults() if fault.id in wanted]
-    how = How(only.split("/", maxsplit=1)[0], simulated=False, only=only, shrink_seconds=0)
-    found = {row.id: row.killed for row in watching.examined(chosen, how, 1)}
+    options = Options(only.split("/", maxsplit=1)[0], simulated=False, only=only, shrink_seconds=0)
+    found = {row.id: row.killed for row in process_pool.examined(chosen, options, 1)}
     assert found == dict.fromkeys(wanted, True)
 
 

@@ -15,7 +15,7 @@ import bringup as bu
 from bringup.errors import ConversionError, DeviceLostError
 from bringup.runtime import devices
 from bringup.runtime.devices import OpenDevice
-from bringup_conformance.runtime.bench import by_dlpack
+from bringup_conformance.runtime.fixture import by_dlpack
 from bringup_cuda.runtime.dlpack import _exported
 
 __all__ = ["interpreter"]

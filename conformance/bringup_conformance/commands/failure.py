@@ -13,9 +13,9 @@ from rich.console import Console
 
 from bringup.errors import BringupError
 from bringup_conformance.commands.options import FailureFile, Json, OtherBackend, Timeout
+from bringup_conformance.diagnosis import reproduce
 from bringup_conformance.execution.replay import replay as replay_file
 from bringup_conformance.reporting import causes, terminal
-from bringup_conformance.shrink import reproduce
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.table import find
 from bringup_conformance.cases import Problem
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution.processes import DeviceProcess, OnSuspect, Remote
 from bringup_conformance.execution.running import run_check
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting.failures import case_from_json
-from bringup_conformance.shrink.cause import Cause
 
 
 class Isolated:
@@ -100,7 +100,7 @@ def _run(remote: Remote, inputs: Sequence[Array]) -> list[Array]:
 def _locate(
     remote: Remote, case: Mapping[str, Any], fuse: bool, skip: frozenset[str]
 ) -> Mapping[str, Any]:
-    from bringup_conformance.shrink.locate import locate  # which imports this module
+    from bringup_conformance.diagnosis.locate import locate  # which imports this module
 
     def suspect(cause: Cause) -> None:
         remote.suspect(cause.to_json())

@@ -18,11 +18,9 @@ from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
     derivatives,
-    everyday,
+    families,
     hazards,
-    ladders,
     mapped,
-    pairs,
     public,
     twins,
 )
@@ -108,7 +106,7 @@ def smoke(plan: Plan) -> list[Unit]:
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
             units.append(_row_unit(plan, row, dtype, "smoke", most=4))
-    make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
+    make = partial(families.everyday, plan.support, plan.capabilities.shapes.vector, plan.seed)
     units.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
     return units + _programs(plan, "smoke", _SMOKE_PROGRAMS)
 
@@ -157,10 +155,10 @@ def fusion(plan: Plan) -> list[Unit]:
     made: list[tuple[str, Callable[[], Iterator[Item]]]] = []
     for name in hazards.NAMES:
         made.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
-    for read in pairs.READS:
-        made.append((read, partial(pairs.cases, support, shapes, read, seed, large=large)))
-    for name in ladders.LADDERS:
-        make = partial(ladders.cases, support, limits, name, seed, few=not large)
+    for read in families.READS:
+        made.append((read, partial(families.pairs, support, shapes, read, seed, large=large)))
+    for name in families.LADDERS:
+        make = partial(families.many, support, limits, name, seed, few=not large)
         made.append((f"many-{name}", make))
     for module in public.MODULES:
         made.append((public.named(module), partial(public.cases, support, module, seed)))
@@ -199,7 +197,7 @@ def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
 
 def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
     config = plan.config(usable_dtypes(plan.support), number % 2 == 0)
-    yield mapped.program_case(config, "fusion", plan.seed, number)
+    yield mapped.mapped_program(config, "fusion", plan.seed, number)
 
 
 def _program_case(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bringup_conformance.cases import Check, Problem
+from bringup_conformance.diagnosis.isolation import safe_target
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.protocol import case_timeout
@@ -16,7 +17,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, timeout_of
 from bringup_conformance.reporting.reports import Failure
-from bringup_conformance.shrink.isolation import safe_target
 
 
 def replay(

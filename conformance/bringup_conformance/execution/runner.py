@@ -13,6 +13,7 @@ from typing import TypedDict, Unpack
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.cost import Cost
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.journal import Journal, differences, header
@@ -37,7 +38,6 @@ from bringup_conformance.reporting.failures import TIMEOUT, is_check
 from bringup_conformance.reporting.folders import locked
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
-from bringup_conformance.shrink.shrinker import Effort
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.

@@ -193,8 +193,8 @@ class Schedule:
 
     def explain(self, task: Explain, target: Target) -> Explained:
         """Shrink and locate a failure.  target: where its programs run."""
-        from bringup_conformance.shrink.diagnose import diagnosed  # few runs need it
-        from bringup_conformance.shrink.shrinker import Effort
+        from bringup_conformance.diagnosis.investigate import diagnosed  # few runs need it
+        from bringup_conformance.diagnosis.shrinker import Effort
 
         numbered = enumerate(self.items(task.unit))
         case = next(item for number, item in numbered if number == task.item)

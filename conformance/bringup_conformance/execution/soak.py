@@ -30,6 +30,8 @@ from bringup.errors import BringupError
 from bringup.graph import Graph
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case, Outcome, instructions
+from bringup_conformance.diagnosis.investigate import diagnosed
+from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import Plan
 from bringup_conformance.execution.protocol import Done, Finished
@@ -50,8 +52,6 @@ from bringup_conformance.reporting.failures import (
 )
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import result_of
-from bringup_conformance.shrink.diagnose import diagnosed
-from bringup_conformance.shrink.shrinker import Effort
 
 LEVEL = "soak"
 #: Programs of one round, after which Hypothesis begins again from the corpus.

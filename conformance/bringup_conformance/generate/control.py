@@ -1,5 +1,4 @@
-"""Loops and branches: what a right implementation of them may give, instances with random small
-bodies, and steps of programs.
+"""Loops and branches: instances with random small bodies, and steps of programs.
 
 Whatever the data, every loop ends: its counter is taken modulo 8.
 """
@@ -9,98 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bringup.dtypes import STORED, DType, bool_, i32, u8
-from bringup.graph import Builder, Graph, Instr, Value
+from bringup.graph import Builder, Graph, Value
 from bringup.ops.build import bitcast, rows, splat
-from bringup.ops.control import chosen
-from bringup.ops.evaluate import run_instr
 from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import Choices, chance, pick
-from bringup_conformance.oracle.span import Span, spanning
 
 if TYPE_CHECKING:
     from bringup_conformance.generate.instances import Drawing
     from bringup_conformance.generate.program_builder import ProgramBuilder
 
-#: Gives the spans of a graph's outputs.
-Run = Callable[[Graph, Sequence[Span]], list[Span]]
-Spans = Sequence[Span]
-
 _KINDS = ("signed", "small", "special", "ramp", "wide", "ties")
 _COUNTER = TensorType((), i32)
 #: Beyond its end no counter goes, so that is how often a loop runs at most.
 _END = 5
-
-
-# -- spans -----------------------------------------------------------------------------------------
-
-
-def spans(instr: Instr, operands: Spans, run: Run) -> Spans:
-    """The spans of the results: iteration by iteration, as long as it is clear what runs next."""
-    known = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
-    found = known(instr, operands, run)
-    if found is not None:
-        return found
-    middles = run_instr(instr, [x.middle for x in operands])
-    return [
-        spanning(v.dtype, m, m, m, np.ones(m.shape, np.bool_))
-        for m, v in zip(middles, instr.results, strict=True)
-    ]
-
-
-def _call(instr: Instr, operands: Spans, run: Run) -> Spans | None:
-    return run(instr.attrs["body"], operands)
-
-
-def _while(instr: Instr, state: Spans, run: Run) -> Spans | None:
-    while True:
-        (flag,) = run(instr.attrs["cond"], state)
-        if not flag.exact:
-            return None
-        if not flag.middle[()]:
-            return state
-        state = run(instr.attrs["body"], state)
-
-
-def _case(instr: Instr, operands: Spans, run: Run) -> Spans | None:
-    index, *rest = operands
-    branches = instr.attrs["branches"]
-    if not index.exact:
-        return None
-    return run(branches[chosen(int(index.middle[()]), len(branches))], rest)
-
-
-def _scan(instr: Instr, operands: Spans, run: Run) -> Spans:
-    attrs, count = instr.attrs, instr.attrs["carries"]
-    consts = operands[: attrs["consts"]]
-    carry = list(operands[len(consts) : len(consts) + count])
-    stacks, length = operands[len(consts) + count :], attrs["length"]
-    made: list[Spans] = []
-    for i in reversed(range(length)) if attrs["reverse"] else range(length):
-        found = run(attrs["body"], [*consts, *carry, *(_row(x, i) for x in stacks)])
-        carry = found[:count]
-        made.append(found[count:])
-    if attrs["reverse"]:
-        made.reverse()
-    types = [v.type for v in instr.results[count:]]
-    return [*carry, *(_stacked([row[n] for row in made], t) for n, t in enumerate(types))]
-
-
-def _row(span: Span, at: int) -> Span:
-    return Span(span.dtype, span.low[at], span.middle[at], span.high[at]).simplified()
-
-
-def _stacked(found: Spans, type_: TensorType) -> Span:
-    if not found:
-        return Span.exactly(np.empty(type_.shape, type_.dtype.numpy), type_.dtype)
-    low, middle, high = (
-        np.stack([getattr(x, end) for x in found]) for end in ("low", "middle", "high")
-    )
-    return Span(type_.dtype, low, middle, high).simplified()
 
 
 # -- bodies ----------------------------------------------------------------------------------------
@@ -249,4 +172,4 @@ def _over_rows(program: ProgramBuilder, x: Value) -> Value | None:
     return program.emit("scan", start, start, x, body=body, carries=1, **attrs)
 
 
-__all__ = ["MAKERS", "looped", "spans"]
+__all__ = ["MAKERS", "looped"]

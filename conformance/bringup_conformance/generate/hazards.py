@@ -14,8 +14,8 @@ from bringup.backend.capabilities import Shapes
 from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u8, u32, u64
 from bringup.graph import Builder, Value
 from bringup.types import TensorType
-from bringup_conformance.cases import PROGRAMS, Case, Unsupported
-from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.cases import Case, Unsupported
+from bringup_conformance.execution.support import Support
 from bringup_conformance.generate import (
     hazards_control,
     hazards_numbers,
@@ -24,7 +24,7 @@ from bringup_conformance.generate import (
 )
 from bringup_conformance.generate.choices import Choices, Stream
 from bringup_conformance.generate.contractions import Sizes, far
-from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.programs import data_sets, program_case
 
 Build = Callable[[Any], Sequence[Value]]
 FLOATS = (f32, f16, f64, bf16)
@@ -105,17 +105,10 @@ def cases(
 def _case(
     support: Support, name: str, build: Build, inputs: PatternInputs, seed: int
 ) -> Case | Unsupported:
-    builder, dtype = inputs.builder, inputs.dtype
-    place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
-    with builder:
+    with inputs.builder as builder:
         outputs = build(inputs)
     graph = builder.build(outputs, name.replace("-", "_"))
-    reason = reason_of(graph, support)
-    if reason is not None:
-        return Unsupported(place, "fusion", PROGRAMS, dtype.name, reason)
     ops = {instr.op.name for instr in graph.instrs}
     kinds = (*_KINDS, *(kind for kind, those in _SENSITIVE.items() if ops & those))
-    data = tuple(
-        tuple(Recipe(kind, 16 * seed + i) for i in range(len(graph.inputs))) for kind in kinds
-    )
-    return Case(place, "fusion", PROGRAMS, dtype.name, graph, data, split=True, tags=("hazard",))
+    data, dtype = data_sets(graph, kinds, 16 * seed), inputs.dtype.name
+    return program_case(support, graph, name, data, dtype=dtype, split=True, tags=("hazard",))

@@ -11,11 +11,11 @@ from bringup.dtypes import DType
 from bringup.graph import Builder, Graph, Value, replay
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.tracing.batching import batch_graph
-from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
+from bringup_conformance.cases import Case, Instance, Unsupported
 from bringup_conformance.execution.support import Support, reason_of, single
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.program_builder import GenConfig
-from bringup_conformance.generate.programs import draw_program
+from bringup_conformance.generate.programs import draw_program, program_case
 from bringup_conformance.generate.recipes import Recipe
 
 #: Examples of a program.
@@ -26,17 +26,15 @@ RANK = 8
 MOST = 700
 
 
-def program_case(config: GenConfig, level: str, seed: int, number: int) -> Case | Unsupported:
+def mapped_program(config: GenConfig, level: str, seed: int, number: int) -> Case | Unsupported:
     """A random program, each of whose inputs has examples or is shared."""
     choices = Stream(seed, "mapped", number)
     made = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
     graph = side_by_side([(made.graph, _flags(len(made.graph.inputs), number))])
-    dtype = made.graph.outputs[0].dtype.name
-    place = f"{level}/{PROGRAMS}/{dtype}/mapped-{number}"
-    reason = reason_of(graph, config.support)
-    if reason is not None:
-        return Unsupported(place, level, PROGRAMS, dtype, reason)
-    return Case(place, level, PROGRAMS, dtype, graph, made.data[:2], tags=("mapped",))
+    dtype, slug = made.graph.outputs[0].dtype.name, f"mapped-{number}"
+    return program_case(
+        config.support, graph, slug, made.data[:2], level=level, dtype=dtype, tags=("mapped",)
+    )
 
 
 def row_cases(
@@ -139,10 +137,7 @@ def _stacked(values: Sequence[Value]) -> Value:
 
 
 def _recipes(row: OpDef, instance: Instance, seed: int) -> Iterator[Recipe]:
-    """The first kinds of an instance, kept in the row's domain."""
-    kinds, domain = instance.kinds or ("ramp",), row.domain
+    """The first kinds of an instance."""
+    kinds = instance.kinds or ("ramp",)
     for position in range(len(instance.operands)):
-        interval = domain.intervals[min(position, len(domain.intervals) - 1)]
-        kind = kinds[position % len(kinds)]
-        nonzero, matrix = position in domain.nonzero, domain.matrix(position)
-        yield Recipe(kind, seed, (), "dense", interval, nonzero, matrix)
+        yield Recipe.for_operand(row, position, kinds[position % len(kinds)], seed)

@@ -1,27 +1,17 @@
-"""Sorts and running folds: operand types and attributes, steps of programs, and what a right
-implementation may give.
-"""
+"""Sorts and running folds: operand types and attributes, and steps of programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bringup.dtypes import f32, i8, i32, i64
-from bringup.graph import Builder, Graph, Instr, Value
-from bringup.ops import build
-from bringup.ops.build import rows
-from bringup.ops.evaluate import run_instr
-from bringup.ops.reduction import identity
+from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
 from bringup_conformance.generate.sizes import LARGE
-from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.oracle.span import Span, spanning
 
 if TYPE_CHECKING:
     from bringup_conformance.generate.instances import Drawing
@@ -140,74 +130,6 @@ def running(program: ProgramBuilder, x: Value) -> Value | None:
         reverse=chance(program.choices, 1, 3),
         exclusive=chance(program.choices, 1, 4),
     )
-
-
-# -- what is allowed -------------------------------------------------------------------------------
-
-
-def prefixes(instr: Instr) -> Graph:
-    """A running fold as one fold for each element, in any order: quadratic, and hence bounded as
-    folds are, whatever way the device takes.
-    """
-    (operand,) = instr.operands
-    kind, dim = instr.attrs["kind"], instr.attrs["dim"]
-    rank, size = len(operand.shape), operand.shape[dim]
-    others = [d for d in range(rank) if d != dim]
-    with Builder() as builder:
-        x = builder.input(operand.type)
-        line = build.transpose(x, (*others, dim))
-        spread = build.broadcast_to(line, (*operand.shape, size), (*others, rank))
-        places = spread.type.with_dtype(i32)
-        mine, other = rows.iota(type=places, dim=dim), rows.iota(type=places, dim=rank)
-        first, second = (mine, other) if instr.attrs["reverse"] else (other, mine)
-        direction = "lt" if instr.attrs["exclusive"] else "le"
-        taken = build.compare(direction, first, second)
-        neutral = identity(kind, operand.dtype)
-        if kind == "add" and operand.dtype.is_float:
-            neutral = -neutral
-        chosen = rows.select(taken, spread, build.like(spread, neutral))
-        return builder.build([build.reduce(kind, chosen, (rank,))])
-
-
-def sorted_spans(instr: Instr, operands: Sequence[Span]) -> list[Span]:
-    """The spans of a sort's results.
-
-    Known keys move their payloads' spans; of one uncertain operand the k-th smallest element lies
-    between those of the lower and of the upper ends; nothing can be said of anything else.
-    """
-    count = instr.attrs["num_keys"]
-    middles = run_instr(instr, [x.middle for x in operands])
-    if all(x.exact for x in operands[:count]):
-        lows = run_instr(instr, _ends(operands, count, "low"))
-        highs = run_instr(instr, _ends(operands, count, "high"))
-        return [
-            Span(x.dtype, *ends).simplified() if not x.exact else Span.exactly(ends[1], x.dtype)
-            for x, *ends in zip(operands, lows, middles, highs, strict=True)
-        ]
-    lost = np.ones(middles[0].shape, np.bool_)
-    spans = [
-        spanning(x.dtype, middle, middle, middle, lost)
-        for x, middle in zip(operands, middles, strict=True)
-    ]
-    if len(operands) == 1:
-        spans[0] = _sorted_ends(instr, operands[0], middles[0], instr.attrs["dim"])
-    return spans
-
-
-def _ends(operands: Sequence[Span], count: int, end: str) -> list[Array]:
-    return [x.middle if n < count else getattr(x, end) for n, x in enumerate(operands)]
-
-
-def _sorted_ends(instr: Instr, operand: Span, middle: Array, dim: int) -> Span:
-    (low,), (high,) = (run_instr(instr, [end]) for end in (operand.low, operand.high))
-    # Of a line with an element that may be anything, every element may be; so may NaN be.
-    unlimited = np.broadcast_to(operand.unlimited().any(axis=dim, keepdims=True), middle.shape)
-    if operand.dtype.is_float:
-        zeros = (low == 0) & ~np.signbit(low)
-        low = np.where(zeros, operand.dtype.numpy.type(-0.0), low)
-        zeros = (high == 0) & np.signbit(high)
-        high = np.where(zeros, operand.dtype.numpy.type(0.0), high)
-    return spanning(operand.dtype, low, middle, high, unlimited)
 
 
 MAKERS = {"sort": sort, "cumulative": cumulative}

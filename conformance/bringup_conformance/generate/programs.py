@@ -5,12 +5,13 @@ programs.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bringup.dtypes import BY_NAME, DType, f32
 from bringup.graph import Graph, Value
-from bringup_conformance.cases import PROGRAMS, Case
-from bringup_conformance.execution.support import Support
+from bringup_conformance.cases import PROGRAMS, Case, Unsupported
+from bringup_conformance.execution.support import Support, reason_of
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
 from bringup_conformance.generate.program_builder import GenConfig, ProgramBuilder
 from bringup_conformance.generate.recipes import Recipe
@@ -46,6 +47,35 @@ class Program:
             split=True,
             tags=("exact" if exact else "bounded",),
         )
+
+
+def data_sets(
+    graph: Graph, kinds: Sequence[str], seed: int, *, step: int = 0
+) -> tuple[tuple[Recipe, ...], ...]:
+    """A set of data of each kind.  step: how far the seeds of one set lie from those before."""
+    return tuple(
+        tuple(Recipe(kind, seed + step * number + i) for i in range(len(graph.inputs)))
+        for number, kind in enumerate(kinds)
+    )
+
+
+def program_case(
+    support: Support,
+    graph: Graph,
+    slug: str,
+    data: tuple[tuple[Recipe, ...], ...],
+    *,
+    level: str = "fusion",
+    dtype: str = "f32",
+    split: bool = False,
+    tags: tuple[str, ...] = (),
+) -> Case | Unsupported:
+    """A case of a program, if it can run.  slug: the last part of its name."""
+    name = f"{level}/{PROGRAMS}/{dtype}/{slug}"
+    reason = reason_of(graph, support)
+    if reason is not None:
+        return Unsupported(name, level, PROGRAMS, dtype, reason)
+    return Case(name, level, PROGRAMS, dtype, graph, data, split=split, tags=tags)
 
 
 def usable_dtypes(support: Support) -> tuple[tuple[int, DType], ...]:

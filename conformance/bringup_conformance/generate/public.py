@@ -20,7 +20,7 @@ from bringup.passes.check import terminates
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported, instructions
 from bringup_conformance.execution.support import Support, reason_of
-from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.programs import data_sets
 
 #: Modules whose functions compute.
 MODULES = ("", "fft", "linalg", "nn", "optim", "random", "special")
@@ -71,10 +71,7 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
                     yield Unsupported(f"{place}-{name}", "fusion", PROGRAMS, "f32", reason)
         if kept:
             graph = _joined(kept)
-            data = tuple(
-                tuple(Recipe(kind, seed + turn + i) for i in range(len(graph.inputs)))
-                for turn, kind in enumerate(_KINDS)
-            )
+            data = data_sets(graph, _KINDS, seed, step=1)
             tags = ("public", *together)
             yield Case(place, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
 

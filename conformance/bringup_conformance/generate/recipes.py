@@ -16,9 +16,10 @@ import numpy as np
 from bringup.dtypes import STORED, DType, bool_, f64
 from bringup.ops.special_values import special_value
 from bringup.ops.structures import STRUCTURES
+from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.generate.choices import derive
-from bringup_conformance.oracle.numbers import Array, format_of, nearest
+from bringup_conformance.oracle.numbers import Array, format_of, nan_patterns, nearest
 
 Interval = tuple[float, float]
 
@@ -52,6 +53,16 @@ class Recipe:
     interval: Interval | None = None
     nonzero: bool = False
     matrix: str = ""
+
+    @classmethod
+    def for_operand(
+        cls, row: OpDef, position: int, kind: str, seed: int, layout: str = "dense"
+    ) -> Recipe:
+        """Data of a kind in the domain of an operand of a row."""
+        domain = row.domain
+        interval = domain.intervals[min(position, len(domain.intervals) - 1)]
+        nonzero, matrix = position in domain.nonzero, domain.matrix(position)
+        return cls(kind, seed, (), layout, interval, nonzero, matrix)
 
     def make(self, type_: TensorType) -> Array:
         """The array.
@@ -289,26 +300,6 @@ def _with_nans(draw: _Drawing, made: Array) -> Array:
     which = draw.range(0, (3, 16)[draw.recipe.seed % 2] * len(patterns) - 1, "which")
     chosen = np.choose(np.minimum(which, len(patterns) - 1), patterns)
     return np.where(which < len(patterns), chosen.view(made.dtype), made)
-
-
-def nan_patterns(dtype: DType, words: Array) -> list[Array]:
-    """Bit patterns of NaN of both signs for random words: the least payload, all ones, one without
-    the quiet bit, any.  A dtype without payloads has one NaN of each sign.
-
-    >>> from bringup.dtypes import f16
-    >>> [hex(int(p[0])) for p in nan_patterns(f16, np.array([3], np.uint64))]
-    ['0xfc01', '0xffff', '0xfc03', '0xfc03']
-    """
-    form, word = format_of(dtype), np.dtype(f"u{dtype.itemsize}")
-    sign = (words & np.uint64(1)) << np.uint64(dtype.bits - 1)
-    infinite = np.asarray(np.inf).astype(dtype.numpy)
-    top = int(infinite.view(word)) & ((1 << (dtype.bits - 1)) - 1)
-    if np.isnan(infinite):  # no infinity, and one NaN of each sign
-        return [np.asarray(sign | np.uint64(top)).astype(word)]
-    payload = np.uint64((1 << (form.precision - 1)) - 1)
-    low = words & (payload >> np.uint64(1)) | np.uint64(1)
-    payloads = (np.uint64(1), payload, low, words & payload | np.uint64(1))
-    return [np.asarray(sign | np.uint64(top) | each).astype(word) for each in payloads]
 
 
 def _near(draw: _Drawing) -> Array:

@@ -132,7 +132,10 @@ def cases(
     if first is None or not given:
         return
     kinds = [kind for kind in first.kinds if kind in _PLAIN][:2] or ["signed"]
-    data = tuple(_recipes(row, first, kind, seed) for kind in kinds)
+    positions = range(len(first.operands))
+    data = tuple(
+        tuple(Recipe.for_operand(row, n, kind, 16 * seed + n) for n in positions) for kind in kinds
+    )
     for number, together in enumerate(([first, *given], [first], *([other] for other in given))):
         with Builder() as builder:
             operands = [builder.input(type_) for type_ in first.operands]
@@ -147,18 +150,3 @@ def cases(
             data=data,
             tags=(row.kind.value, "twins"),
         )
-
-
-def _recipes(row: OpDef, instance: Instance, kind: str, seed: int) -> tuple[Recipe, ...]:
-    """Recipes of the operands in the row's domain."""
-    domain = row.domain
-    return tuple(
-        Recipe(
-            kind,
-            16 * seed + position,
-            interval=domain.intervals[min(position, len(domain.intervals) - 1)],
-            nonzero=position in domain.nonzero,
-            matrix=domain.matrix(position),
-        )
-        for position in range(len(instance.operands))
-    )

@@ -22,9 +22,9 @@ from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import Kind, opdef
 from bringup.passes.decompose import expand
-from bringup_conformance.generate import control, orders
 from bringup_conformance.oracle import elementwise as spread
 from bringup_conformance.oracle import sums
+from bringup_conformance.oracle.control_and_order import control_spans, prefixes, sorted_spans
 from bringup_conformance.oracle.elementwise import MONOTONE
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
@@ -71,7 +71,7 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     row = opdef(instr)
     accuracy = row.accuracy_for(instr.attrs)
     if row.holds_graphs:
-        return control.spans(instr, operands, lambda graph, x: run(graph, x, numerics))
+        return control_spans(instr, operands, lambda graph, x: run(graph, x, numerics))
     if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
         return [_simple(instr, operands, numerics)]
     indices = _INDICES.get(row.name)
@@ -99,7 +99,7 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         if kind == "add":
             return [sums.running_sum(instr, operands[0], numerics)]
     if row.kind is Kind.ORDER:
-        return orders.sorted_spans(instr, operands)
+        return sorted_spans(instr, operands)
     if row.decompose is not None:
         spans = run(_expansion(instr), operands, numerics)
         own = run_instr(instr, [x.middle for x in operands])
@@ -175,4 +175,4 @@ class _Held:
 def _expand(_key: tuple[Any, ...], held: _Held) -> Graph:
     """The decomposition; of running folds another one, since theirs is better than they need be."""
     running = held.instr.op.name == "cumulative"
-    return orders.prefixes(held.instr) if running else expand(held.instr)
+    return prefixes(held.instr) if running else expand(held.instr)

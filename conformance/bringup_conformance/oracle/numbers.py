@@ -119,3 +119,23 @@ def same_bits(x: Array, y: Array) -> Array:
         return np.asarray(same)
     with np.errstate(invalid="ignore"):
         return np.asarray(same | (np.isnan(x) & np.isnan(y)))
+
+
+def nan_patterns(dtype: DType, words: Array) -> list[Array]:
+    """Bit patterns of NaN of both signs for random words: the least payload, all ones, one without
+    the quiet bit, any.  A dtype without payloads has one NaN of each sign.
+
+    >>> from bringup.dtypes import f16
+    >>> [hex(int(p[0])) for p in nan_patterns(f16, np.array([3], np.uint64))]
+    ['0xfc01', '0xffff', '0xfc03', '0xfc03']
+    """
+    form, word = format_of(dtype), np.dtype(f"u{dtype.itemsize}")
+    sign = (words & np.uint64(1)) << np.uint64(dtype.bits - 1)
+    infinite = np.asarray(np.inf).astype(dtype.numpy)
+    top = int(infinite.view(word)) & ((1 << (dtype.bits - 1)) - 1)
+    if np.isnan(infinite):  # no infinity, and one NaN of each sign
+        return [np.asarray(sign | np.uint64(top)).astype(word)]
+    payload = np.uint64((1 << (form.precision - 1)) - 1)
+    low = words & (payload >> np.uint64(1)) | np.uint64(1)
+    payloads = (np.uint64(1), payload, low, words & payload | np.uint64(1))
+    return [np.asarray(sign | np.uint64(top) | each).astype(word) for each in payloads]

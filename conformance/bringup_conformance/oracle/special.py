@@ -19,8 +19,7 @@ from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Cells
 from bringup_conformance.execution.support import Support
-from bringup_conformance.generate.recipes import nan_patterns
-from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.numbers import Array, nan_patterns
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
 from bringup_conformance.rules.cells import cells_of, rule_of

@@ -8,10 +8,10 @@ from difflib import SequenceMatcher
 
 from rich.console import Console
 
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.reports import Failure
 from bringup_conformance.reporting.terminal import print_line
-from bringup_conformance.shrink.cause import Cause
 
 #: Lines of assembly that are shown; more are in the file.
 _SHORT = 60

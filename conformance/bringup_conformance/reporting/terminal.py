@@ -19,13 +19,13 @@ from rich.text import Text
 
 from bringup.cli import output
 from bringup_conformance.cases import Problem
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution.runner import OnProgress, Progress
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.compare import Comparison
 from bringup_conformance.reporting.reports import Document, Failure, Report, document_of
 from bringup_conformance.reporting.roots import Root
 from bringup_conformance.reporting.views import Row, visible
-from bringup_conformance.shrink.cause import Cause
 
 #: Failures that are shown whole; the others are in their files.
 MAX_SHOWN = 5

@@ -11,67 +11,63 @@ from bringup_conformance.execution.targets import Target
 from bringup_conformance.runtime import (
     aliasing,
     caching,
-    closing,
-    declared,
+    closed_device,
+    declaration,
     donation,
-    edges,
-    keys,
     lifetime,
+    limits,
     memory,
+    random_numbers,
     rejections,
-    repeats,
+    repeat,
     streams,
     threads,
     transfers,
 )
-from bringup_conformance.runtime.bench import Bench, Broken, Facts, Promise, facts_of, runs
+from bringup_conformance.runtime.fixture import (
+    CheckFailed,
+    ContractCheck,
+    DeviceFixture,
+    DeviceSummary,
+    runs,
+    summary_of,
+)
 
 LEVEL = "runtime"
-#: All promises, by area.
-PROMISES: tuple[Promise, ...] = (
-    *memory.PROMISES,
-    *aliasing.PROMISES,
-    *transfers.PROMISES,
-    *streams.PROMISES,
-    *donation.PROMISES,
-    *caching.PROMISES,
-    *threads.PROMISES,
-    *lifetime.PROMISES,
-    *closing.PROMISES,
-    *rejections.PROMISES,
-    *edges.PROMISES,
-    *repeats.PROMISES,
-    *declared.PROMISES,
-    *keys.PROMISES,
-)
+_MODULES = (
+    memory, aliasing, transfers, streams, donation, caching, threads, lifetime, closed_device,
+    rejections, limits, repeat, declaration, random_numbers,
+)  # fmt: skip
+#: All checks, by area.
+CHECKS: tuple[ContractCheck, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 
 
 def units(plan: Plan) -> list[Unit]:
     """The checks of level ``runtime``: one unit for each."""
-    facts = facts_of(plan.capabilities, plan.support, plan.seed)
-    return [Unit(LEVEL, p.area, "", p.slug, p.area, partial(_items, facts, p)) for p in PROMISES]
+    info = summary_of(plan.capabilities, plan.support, plan.seed)
+    return [Unit(LEVEL, c.area, "", c.slug, c.area, partial(_items, info, c)) for c in CHECKS]
 
 
-def _items(facts: Facts | str, promise: Promise) -> Iterator[Item]:
-    name = f"{LEVEL}/{promise.area}/{promise.slug}"
-    reason = facts if isinstance(facts, str) else _missing(facts, promise)
-    if isinstance(facts, str) or reason is not None:
-        yield Unsupported(name, LEVEL, promise.area, "", reason or "")
+def _items(info: DeviceSummary | str, check: ContractCheck) -> Iterator[Item]:
+    name = f"{LEVEL}/{check.area}/{check.slug}"
+    reason = info if isinstance(info, str) else _missing(info, check)
+    if isinstance(info, str) or reason is not None:
+        yield Unsupported(name, LEVEL, check.area, "", reason or "")
     else:
-        yield Check(name, LEVEL, promise.area, promise.rules, partial(_run, promise, facts))
+        yield Check(name, LEVEL, check.area, check.rules, partial(_run, check, info))
 
 
-def _run(promise: Promise, facts: Facts, target: Target) -> Problem | None:
+def _run(check: ContractCheck, info: DeviceSummary, target: Target) -> Problem | None:
     try:
-        promise.run(Bench(facts, target))
-    except Broken as broken:
-        return broken.problem
+        check.run(DeviceFixture(info, target))
+    except CheckFailed as failed:
+        return failed.problem
     return None
 
 
-def _missing(facts: Facts, promise: Promise) -> str | None:
-    """Why a device is not asked for a promise, or None."""
-    if promise.needs and not getattr(facts.capabilities, promise.needs):
-        return f"it does not declare {promise.needs!r}"
-    absent = [name for name in promise.ops if not runs(facts.support, name, facts.dtype)]
-    return f"it has no {', '.join(absent)} of {facts.dtype}" if absent else None
+def _missing(info: DeviceSummary, check: ContractCheck) -> str | None:
+    """Why a check does not apply to a device, or None."""
+    if check.needs and not getattr(info.capabilities, check.needs):
+        return f"it does not declare {check.needs!r}"
+    absent = [name for name in check.ops if not runs(info.support, name, info.dtype)]
+    return f"it has no {', '.join(absent)} of {info.dtype}" if absent else None

@@ -13,30 +13,32 @@ from bringup.ops.table import lookup
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.compiler import compile_graph
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Promise
-from bringup_conformance.runtime.programs import samples, types_of
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+from bringup_conformance.runtime.programs import results_equal, samples, types_of
+
+CHECKS = ContractChecks()
 
 _N = 129
 
 
 def _overwritten(
-    bench: Bench, what: str, fn: Callable[..., Any], inputs: tuple[Array, ...], *right: Array
+    dut: DeviceFixture, what: str, fn: Callable[..., Any], inputs: tuple[Array, ...], *right: Array
 ) -> None:
     """Write over each result of a call in turn: no input, no other result and no result of the
     calls before and after changes.
     """
-    _overwrites(bench, what, bench.lower(fn, *types_of(inputs)), inputs, right)
+    _overwrites(dut, what, dut.lower(fn, *types_of(inputs)), inputs, right)
 
 
 def _overwrites(
-    bench: Bench,
+    dut: DeviceFixture,
     what: str,
     compiled: Compiled,
     inputs: tuple[Array, ...],
     right: tuple[Array, ...],
 ) -> None:
     types = types_of(right)
-    with bench.handles() as held:
+    with dut.handles() as held:
         handles = [held.put(x) for x in inputs]
         before = held.run(compiled, handles)
         results = held.run(compiled, handles)
@@ -44,44 +46,43 @@ def _overwrites(
             held.fill(result, np.full(types[i].nbytes, 0xC3, np.uint8))
             for j in range(i + 1, len(results)):
                 found = held.get(results[j], types[j])
-                bench.equal(found, right[j], f"{what}: result {j} after result {i} was overwritten")
-        for j, handle in enumerate(before):
-            found = held.get(handle, types[j])
-            bench.equal(found, right[j], f"{what}: result {j} of the call before")
+                dut.equal(found, right[j], f"{what}: result {j} after result {i} was overwritten")
+        results_equal(dut, held, before, right, f"{what}: {{}} of the call before")
         for j, (handle, x) in enumerate(zip(handles, inputs, strict=True)):
             found = held.get(handle, types_of((x,))[0])
-            bench.equal(found, x, f"{what}: input {j} after the results were overwritten")
-        for j, handle in enumerate(held.run(compiled, handles)):
-            found = held.get(handle, types[j])
-            bench.equal(found, right[j], f"{what}: result {j} of the call after")
+            dut.equal(found, x, f"{what}: input {j} after the results were overwritten")
+        after = held.run(compiled, handles)
+        results_equal(dut, held, after, right, f"{what}: {{}} of the call after")
 
 
-def _outputs_own(bench: Bench) -> None:
-    for sample in samples(bench):
-        _overwritten(bench, sample.name, sample.fn, sample.inputs, *sample.expected)
-    x = bench.ramp(_N)
+@CHECKS.shows("aliasing.outputs-own")
+def _outputs_own(dut: DeviceFixture) -> None:
+    for sample in samples(dut):
+        _overwritten(dut, sample.name, sample.fn, sample.inputs, *sample.expected)
+    x = dut.ramp(_N)
     table = np.flip(x).copy()
     with Builder() as builder:
-        value = builder.input(bench.type(_N))
-        kept = lookup("constant")(value=Literal.of(table, bench.dtype))
+        value = builder.input(dut.type(_N))
+        kept = lookup("constant")(value=Literal.of(table, dut.dtype))
         outputs = [kept, lookup("add")(value, kept), kept]
-    compiled = compile_graph(builder.build(outputs, "main"), bench.open)
-    _overwrites(bench, "a constant as a result", compiled, (x,), (table, x + table, table))
-    _overwritten(bench, "reshaped", lambda a: bu.reshape(a, (3, 43)), (x,), x.reshape(3, 43))
+    compiled = compile_graph(builder.build(outputs, "main"), dut.open)
+    _overwrites(dut, "a constant as a result", compiled, (x,), (table, x + table, table))
+    _overwritten(dut, "reshaped", lambda a: bu.reshape(a, (3, 43)), (x,), x.reshape(3, 43))
 
 
-def _outputs_disjoint(bench: Bench) -> None:
-    x = bench.ramp(_N)
+@CHECKS.shows("aliasing.outputs-disjoint")
+def _outputs_disjoint(dut: DeviceFixture) -> None:
+    x = dut.ramp(_N)
     two = x + x
 
     def same(a: bu.Array) -> tuple[bu.Array, ...]:
         y = a + a
         return y, y, a + a, bu.reshape(y, (_N, 1))
 
-    _overwritten(bench, "equal results", same, (x,), two, two, two, two.reshape(_N, 1))
+    _overwritten(dut, "equal results", same, (x,), two, two, two, two.reshape(_N, 1))
     one = np.ones(_N, x.dtype)
     _overwritten(
-        bench,
+        dut,
         "equal constants",
         lambda a: (bu.ones(_N, dtype=a.dtype), bu.ones(_N, dtype=a.dtype), a),
         (x,),
@@ -91,49 +92,51 @@ def _outputs_disjoint(bench: Bench) -> None:
     )
 
 
-def _input_returned(bench: Bench) -> None:
-    x, y = bench.ramp(_N), bench.ramp(_N, seed=3)
-    _overwritten(bench, "identity", lambda a: a, (x,), x)
-    _overwritten(bench, "swapped inputs", lambda a, b: (b, a), (x, y), y, x)
-    _overwritten(bench, "an input twice", lambda a: (a, a, a + a), (x,), x, x, x + x)
+@CHECKS.shows("aliasing.input-returned")
+def _input_returned(dut: DeviceFixture) -> None:
+    x, y = dut.ramp(_N), dut.ramp(_N, seed=3)
+    _overwritten(dut, "identity", lambda a: a, (x,), x)
+    _overwritten(dut, "swapped inputs", lambda a, b: (b, a), (x, y), y, x)
+    _overwritten(dut, "an input twice", lambda a: (a, a, a + a), (x,), x, x, x + x)
 
 
-def _operand_twice(bench: Bench) -> None:
+@CHECKS.shows("aliasing.operand-twice")
+def _operand_twice(dut: DeviceFixture) -> None:
     """One handle as several operands, at the seam and by the interface."""
-    x = bench.small(_N)
+    x = dut.small(_N)
     right = x * x + x
-    type_ = bench.type(_N)
-    compiled = bench.lower(lambda a, b, c: a * b + c, type_, type_, type_)
-    with bench.handles() as held:
+    type_ = dut.type(_N)
+    compiled = dut.lower(lambda a, b, c: a * b + c, type_, type_, type_)
+    with dut.handles() as held:
         handle = held.put(x)
         for _ in range(2):
             (result,) = held.run(compiled, [handle, handle, handle])
-            bench.equal(held.get(result, type_), right, "x * x + x of one operand three times")
-        bench.equal(held.get(handle, type_), x, "the operand passed three times")
-    array = bench.array(x)
-    fn = bench.jit(lambda a, b: (a * b + a, b))
+            dut.equal(held.get(result, type_), right, "x * x + x of one operand three times")
+        dut.equal(held.get(handle, type_), x, "the operand passed three times")
+    array = dut.array(x)
+    fn = dut.jit(lambda a, b: (a * b + a, b))
     for _ in range(2):
         first, second = fn(array, array)
-        bench.equal(bench.host(first), right, "an array passed twice: the result")
-        bench.equal(bench.host(second), x, "an array passed twice: its copy")
-    bench.equal(bench.host(array), x, "an array passed twice, afterwards")
+        dut.equal(dut.host(first), right, "an array passed twice: the result")
+        dut.equal(dut.host(second), x, "an array passed twice: its copy")
+    dut.equal(dut.host(array), x, "an array passed twice, afterwards")
 
 
-def _in_place_safe(bench: Bench) -> None:
+@CHECKS.shows("aliasing.in-place-safe")
+def _in_place_safe(dut: DeviceFixture) -> None:
     """Updates of values that are read shifted or transposed, with and without donation."""
-    x = bench.ramp(16, 16)
+    x = dut.ramp(16, 16)
     for name, fn, reference in _HAZARDS:
         right = reference(x)
         for donate in ((), (0,)):
-            made = bench.jit(fn, donate_argnums=donate)
+            made = dut.jit(fn, donate_argnums=donate)
             for _ in range(2):
-                array = bench.array(x)
+                array = dut.array(x)
                 results = made(array)
-                for i, (result, expected) in enumerate(zip(results, right, strict=True)):
-                    where = f"{name}{' with donation' if donate else ''}: result {i}"
-                    bench.equal(bench.host(result), np.asarray(expected, order="C"), where)
+                where = f"{name}{' with donation' if donate else ''}"
+                dut.all_equal(results, [np.asarray(x, order="C") for x in right], where)
                 if not donate:
-                    bench.equal(bench.host(array), x, f"{name}: the input")
+                    dut.equal(dut.host(array), x, f"{name}: the input")
 
 
 def _shifted(a: bu.Array) -> tuple[bu.Array, ...]:
@@ -171,13 +174,4 @@ _HAZARDS: tuple[tuple[str, Callable[..., Any], Callable[..., tuple[Array, ...]]]
     ("rows moved down by one", _shifted, _shifted_right),
     ("a matrix and its transpose", _turned, _turned_right),
     ("two updates of one value", _both_ways, _both_ways_right),
-)
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("aliasing.outputs-own",), _outputs_own),
-    Promise(("aliasing.outputs-disjoint",), _outputs_disjoint),
-    Promise(("aliasing.input-returned",), _input_returned),
-    Promise(("aliasing.operand-twice",), _operand_twice),
-    Promise(("aliasing.in-place-safe",), _in_place_safe),
 )

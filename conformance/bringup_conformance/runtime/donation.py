@@ -10,27 +10,28 @@ import numpy as np
 
 import bringup as bu
 from bringup.errors import DeletedBufferError
-from bringup_conformance.runtime.banded import banded
-from bringup_conformance.runtime.bench import Bench, Promise, by_dlpack
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture, by_dlpack
+from bringup_conformance.runtime.guard_bands import with_guard_bands
+
+CHECKS = ContractChecks()
 
 _N = 1031
 
 
-def _deleted(bench: Bench) -> None:
+@CHECKS.shows("donation.deleted")
+def _deleted(dut: DeviceFixture) -> None:
     """Every use of a donated array raises, a second donation too; others go on."""
-    x = bench.small(_N)
-    step = bench.jit(lambda a: a + 1, donate_argnums=0)
-    plain = bench.jit(lambda a: a + 1)
-    for given in (bench.array(x), bench.array(x) * 2):
+    x = dut.small(_N)
+    step = dut.jit(lambda a: a + 1, donate_argnums=0)
+    plain = dut.jit(lambda a: a + 1)
+    for given in (dut.array(x), dut.array(x) * 2):
         step(given)
-        bench.require(given.is_deleted, "a donated array does not say that it is deleted")
+        dut.require(given.is_deleted, "a donated array does not say that it is deleted")
         for name, use in _uses(given, step, plain):
-            _refuses(bench, name, use)
+            _refuses(dut, name, use)
         for name, use in _uses(given, step, plain):
-            _refuses(bench, f"{name}, asked again,", use)
-    bench.equal(
-        bench.host(step(bench.array(x))), x + np.array(1, x.dtype), "a donated call afterwards"
-    )
+            _refuses(dut, f"{name}, asked again,", use)
+    dut.equal(dut.host(step(dut.array(x))), x + np.array(1, x.dtype), "a donated call afterwards")
 
 
 def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
@@ -44,21 +45,22 @@ def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[
     )
 
 
-def _refuses(bench: Bench, name: str, use: Callable[[], Any]) -> None:
+def _refuses(dut: DeviceFixture, name: str, use: Callable[[], Any]) -> None:
     try:
         use()
     except DeletedBufferError as error:
-        bench.require(
+        dut.require(
             "donated" in str(error) and error.fix is not None,
             f"the error of {name} does not name the donation: {error}",
         )
         return
-    bench.broken(f"{name} of a donated array went through")
+    dut.fail(f"{name} of a donated array went through")
 
 
-def _values_same(bench: Bench) -> None:
+@CHECKS.shows("donation.values-same")
+def _values_same(dut: DeviceFixture) -> None:
     """With donation and without: one input, several of equal size, results that read old values."""
-    x, y = bench.ramp(_N), bench.ramp(_N, seed=3)
+    x, y = dut.ramp(_N), dut.ramp(_N, seed=3)
     shape = (_N,)
     cases: tuple[tuple[str, Callable[..., Any], Any], ...] = (
         ("a + b", lambda a, b: a + b, 0),
@@ -72,80 +74,79 @@ def _values_same(bench: Bench) -> None:
         ("a column of a", lambda a, b: bu.reshape(a, (_N, 1)) + 1, 0),
     )
     for name, fn, donate in cases:
-        plain, taking = bench.jit(fn), bench.jit(fn, donate_argnums=donate)
-        right = _listed(plain(bench.array(x), bench.array(y)))
+        plain, taking = dut.jit(fn), dut.jit(fn, donate_argnums=donate)
+        right = [dut.host(result) for result in _listed(plain(dut.array(x), dut.array(y)))]
         for _ in range(2):
-            found = _listed(taking(bench.array(x), bench.array(y)))
-            for i, (result, expected) in enumerate(zip(found, right, strict=True)):
-                where = f"{name} on {shape}: result {i} with donation"
-                bench.equal(bench.host(result), bench.host(expected), where)
-    _other_dtypes(bench)
+            found = taking(dut.array(x), dut.array(y))
+            dut.all_equal(found, right, f"{name} on {shape}, with donation")
+    _other_dtypes(dut)
 
 
-def _other_dtypes(bench: Bench) -> None:
+def _other_dtypes(dut: DeviceFixture) -> None:
     """Donated inputs of the same number of bytes and different dtypes."""
     sizes: dict[int, list[Any]] = {}
-    for dtype in bench.facts.dtypes:
+    for dtype in dut.info.dtypes:
         if dtype.kind != "bool":
             sizes.setdefault(dtype.itemsize, []).append(dtype)
     for kinds in sizes.values():
         if len(kinds) < 2:
             continue
-        x, y = (bench.small(_N, seed=i, dtype=d) for i, d in enumerate(kinds[:2]))
-        swap = bench.jit(lambda a, b: (bu.flip(b), bu.flip(a)), donate_argnums=(0, 1))
-        first, second = swap(bench.array(x), bench.array(y))
+        x, y = (dut.small(_N, seed=i, dtype=d) for i, d in enumerate(kinds[:2]))
+        swap = dut.jit(lambda a, b: (bu.flip(b), bu.flip(a)), donate_argnums=(0, 1))
+        first, second = swap(dut.array(x), dut.array(y))
         where = f"{kinds[0]} and {kinds[1]} donated together"
-        bench.equal(bench.host(first), np.flip(y).copy(), f"{where}: result 0")
-        bench.equal(bench.host(second), np.flip(x).copy(), f"{where}: result 1")
+        dut.equal(dut.host(first), np.flip(y).copy(), f"{where}: result 0")
+        dut.equal(dut.host(second), np.flip(x).copy(), f"{where}: result 1")
 
 
-def _others_untouched(bench: Bench) -> None:
+@CHECKS.shows("donation.others-untouched")
+def _others_untouched(dut: DeviceFixture) -> None:
     """Inputs beside a donated one, in both places, keep their bytes."""
-    x, y = bench.ramp(_N), bench.ramp(_N, seed=5)
+    x, y = dut.ramp(_N), dut.ramp(_N, seed=5)
     for donate in (0, 1):
-        fn = bench.jit(lambda a, b: (a + b, a - b), donate_argnums=donate)
+        fn = dut.jit(lambda a, b: (a + b, a - b), donate_argnums=donate)
         for _ in range(3):
-            arrays = [bench.array(x), bench.array(y)]
+            arrays = [dut.array(x), dut.array(y)]
             fn(*arrays)
             kept = 1 - donate
-            found = bench.host(arrays[kept])
-            bench.equal(found, (x, y)[kept], f"input {kept} when input {donate} was donated")
-            bench.require(not arrays[kept].is_deleted, f"input {kept} counts as donated too")
-    type_ = bench.type(_N)
-    compiled = bench.lower(lambda a, b: (a + b, a - b), type_, type_, donate=0)
-    with bench.handles() as held:
+            found = dut.host(arrays[kept])
+            dut.equal(found, (x, y)[kept], f"input {kept} when input {donate} was donated")
+            dut.require(not arrays[kept].is_deleted, f"input {kept} counts as donated too")
+    type_ = dut.type(_N)
+    compiled = dut.lower(lambda a, b: (a + b, a - b), type_, type_, donate=0)
+    with dut.handles() as held:
         handles = [held.put(x), held.put(y)]
         held.run(compiled, handles, compiled.donated)
-        bench.equal(held.get(handles[1], type_), y, "the handle beside a donated one")
+        dut.equal(held.get(handles[1], type_), y, "the handle beside a donated one")
 
 
-def _passed_twice(bench: Bench) -> None:
+@CHECKS.shows("donation.passed-twice")
+def _passed_twice(dut: DeviceFixture) -> None:
     """One array in a donated place and another: both read the old values."""
-    x = bench.ramp(_N)
+    x = dut.ramp(_N)
     for fn, right in (
         (lambda a, b: (a + 1, b), (x + np.array(1, x.dtype), x)),
         (lambda a, b: (bu.flip(a) - b, a + b), (np.flip(x) - x, x + x)),
     ):
         for donate in (0, 1, (0, 1)):
-            array = bench.array(x)
-            results = bench.jit(fn, donate_argnums=donate)(array, array)
-            for i, (result, expected) in enumerate(zip(results, right, strict=True)):
-                where = f"an array passed twice, {donate} donated: result {i}"
-                bench.equal(bench.host(result), expected, where)
+            array = dut.array(x)
+            results = dut.jit(fn, donate_argnums=donate)(array, array)
+            dut.all_equal(results, right, f"an array passed twice, {donate} donated")
 
 
-def _view_kept(bench: Bench) -> None:
+@CHECKS.shows("donation.view-kept")
+def _view_kept(dut: DeviceFixture) -> None:
     """Arrays of numpy and of DLPack, recorded operations and parts keep a donated value."""
-    x = bench.ramp(_N)
-    step = bench.jit(lambda a: a * 0 + 5, donate_argnums=0)
+    x = dut.ramp(_N)
+    step = dut.jit(lambda a: a * 0 + 5, donate_argnums=0)
     for way in ("numpy", "DLPack", "a recorded operation", "a part"):
-        array = bench.array(x) + 0
+        array = dut.array(x) + 0
         kept = _kept(way, array)
         step(array)
         for _ in range(3):
-            bench.array(np.full(_N, 7, x.dtype))
+            dut.array(np.full(_N, 7, x.dtype))
         right = {"a recorded operation": x + x, "a part": x[5:900]}.get(way, x)
-        bench.equal(np.array(kept), np.asarray(right), f"what {way} shows of a donated array")
+        dut.equal(np.array(kept), np.asarray(right), f"what {way} shows of a donated array")
 
 
 def _kept(way: str, array: bu.Array) -> Any:
@@ -157,11 +158,12 @@ def _kept(way: str, array: bu.Array) -> Any:
     return array[5:900] if way == "a part" else array + array
 
 
-def _still_read(bench: Bench) -> None:
+@CHECKS.shows("donation.still-read")
+def _still_read(dut: DeviceFixture) -> None:
     """A chain of results that each read a donated value at another place, the last one when there
     is an output of its size already.
     """
-    x = bench.ramp(32, 32)
+    x = dut.ramp(32, 32)
 
     def fn(a: bu.Array) -> tuple[bu.Array, ...]:
         first = a + bu.permute_dims(a, (1, 0))
@@ -170,20 +172,20 @@ def _still_read(bench: Bench) -> None:
         return third, bu.max(bu.minimum(a, bu.min(third)), axis=0)
 
     for fuse in ("fused", "in parts"):
-        made = bench.jit(fn, donate_argnums=0)
-        array = bench.array(x)
+        made = dut.jit(fn, donate_argnums=0)
+        array = dut.array(x)
         results = made(array if fuse == "fused" else array + 0)
         third = x[0] + (x + x.T + np.flip(x))
         right = (third, np.minimum(x, third.min()).max(axis=0))
-        for i, (result, expected) in enumerate(zip(results, right, strict=True)):
-            bench.equal(bench.host(result), np.asarray(expected), f"{fuse}: result {i}")
+        dut.all_equal(results, list(map(np.asarray, right)), fuse)
 
 
-def _returned_once(bench: Bench) -> None:
+@CHECKS.shows("donation.returned-once")
+def _returned_once(dut: DeviceFixture) -> None:
     """Memory of donated inputs is counted: an output's or given back, and never both."""
-    guard = banded(bench.device)
-    inner = bench.elsewhere(guard)
-    x = bench.ramp(_N)
+    guard = with_guard_bands(dut.device)
+    inner = dut.on_device(guard)
+    x = dut.ramp(_N)
     fns: tuple[tuple[Callable[..., Any], Any], ...] = (
         (lambda a, b: a + b, 0),
         (lambda a, b: bu.sum(a, dtype=a.dtype), (0, 1)),
@@ -200,19 +202,8 @@ def _returned_once(bench: Bench) -> None:
         del made
     gc.collect()
     if guard.ledger.faults:
-        bench.broken(guard.ledger.faults[0])
+        dut.fail(guard.ledger.faults[0])
 
 
 def _listed(results: Any) -> list[bu.Array]:
     return list(results) if isinstance(results, tuple | list) else [results]
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("donation.deleted",), _deleted),
-    Promise(("donation.values-same",), _values_same),
-    Promise(("donation.others-untouched",), _others_untouched),
-    Promise(("donation.passed-twice",), _passed_twice),
-    Promise(("donation.view-kept",), _view_kept),
-    Promise(("donation.still-read",), _still_read),
-    Promise(("donation.returned-once",), _returned_once),
-)

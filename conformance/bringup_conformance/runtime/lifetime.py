@@ -14,11 +14,13 @@ import numpy as np
 import bringup as bu
 from bringup.errors import BringupError, DeviceError
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime import pressure
-from bringup_conformance.runtime.banded import BandedPrograms, BandedSteps, banded
-from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime import full_memory
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+from bringup_conformance.runtime.guard_bands import GuardedPrograms, GuardedSteps, with_guard_bands
 from bringup_conformance.runtime.programs import samples
-from bringup_conformance.runtime.wrapping import Failing, Refusing
+from bringup_conformance.runtime.proxy_devices import FailingDevice, RefusingDevice
+
+CHECKS = ContractChecks()
 
 # A leak keeps an object of every round; so many rounds may keep one for another reason.
 _LEAKED = 2
@@ -28,7 +30,9 @@ _BATCHES = 4
 _SLACK = 24 << 20
 
 
-def _steady(bench: Bench, what: str, do: Callable[[], None], rounds: int, nbytes: int) -> None:
+def _steady(
+    dut: DeviceFixture, what: str, do: Callable[[], None], rounds: int, nbytes: int
+) -> None:
     """Repeating something takes no more objects and memory than the first rounds did.
 
     nbytes: of each buffer that it makes.
@@ -36,31 +40,31 @@ def _steady(bench: Bench, what: str, do: Callable[[], None], rounds: int, nbytes
     for _ in range(max(rounds // 10, 3)):
         do()
     resident = _resident()
-    grown = [_growth(bench, do, rounds)]
+    grown = [_growth(dut, do, rounds)]
     while grown[-1] > rounds // _LEAKED and len(grown) < _BATCHES:
-        grown.append(_growth(bench, do, rounds))
+        grown.append(_growth(dut, do, rounds))
     if grown[-1] > rounds // _LEAKED:
-        bench.broken(f"{what}: {grown[-1]} objects stay of {rounds} rounds, time and again")
+        dut.fail(f"{what}: {grown[-1]} objects stay of {rounds} rounds, time and again")
     if nbytes * rounds > 2 * _SLACK:
         more = _resident() - resident
-        bench.require(
+        dut.require(
             more < max(_SLACK, nbytes * rounds // 4),
             f"{what}: the process grew by {more >> 20} MiB in {rounds} rounds",
         )
 
 
-def _growth(bench: Bench, do: Callable[[], None], rounds: int) -> int:
+def _growth(dut: DeviceFixture, do: Callable[[], None], rounds: int) -> int:
     """Objects that stay of so many rounds."""
-    before = _objects(bench)
+    before = _objects(dut)
     for _ in range(rounds):
         do()
-    return _objects(bench) - before
+    return _objects(dut) - before
 
 
-def _objects(bench: Bench) -> int:
+def _objects(dut: DeviceFixture) -> int:
     """Blocks of Python's memory in use once all queued work is done."""
-    bench.host(bench.array(np.zeros(3, bench.dtype.numpy)) + 1)
-    bench.device.synchronize()
+    dut.host(dut.array(np.zeros(3, dut.dtype.numpy)) + 1)
+    dut.device.synchronize()
     gc.collect()
     return sys.getallocatedblocks()
 
@@ -74,10 +78,11 @@ def _resident() -> int:
         return 0
 
 
-def _calls_balanced(bench: Bench) -> None:
+@CHECKS.shows("lifetime.calls-balanced")
+def _calls_balanced(dut: DeviceFixture) -> None:
     """Counts what is asked for and given back, then repeats calls and looks at the process."""
-    guard = banded(bench.device)
-    inner = bench.elsewhere(guard)
+    guard = with_guard_bands(dut.device)
+    inner = dut.on_device(guard)
     _once(inner)
     gc.collect()
     kept = len(guard.ledger.live)
@@ -85,72 +90,74 @@ def _calls_balanced(bench: Bench) -> None:
         _once(inner)
     gc.collect()
     left = len(guard.ledger.live) - kept
-    bench.require(left == 0, f"{left} allocations are left of five rounds of calls")
-    rounds, n = bench.count(1000, 60), bench.count(16_384, 4096)
-    x = bench.small(n)
-    step = bench.jit(lambda a: (a + 1, bu.flip(a) - a))
+    dut.require(left == 0, f"{left} allocations are left of five rounds of calls")
+    rounds, n = dut.count(1000, 60), dut.count(16_384, 4096)
+    x = dut.small(n)
+    step = dut.jit(lambda a: (a + 1, bu.flip(a) - a))
 
     def calls() -> None:
-        first, _ = step(bench.array(x))
-        bench.host(first * 2)
+        first, _ = step(dut.array(x))
+        dut.host(first * 2)
 
-    _steady(bench, "calls", calls, rounds, 3 * x.nbytes)
-    pressure.calls(bench)
+    _steady(dut, "calls", calls, rounds, 3 * x.nbytes)
+    full_memory.calls(dut)
 
 
-def _once(bench: Bench) -> None:
+def _once(dut: DeviceFixture) -> None:
     """Calls of every kind: compiled, recorded, donating, looked at and not."""
-    for sample in samples(bench):
-        arrays = [bench.array(x) for x in sample.inputs]
-        bench.jit(sample.fn)(*arrays)
-        bench.host(arrays[0] + 1)
-        taking = bench.jit(lambda a: a + a, donate_argnums=0)
+    for sample in samples(dut):
+        arrays = [dut.array(x) for x in sample.inputs]
+        dut.jit(sample.fn)(*arrays)
+        dut.host(arrays[0] + 1)
+        taking = dut.jit(lambda a: a + a, donate_argnums=0)
         taking(arrays[0])
         taking(sample.inputs[0])
 
 
-def _compiles_balanced(bench: Bench) -> None:
+@CHECKS.shows("lifetime.compiles-balanced")
+def _compiles_balanced(dut: DeviceFixture) -> None:
     """Programs with tables are compiled, used and dropped."""
-    guard = banded(bench.device)
-    inner = bench.elsewhere(guard)
-    x = bench.ramp(40, 40)
+    guard = with_guard_bands(dut.device)
+    inner = dut.on_device(guard)
+    x = dut.ramp(40, 40)
     tables = [np.flip(x, 0).copy(), np.flip(x, 1).copy(), x.T.copy()]
 
     def round_(n: int) -> None:
         table = tables[n % 3] + np.array(n, x.dtype)
         made = inner.jit(lambda a: a + inner.array(table))
-        bench.equal(inner.host(made(inner.array(x))), x + table, "a program with a table")
+        dut.equal(inner.host(made(inner.array(x))), x + table, "a program with a table")
 
     _emptied(guard)
     before = len(guard.ledger.live)
     for n in range(6):
         round_(n)
     left = _emptied(guard) - before
-    bench.require(left <= 0, f"{left} allocations are left of programs that are gone")
+    dut.require(left <= 0, f"{left} allocations are left of programs that are gone")
 
     def compiles() -> None:
-        bench.jit(lambda a: bu.flip(a) * 2 - a)(x)
+        dut.jit(lambda a: bu.flip(a) * 2 - a)(x)
         bu.clear_caches()
 
-    _steady(bench, "compiling", compiles, 60, 0)
-    pressure.compiles(bench)
+    _steady(dut, "compiling", compiles, 60, 0)
+    full_memory.compiles(dut)
 
 
-def _emptied(guard: BandedSteps | BandedPrograms) -> int:
+def _emptied(guard: GuardedSteps | GuardedPrograms) -> int:
     """Allocations that are live when nobody holds a program."""
     bu.clear_caches()
     gc.collect()
     return len(guard.ledger.live)
 
 
-def _errors_balanced(bench: Bench) -> None:
+@CHECKS.shows("lifetime.errors-balanced")
+def _errors_balanced(dut: DeviceFixture) -> None:
     """Compilers that refuse, programs that fail, functions that raise."""
-    x = bench.ramp(300)
-    guard = banded(bench.device)
-    refusing, failing = Refusing(guard), Failing(guard, late=False)
+    x = dut.ramp(300)
+    guard = with_guard_bands(dut.device)
+    refusing, failing = RefusingDevice(guard), FailingDevice(guard, late=False)
     for wrapper in (refusing, failing):
         wrapper.refcounted_handles = False
-    first, second = bench.elsewhere(refusing), bench.elsewhere(failing)
+    first, second = dut.on_device(refusing), dut.on_device(failing)
     refusing.refuses = failing.fails = True
     before = _emptied(guard)
     for n in range(8):
@@ -158,98 +165,102 @@ def _errors_balanced(bench: Bench) -> None:
         _fails(second, x, n)
         _raises(second, x)
     left = _emptied(guard) - before
-    bench.require(left <= 0, f"{left} allocations are left of calls that failed")
+    dut.require(left <= 0, f"{left} allocations are left of calls that failed")
     if guard.ledger.faults:
-        bench.broken(guard.ledger.faults[0], "errors.family")
-    unfit = bench.jit(lambda a, b: a + b)
-    array, other = bench.array(x), bench.array(x[:7])
+        dut.fail(guard.ledger.faults[0], "errors.family")
+    unfit = dut.jit(lambda a, b: a + b)
+    array, other = dut.array(x), dut.array(x[:7])
 
     def errors() -> None:
         with suppress(BringupError):
             unfit(array, other)
-        _raises(bench, x)
+        _raises(dut, x)
 
-    _steady(bench, "calls that fail", errors, bench.count(200, 40), 0)
-    pressure.errors(bench)
+    _steady(dut, "calls that fail", errors, dut.count(200, 40), 0)
+    full_memory.errors(dut)
 
 
-def _fails(bench: Bench, x: Array, n: int) -> None:
+def _fails(dut: DeviceFixture, x: Array, n: int) -> None:
     for donate in ((), 0):
         with suppress(DeviceError):
-            bench.host(bench.jit(lambda a: a * 2 + n, donate_argnums=donate)(bench.array(x)))
-            bench.broken("a failing device gave a result")
+            dut.host(dut.jit(lambda a: a * 2 + n, donate_argnums=donate)(dut.array(x)))
+            dut.fail("a failing device gave a result")
 
 
 class _OwnError(Exception):
     """What user code raises."""
 
 
-def _raises(bench: Bench, x: Array) -> None:
+def _raises(dut: DeviceFixture, x: Array) -> None:
     def fn(a: bu.Array) -> bu.Array:
         a = a + a
         raise _OwnError
 
     with suppress(_OwnError):
-        bench.jit(fn)(bench.array(x))
+        dut.jit(fn)(dut.array(x))
 
 
-def _freed_once(bench: Bench) -> None:
+@CHECKS.shows("lifetime.freed-once")
+def _freed_once(dut: DeviceFixture) -> None:
     """All that is used and freed was allocated and not yet freed, in every kind of call."""
-    guard = banded(bench.device)
-    inner = bench.elsewhere(guard)
+    guard = with_guard_bands(dut.device)
+    inner = dut.on_device(guard)
     for _ in range(2):
         _once(inner)
         gc.collect()
     _emptied(guard)
     if guard.ledger.faults:
-        bench.broken(guard.ledger.faults[0])
+        dut.fail(guard.ledger.faults[0])
 
 
-def _freed_unused(bench: Bench) -> None:
+@CHECKS.shows("lifetime.freed-unused")
+def _freed_unused(dut: DeviceFixture) -> None:
     """Freed memory, filled by its next owner, shows up in no later result, nor changes."""
-    x = bench.ramp(2003)
-    fn = bench.jit(lambda a: (bu.flip(a) + a, a * 2))
-    with bench.handles() as held:
+    x = dut.ramp(2003)
+    fn = dut.jit(lambda a: (bu.flip(a) + a, a * 2))
+    with dut.handles() as held:
         owned = []
-        for n in range(bench.count(20, 8)):
+        for n in range(dut.count(20, 8)):
             scratch = held.put(np.full(x.nbytes, 0xEE, np.uint8))
             held.free(scratch)
             del scratch
             data = np.full(x.nbytes, n + 1, np.uint8)
             owned.append((held.put(data), data))
-            first, second = fn(bench.array(x))
-            bench.equal(bench.host(first), np.flip(x) + x, "a result among freed memory")
-            bench.equal(bench.host(second), x + x, "a result among freed memory")
+            first, second = fn(dut.array(x))
+            dut.equal(dut.host(first), np.flip(x) + x, "a result among freed memory")
+            dut.equal(dut.host(second), x + x, "a result among freed memory")
         for handle, right in owned:
-            bench.equal(held.bytes(handle, right.size), right, "memory that had another owner")
+            dut.equal(held.bytes(handle, right.size), right, "memory that had another owner")
 
 
-def _reusable(bench: Bench) -> None:
+@CHECKS.shows("lifetime.reusable")
+def _reusable(dut: DeviceFixture) -> None:
     """Allocating and freeing in turn, in total far more than is live at once."""
-    nbytes, rounds = bench.count(8 << 20, 256 << 10), bench.count(400, 60)
-    limit = bench.facts.capabilities.limits.memory_bytes
+    nbytes, rounds = dut.count(8 << 20, 256 << 10), dut.count(400, 60)
+    limit = dut.info.capabilities.limits.memory_bytes
     if limit:
         nbytes = min(max(nbytes, limit // 8), limit // 4, 1 << 28)
     data = np.full(16, 7, np.uint8)
 
     def turn() -> None:
-        with bench.handles() as held:
+        with dut.handles() as held:
             for _ in range(2):
                 handle = held.alloc(nbytes)
                 held.fill(handle, data)
-                bench.equal(held.bytes(handle, 16), data, "memory that is used again")
-        bench.device.synchronize()
+                dut.equal(held.bytes(handle, 16), data, "memory that is used again")
+        dut.device.synchronize()
 
-    _steady(bench, "allocating and freeing", turn, rounds, 16)
+    _steady(dut, "allocating and freeing", turn, rounds, 16)
 
 
-def _result_outlives(bench: Bench) -> None:
+@CHECKS.shows("lifetime.result-outlives")
+def _result_outlives(dut: DeviceFixture) -> None:
     """Results are read when function, arguments, other results and caches are gone."""
-    x = bench.ramp(1500)
+    x = dut.ramp(1500)
 
     def made() -> tuple[Any, ...]:
-        fn = bench.jit(lambda a: (a + a, bu.flip(a), a[5:]))
-        array = bench.array(x)
+        fn = dut.jit(lambda a: (a + a, bu.flip(a), a[5:]))
+        array = dut.array(x)
         results = fn(array)
         return (*results, array * 3)
 
@@ -260,31 +271,20 @@ def _result_outlives(bench: Bench) -> None:
     bu.clear_caches()
     gc.collect()
     for _ in range(4):
-        bench.host(bench.array(np.zeros_like(x)) + 1)
-    bench.equal(bench.host(one), np.flip(x).copy(), "a result whose program is gone")
-    bench.equal(bench.host(waiting), x * np.array(3, x.dtype), "work whose inputs are gone")
+        dut.host(dut.array(np.zeros_like(x)) + 1)
+    dut.equal(dut.host(one), np.flip(x).copy(), "a result whose program is gone")
+    dut.equal(dut.host(waiting), x * np.array(3, x.dtype), "work whose inputs are gone")
 
 
-def _programs_many(bench: Bench) -> None:
+@CHECKS.shows("lifetime.programs-many")
+def _programs_many(dut: DeviceFixture) -> None:
     """Many programs alive at once, called in another order than they were compiled in."""
-    x = bench.ramp(31)
-    count = bench.count(80, 24)
-    made = [bench.jit(lambda a, n=n: a * 2 + n) for n in range(count)]
-    array = bench.array(x)
+    x = dut.ramp(31)
+    count = dut.count(80, 24)
+    made = [dut.jit(lambda a, n=n: a * 2 + n) for n in range(count)]
+    array = dut.array(x)
     for fn in made:
         fn(array)
     for n in (*reversed(range(count)), *range(0, count, 3)):
         right = x * np.array(2, x.dtype) + np.array(n, x.dtype)
-        bench.equal(bench.host(made[n](array)), right, f"program {n} of {count}")
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("lifetime.calls-balanced",), _calls_balanced),
-    Promise(("lifetime.compiles-balanced",), _compiles_balanced),
-    Promise(("lifetime.errors-balanced",), _errors_balanced),
-    Promise(("lifetime.freed-once",), _freed_once),
-    Promise(("lifetime.freed-unused",), _freed_unused),
-    Promise(("lifetime.reusable",), _reusable),
-    Promise(("lifetime.result-outlives",), _result_outlives),
-    Promise(("lifetime.programs-many",), _programs_many),
-)
+        dut.equal(dut.host(made[n](array)), right, f"program {n} of {count}")

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from bringup.backend.device import Handle
 from bringup.runtime.compiled import Compiled
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Handles
+from bringup_conformance.runtime.fixture import DeviceFixture, Handles
 from bringup_conformance.runtime.programs import long_chain
 
 #: Elements of every value: with a tail for any vector.
@@ -40,20 +40,20 @@ class _Action:
     donated: frozenset[int] = frozenset()
 
 
-def explore(bench: Bench, examples: int, steps: int) -> str | None:
+def explore(dut: DeviceFixture, examples: int, steps: int) -> str | None:
     """The shortest order of steps found after which memory is not what it should be, and what is
     wrong; or None.
     """
-    actions = _actions(bench)
+    actions = _actions(dut)
     failed = _Failed()
 
     class Machine(_Machine):
         def __init__(self) -> None:
-            super().__init__(bench, actions, failed)
+            super().__init__(dut, actions, failed)
 
     try:
         run_state_machine_as_test(
-            seed(bench.choices("machine").integer(0, 1 << 32))(Machine),
+            seed(dut.choices("machine").integer(0, 1 << 32))(Machine),
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=steps,
@@ -98,10 +98,10 @@ class _Wrong(Exception):
     """Memory does not hold what it should."""
 
 
-def _actions(bench: Bench) -> tuple[_Action, ...]:
-    type_ = bench.type(_N)
-    rounds = bench.count(24, 4)
-    one, two = (np.array(n, bench.dtype.numpy) for n in (1, 2))
+def _actions(dut: DeviceFixture) -> tuple[_Action, ...]:
+    type_ = dut.type(_N)
+    rounds = dut.count(24, 4)
+    one, two = (np.array(n, dut.dtype.numpy) for n in (1, 2))
 
     def chained(x: Array) -> tuple[Array, ...]:
         for _ in range(rounds):
@@ -109,18 +109,18 @@ def _actions(bench: Bench) -> tuple[_Action, ...]:
         return (x,)
 
     def slow(x: Any) -> Any:
-        return long_chain(bench, x, rounds)
+        return long_chain(dut, x, rounds)
 
     def both(x: Any, y: Any) -> Any:
         return x - y, y
 
     return (
-        _Action("next", bench.lower(lambda x: x + 1, type_), lambda x: (x + one,), 1),
-        _Action("slow", bench.lower(slow, type_), chained, 1),
-        _Action("both", bench.lower(both, type_, type_), lambda x, y: (x - y, y), 2),
+        _Action("next", dut.lower(lambda x: x + 1, type_), lambda x: (x + one,), 1),
+        _Action("slow", dut.lower(slow, type_), chained, 1),
+        _Action("both", dut.lower(both, type_, type_), lambda x, y: (x - y, y), 2),
         _Action(
             "donating",
-            bench.lower(lambda x: x + 2, type_, donate=0),
+            dut.lower(lambda x: x + 2, type_, donate=0),
             lambda x: (x + two,),
             1,
             frozenset({0}),
@@ -131,14 +131,14 @@ def _actions(bench: Bench) -> tuple[_Action, ...]:
 class _Machine(RuleBasedStateMachine):
     """Every rule does one thing at the seam and the same to arrays of the host."""
 
-    def __init__(self, bench: Bench, actions: tuple[_Action, ...], failed: _Failed) -> None:
+    def __init__(self, dut: DeviceFixture, actions: tuple[_Action, ...], failed: _Failed) -> None:
         super().__init__()
         if failed.late:
             reject()
-        self.bench = bench
+        self.fixture = dut
         self.actions = actions
         self.failed = failed
-        self.held = Handles(bench.device)
+        self.held = Handles(dut.device)
         self.live: list[tuple[int, Handle, Array]] = []
         self.made = 0
         self.steps: list[str] = []
@@ -156,7 +156,7 @@ class _Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.live) < _MOST)
     def alloc(self, value: int) -> None:
         """New memory, filled from memory of the host that is overwritten at once."""
-        right = self.bench.small(_N, seed=value) + np.array(value, self.bench.dtype.numpy)
+        right = self.fixture.small(_N, seed=value) + np.array(value, self.fixture.dtype.numpy)
         handle = self.held.alloc(right.nbytes)
         self._fill(handle, right)
         self._keep("alloc", handle, right)
@@ -166,7 +166,7 @@ class _Machine(RuleBasedStateMachine):
     def upload(self, at: int, value: int, length: int) -> None:
         """Some first elements of a value."""
         number, handle, right = self._at(at)
-        data = self.bench.small(_N, seed=100 + value)[:length]
+        data = self.fixture.small(_N, seed=100 + value)[:length]
         self._fill(handle, data)
         right[:length] = data
         self.steps.append(f"upload {length} to {number}")
@@ -178,7 +178,7 @@ class _Machine(RuleBasedStateMachine):
         (target, into, left), (source, handle, right) = self._at(to), self._at(at)
         if target == source:
             return
-        self.bench.device.copy(into, handle, length * self.bench.dtype.itemsize)
+        self.fixture.device.copy(into, handle, length * self.fixture.dtype.itemsize)
         left[:length] = right[:length]
         self.steps.append(f"copy {length} from {source} to {target}")
 
@@ -214,7 +214,7 @@ class _Machine(RuleBasedStateMachine):
     @rule()
     def synchronize(self) -> None:
         """Wait for all work."""
-        self.bench.device.synchronize()
+        self.fixture.device.synchronize()
         self.steps.append("synchronize")
 
     @rule(milliseconds=st.integers(0, 2))
@@ -238,7 +238,7 @@ class _Machine(RuleBasedStateMachine):
 
     def _look(self, number: int, handle: Handle, right: Array) -> None:
         self.steps.append(f"download {number}")
-        found = self.held.get(handle, self.bench.type(_N))
+        found = self.held.get(handle, self.fixture.type(_N))
         wrong = np.flatnonzero(found != right)
         if wrong.size:
             first = int(wrong[0])

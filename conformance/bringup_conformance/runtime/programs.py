@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
+from bringup.backend.device import Handle
 from bringup.dtypes import DType, as_dtype
+from bringup.ops.table import lookup
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench
+from bringup_conformance.runtime.fixture import DeviceFixture, Handles
 
 #: Sizes that no word, vector or alignment divides, and their neighbours.
 ODD = (1, 3, 7, 13, 17, 31, 63, 65, 127, 257)
@@ -20,11 +22,11 @@ ODD = (1, 3, 7, 13, 17, 31, 63, 65, 127, 257)
 _WAYS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 26)
 
 
-def long_transfers(bench: Bench) -> tuple[int, ...]:
+def long_transfers(dut: DeviceFixture) -> tuple[int, ...]:
     """Bytes past each length at which a transfer may take another way; few fit a small device."""
-    if bench.facts.simulated:
+    if dut.info.simulated:
         return tuple(n + 5 for n in _WAYS[:3])
-    room = bench.facts.capabilities.limits.memory_bytes // 8 or _WAYS[3]
+    room = dut.info.capabilities.limits.memory_bytes // 8 or _WAYS[3]
     return tuple(n + 5 for n in _WAYS if n <= room)
 
 
@@ -56,73 +58,116 @@ def types_of(arrays: Sequence[Array]) -> tuple[TensorType, ...]:
     return tuple(TensorType(a.shape, as_dtype(a.dtype)) for a in arrays)
 
 
-def samples(bench: Bench) -> list[Sample]:
+class _Host:
+    """numpy, with those of bringup's functions that it lacks or calls otherwise."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def astype(self, a: Array, dtype: DType) -> Array:
+        return a.astype(dtype.numpy)
+
+    def cumulative_sum(self, a: Array, *, axis: int, dtype: Any) -> Array:
+        return np.cumsum(a, axis=axis, dtype=dtype)
+
+    def sort(self, a: Array, *, descending: bool = False, axis: int = -1) -> Array:
+        ordered = np.sort(a, axis=axis)
+        return np.flip(ordered, axis) if descending else ordered
+
+    def fori_loop(self, first: int, end: int, body: Callable[..., Any], state: Any) -> Any:
+        for i in range(first, end):
+            state = body(i, state)
+        return state
+
+    def while_loop(self, cond: Callable[..., Any], body: Callable[..., Any], state: Any) -> Any:
+        while cond(state):
+            state = body(state)
+        return state
+
+    def cond(self, flag: Array, yes: Callable[..., Any], no: Callable[..., Any], x: Any) -> Any:
+        return yes(x) if flag else no(x)
+
+    def scan(self, body: Callable[..., Any], carry: Any, stack: Array) -> Any:
+        made = []
+        for row in stack:
+            carry, each = body(carry, row)
+            made.append(each)
+        return carry, np.stack(made)
+
+
+def sample(name: str, fn: Callable[..., Any], *inputs: Array) -> Sample:
+    """A program, and what numpy makes of it.
+
+    fn: of a library, which is bringup or numpy, and of arrays.
+    """
+
+    def ours(*arrays: bu.Array) -> Any:
+        return fn(bu, *arrays)
+
+    right = fn(_Host(), *inputs)
+    listed = right if isinstance(right, tuple | list) else (right,)
+    return Sample(name, ours, inputs, tuple(np.asarray(x, order="C") for x in listed))
+
+
+def samples(dut: DeviceFixture) -> list[Sample]:
     """A few programs of different shapes: chains, several results, folds, joins, moves."""
-    dtype = bench.dtype.numpy
-    x, y = bench.small(33, seed=1), bench.small(33, seed=2)
-    square = bench.small(9, 9, seed=3)
-    one, two, three = (np.array(n, dtype) for n in (1, 2, 3))
+    x, y = dut.small(33, seed=1), dut.small(33, seed=2)
+    square = dut.small(9, 9, seed=3)
+
+    def spread(lib: Any, a: Any) -> Any:
+        return a + lib.expand_dims(lib.sum(a, axis=1, dtype=a.dtype), axis=1)
+
     return [
-        Sample("chain", lambda a, b: (a * b + 1) * 2 - b, (x, y), (_c((x * y + one) * two - y),)),
-        Sample(
-            "results",
-            lambda a, b: (a + b, a - b, a * b),
-            (x, y),
-            (_c(x + y), _c(x - y), _c(x * y)),
-        ),
-        Sample(
-            "moves",
-            lambda a: (bu.flip(a * 3), bu.permute_dims(a + 1, (1, 0))),
-            (square,),
-            (_c(np.flip(square * three)), _c((square + one).T)),
-        ),
-        Sample(
-            "joined",
-            lambda a, b: bu.concat([a + 1, b * 2, a[3:20]]),
-            (x, y),
-            (_c(np.concatenate([x + one, y * two, x[3:20]])),),
-        ),
-        Sample(
-            "spread",
-            lambda a: a + bu.expand_dims(bu.sum(a, axis=1, dtype=a.dtype), axis=1),
-            (square,),
-            (_c(square + square.sum(axis=1, dtype=dtype, keepdims=True)),),
-        ),
+        sample("chain", lambda _, a, b: (a * b + 1) * 2 - b, x, y),
+        sample("results", lambda _, a, b: (a + b, a - b, a * b), x, y),
+        sample("moves", lambda lib, a: (lib.flip(a * 3), lib.permute_dims(a + 1, (1, 0))), square),
+        sample("joined", lambda lib, a, b: lib.concat([a + 1, b * 2, a[3:20]]), x, y),
+        sample("spread", spread, square),
     ]
 
 
-def crowded(bench: Bench) -> Sample:
+def many_live_values(dut: DeviceFixture) -> Sample:
     """Many values of odd sizes and different dtypes that are live at the same time."""
-    kept = [d for d in bench.facts.dtypes if d.kind != "bool" and adds(bench, d)] or [bench.dtype]
-    inputs = tuple(bench.small(n, seed=i, dtype=kept[i % len(kept)]) for i, n in enumerate(ODD))
+    kept = [d for d in dut.info.dtypes if d.kind != "bool" and adds(dut, d)] or [dut.dtype]
+    inputs = tuple(dut.small(n, seed=i, dtype=kept[i % len(kept)]) for i, n in enumerate(ODD))
 
-    def fn(*arrays: bu.Array) -> list[bu.Array]:
-        first = [bu.flip(a + a) for a in arrays]
-        second = [bu.concat([a, b]) for a, b in zip(first, arrays, strict=True)]
-        third = [bu.flip(c) for c in reversed(second)]
+    def fn(lib: Any, *arrays: Any) -> list[Any]:
+        first = [lib.flip(a + a) for a in arrays]
+        second = [lib.concat([a, b]) for a, b in zip(first, arrays, strict=True)]
+        third = [lib.flip(c) for c in reversed(second)]
         return [a + b for a, b in zip(second, reversed(third), strict=True)]
 
-    expected = []
-    for array in inputs:
-        whole = np.concatenate([np.flip(array + array), array])
-        expected.append(_c(whole + np.flip(whole)))
-    return Sample("crowded", fn, inputs, tuple(expected))
+    return sample("many live values", fn, *inputs)
 
 
-def long_chain(bench: Bench, x: bu.Array, rounds: int) -> bu.Array:
+def call_sample(
+    dut: DeviceFixture, sample: Sample, what: str, *rules: str, fn: Callable[..., Any] | None = None
+) -> None:
+    """Run a program once and compare its results with the right ones.
+
+    fn: the program, compiled before; for this call alone if not given.
+    """
+    compiled = dut.jit(sample.fn) if fn is None else fn
+    dut.all_equal(compiled(*map(dut.array, sample.inputs)), sample.expected, what, *rules)
+
+
+def results_equal(
+    dut: DeviceFixture, held: Handles, results: Sequence[Handle], right: Sequence[Array], what: str
+) -> None:
+    """Fail unless handles hold the right results.  what: with ``{}`` for the result's number."""
+    for i, (handle, expected) in enumerate(zip(results, right, strict=True)):
+        (type_,) = types_of((expected,))
+        dut.equal(held.get(handle, type_), expected, what.format(f"result {i}"))
+
+
+def long_chain(dut: DeviceFixture, x: bu.Array, rounds: int) -> bu.Array:
     """So much work that whoever does not wait sees it undone: the values stay below 256."""
     for _ in range(rounds):
         x = bu.flip(x) + 1
     return x
 
 
-def adds(bench: Bench, dtype: DType) -> bool:
+def adds(dut: DeviceFixture, dtype: DType) -> bool:
     """Whether the device adds a dtype."""
-    from bringup.ops.table import lookup
-
     type_ = TensorType((3,), dtype)
-    return bench.facts.support.has(lookup("add"), (type_, type_), {})
-
-
-def _c(array: Array) -> Array:
-    return np.asarray(array, order="C")
+    return dut.info.support.has(lookup("add"), (type_, type_), {})

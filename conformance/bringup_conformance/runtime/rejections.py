@@ -25,28 +25,39 @@ from bringup.ops.evaluate import evaluate
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import missing_from
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Promise
-from bringup_conformance.runtime.wrapping import Counting, Failing, Refusing, Through
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+from bringup_conformance.runtime.proxy_devices import (
+    CountingDevice,
+    FailingDevice,
+    ProxyDevice,
+    RefusingDevice,
+)
+
+CHECKS = ContractChecks()
 
 #: More bytes than any device has.
 _ABSURD = (1 << 50, 1 << 58, (1 << 62) + 64)
 
 
-def works(bench: Bench, after: str) -> None:
+def works(dut: DeviceFixture, after: str) -> None:
     """The device runs a program that it has compiled, and one that it has not."""
-    x = bench.ramp(77)
+    x = dut.ramp(77)
     for n in (1, 2):
-        found = bench.host(bench.jit(lambda a, n=n: bu.flip(a) * n + a)(bench.array(x)))
+        found = dut.host(dut.jit(lambda a, n=n: bu.flip(a) * n + a)(dut.array(x)))
         right = np.flip(x) * np.array(n, x.dtype) + x
-        bench.equal(found, right, f"a program after {after}", "errors.usable-after")
+        dut.equal(found, right, f"a program after {after}", "errors.usable-after")
 
 
 def _refused(
-    bench: Bench, what: str, kind: type[BringupError], do: Callable[..., object], *args: object
+    dut: DeviceFixture,
+    what: str,
+    kind: type[BringupError],
+    do: Callable[..., object],
+    *args: object,
 ) -> BringupError:
     """The error of something that must not go through."""
     error = _error_of(kind, do, *args)
-    return error if error is not None else bench.broken(f"{what} went through")
+    return error if error is not None else dut.fail(f"{what} went through")
 
 
 def _error_of(
@@ -59,23 +70,24 @@ def _error_of(
     return None
 
 
-def _told(bench: Bench, what: str, error: BringupError) -> None:
+def _told(dut: DeviceFixture, what: str, error: BringupError) -> None:
     """An error says what failed, where in the user's code, and what to do."""
     where = error.location
-    bench.require(
+    dut.require(
         where is not None and where.file.endswith("rejections.py"),
         f"the error of {what} points at {where}, not at the line that is wrong",
     )
-    bench.require(bool(error.what), f"the error of {what} says nothing")
-    bench.require(error.fix is not None, f"the error of {what} names no fix: {error.what}")
+    dut.require(bool(error.what), f"the error of {what} says nothing")
+    dut.require(error.fix is not None, f"the error of {what} names no fix: {error.what}")
 
 
-def _wrong_operands(bench: Bench) -> None:
+@CHECKS.shows("errors.wrong-operands")
+def _wrong_operands(dut: DeviceFixture) -> None:
     """Shapes, dtypes and numbers that do not fit are refused; nothing reaches the device."""
-    counting = Counting(bench.device)
-    inner = bench.elsewhere(counting)
-    x, y = inner.array(bench.ramp(8)), inner.array(bench.ramp(7))
-    square, tall = inner.array(bench.ramp(4, 4)), inner.array(bench.ramp(5, 4))
+    counting = CountingDevice(dut.device)
+    inner = dut.on_device(counting)
+    x, y = inner.array(dut.ramp(8)), inner.array(dut.ramp(7))
+    square, tall = inner.array(dut.ramp(4, 4)), inner.array(dut.ramp(5, 4))
     add = inner.jit(lambda a, b: a + b)
     cases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("a sum of 8 and 7 elements", lambda: x + y),
@@ -87,38 +99,38 @@ def _wrong_operands(bench: Bench) -> None:
         ("axes turned twice the same", lambda: bu.permute_dims(square, (0, 0))),
     )
     for what, do in cases:
-        _told(bench, what, _refused(bench, what, OpTypeError, do))
-    bench.require(
+        _told(dut, what, _refused(dut, what, OpTypeError, do))
+    dut.require(
         counting.compiled == 0,
         f"{counting.compiled} programs were compiled for operands that do not fit",
     )
-    bench.equal(inner.host(x), bench.ramp(8), "an operand that was refused")
-    works(bench, "operands that do not fit")
+    dut.equal(inner.host(x), dut.ramp(8), "an operand that was refused")
+    works(dut, "operands that do not fit")
 
 
-def _family(bench: Bench) -> None:
+@CHECKS.shows("errors.family")
+def _family(dut: DeviceFixture) -> None:
     """Whatever the device raises for what it cannot do is an error of bringup's."""
     for nbytes in _ABSURD:
         try:
-            bench.device.alloc(nbytes)
+            dut.device.alloc(nbytes)
         except DeviceError:
             continue
         except Exception as error:  # noqa: BLE001  (the family is what is asked for)
             kind = type(error)
-            bench.broken(
-                f"an allocation of {nbytes} bytes raised {kind.__module__}.{kind.__name__}"
-            )
-        bench.broken(f"an allocation of {nbytes} bytes went through")
-    for name in ("no such device", f"{bench.open.backend_name}:4095", ":0", "a:b"):
+            dut.fail(f"an allocation of {nbytes} bytes raised {kind.__module__}.{kind.__name__}")
+        dut.fail(f"an allocation of {nbytes} bytes went through")
+    for name in ("no such device", f"{dut.open.backend_name}:4095", ":0", "a:b"):
         what = f"device {name!r}"
         _told(
-            bench,
+            dut,
             what,
-            _refused(bench, what, BackendError, lambda n=name: bu.asarray(1.0, device=n)),
+            _refused(dut, what, BackendError, lambda n=name: bu.asarray(1.0, device=n)),
         )
 
 
-def _usable_after(bench: Bench) -> None:
+@CHECKS.shows("errors.usable-after")
+def _usable_after(dut: DeviceFixture) -> None:
     """Errors of every source, each followed by programs."""
 
     def leaking(a: bu.Array) -> bu.Array:
@@ -132,68 +144,70 @@ def _usable_after(bench: Bench) -> None:
         return a if float(a[0]) > 0 else a + a
 
     kept: list[bu.Array] = []
-    x = bench.array(bench.ramp(9))
-    _refused(bench, "a function that looks at a value", TraceError, bench.jit(looking), x)
-    works(bench, "a function that looks at a value")
+    x = dut.array(dut.ramp(9))
+    _refused(dut, "a function that looks at a value", TraceError, dut.jit(looking), x)
+    works(dut, "a function that looks at a value")
     for _ in range(2):
         try:
-            bench.jit(raising)(x)
+            dut.jit(raising)(x)
         except ZeroDivisionError:
-            works(bench, "a function that raises")
+            works(dut, "a function that raises")
             continue
-        bench.broken("a function that raises went through")
-    bench.jit(leaking)(x)
-    error = _refused(bench, "an array kept beyond its function", TraceError, lambda: kept[0] + 1)
-    _told(bench, "an array kept beyond its function", error)
-    works(bench, "an array kept beyond its function")
-    _compilers(bench)
+        dut.fail("a function that raises went through")
+    dut.jit(leaking)(x)
+    error = _refused(dut, "an array kept beyond its function", TraceError, lambda: kept[0] + 1)
+    _told(dut, "an array kept beyond its function", error)
+    works(dut, "an array kept beyond its function")
+    _compilers(dut)
 
 
-def _compilers(bench: Bench) -> None:
+def _compilers(dut: DeviceFixture) -> None:
     """A compiler that refuses once: the error is told, and the next call compiles."""
-    refusing = Refusing(bench.device)
-    inner = bench.elsewhere(refusing)
-    x = bench.ramp(21)
+    refusing = RefusingDevice(dut.device)
+    inner = dut.on_device(refusing)
+    x = dut.ramp(21)
     fn = inner.jit(lambda a: a * 3 - 1)
     array = inner.array(x)
     refusing.refuses = True
     for _ in range(2):
-        error = _refused(bench, "a program that is refused", CompileError, fn, array)
-        bench.require("refused on demand" in str(error), "the error of a compiler is lost")
+        error = _refused(dut, "a program that is refused", CompileError, fn, array)
+        dut.require("refused on demand" in str(error), "the error of a compiler is lost")
     refusing.refuses = False
     right = x * np.array(3, x.dtype) - np.array(1, x.dtype)
-    bench.equal(inner.host(fn(array)), right, "a program after its compiler refused it")
+    dut.equal(inner.host(fn(array)), right, "a program after its compiler refused it")
 
 
-def _out_of_memory(bench: Bench) -> None:
+@CHECKS.shows("errors.out-of-memory", "errors.usable-after")
+def _out_of_memory(dut: DeviceFixture) -> None:
     """Far too much at the seam and by the interface, with other memory alive."""
     data = np.arange(1000) % 251
-    with bench.handles() as held:
+    with dut.handles() as held:
         kept = held.put(data.astype(np.uint8))
         for nbytes in _ABSURD:
             what = f"an allocation of {nbytes} bytes"
-            _refused(bench, what, OutOfMemoryError, bench.device.alloc, nbytes)
-            works(bench, what)
-        bench.equal(held.bytes(kept, 1000), data.astype(np.uint8), "memory beside one too many")
-    small = bench.array(bench.ramp(3))
-    rows = min(1 << 45, bench.facts.capabilities.limits.elements // 4)
+            _refused(dut, what, OutOfMemoryError, dut.device.alloc, nbytes)
+            works(dut, what)
+        dut.equal(held.bytes(kept, 1000), data.astype(np.uint8), "memory beside one too many")
+    small = dut.array(dut.ramp(3))
+    rows = min(1 << 45, dut.info.capabilities.limits.elements // 4)
     if rows * small.nbytes < 1 << 44:
         return  # no array of so many bytes has a shape that it takes
 
     def large(a: bu.Array) -> bu.Array:
         return bu.broadcast_to(bu.expand_dims(a, axis=0), (rows, 3)) + 1
 
-    what, fn = "a result of too many bytes", bench.jit(large)
-    _refused(bench, what, OutOfMemoryError, lambda: bench.host(fn(small)))
-    bench.equal(bench.host(small), bench.ramp(3), "the operand of a program without memory")
-    works(bench, what)
+    what, fn = "a result of too many bytes", dut.jit(large)
+    _refused(dut, what, OutOfMemoryError, lambda: dut.host(fn(small)))
+    dut.equal(dut.host(small), dut.ramp(3), "the operand of a program without memory")
+    works(dut, what)
 
 
-def _late_told(bench: Bench) -> None:
+@CHECKS.shows("errors.late-error-told", needs="asynchronous")
+def _late_told(dut: DeviceFixture) -> None:
     """Work that fails late: whoever reads its results is told, at once or at a wait."""
-    failing = Failing(bench.device, late=True)
-    inner = bench.elsewhere(failing)
-    x = bench.ramp(55)
+    failing = FailingDevice(dut.device, late=True)
+    inner = dut.on_device(failing)
+    x = dut.ramp(55)
     fn = inner.jit(lambda a: a * 2)
     array = inner.array(x)
     failing.fails = True
@@ -205,17 +219,18 @@ def _late_told(bench: Bench) -> None:
         ("what reads it", after),
         ("the result again", lost),
     ):
-        error = _refused(bench, f"{what} of failed work", DeviceError, inner.host, result)
-        bench.require("failed on demand" in str(error), f"{what}: the error is {error}")
-    _refused(bench, "work on a lost result", DeviceError, lambda: inner.host(lost + 1))
-    bench.equal(inner.host(array), x, "the operand of failed work")
+        error = _refused(dut, f"{what} of failed work", DeviceError, inner.host, result)
+        dut.require("failed on demand" in str(error), f"{what}: the error is {error}")
+    _refused(dut, "work on a lost result", DeviceError, lambda: inner.host(lost + 1))
+    dut.equal(inner.host(array), x, "the operand of failed work")
 
 
-def _late_once(bench: Bench) -> None:
+@CHECKS.shows("errors.late-error-once", needs="asynchronous")
+def _late_once(dut: DeviceFixture) -> None:
     """Work beside failed work, before, between and after it, is what it would be."""
-    failing = Failing(bench.device, late=True)
-    inner = bench.elsewhere(failing)
-    x = bench.ramp(55)
+    failing = FailingDevice(dut.device, late=True)
+    inner = dut.on_device(failing)
+    x = dut.ramp(55)
     two = x + x
     double, other = inner.jit(lambda a: a + a), inner.jit(bu.flip)
     array = inner.array(x)
@@ -224,9 +239,9 @@ def _late_once(bench: Bench) -> None:
     lost = other(array)
     failing.fails = False
     between = double(array)
-    _refused(bench, "a wait for failed work", DeviceError, inner.host, lost)
+    _refused(dut, "a wait for failed work", DeviceError, inner.host, lost)
     for what, result in (("before", before), ("behind", between), ("after", double(array))):
-        bench.equal(inner.host(result), two, f"work {what} failed work")
+        dut.equal(inner.host(result), two, f"work {what} failed work")
     failing.fails = True
     del lost
     other(array)
@@ -235,25 +250,26 @@ def _late_once(bench: Bench) -> None:
         inner.host(between)
     except DeviceError:
         inner.device.synchronize()  # told here, and forgotten
-    bench.equal(inner.host(double(array)), two, "work after an error that nobody asked for")
+    dut.equal(inner.host(double(array)), two, "work after an error that nobody asked for")
 
 
-def _no_trap(bench: Bench) -> None:
+@CHECKS.shows("errors.no-trap")
+def _no_trap(dut: DeviceFixture) -> None:
     """Operands at which hardware traps, each against the reference."""
     ran = 0
-    for dtype in bench.facts.dtypes:
+    for dtype in dut.info.dtypes:
         for name, fn, inputs in _traps(dtype):
             types = [bu.asarray(x).type for x in inputs]
             graph = bu.trace(fn, *types)
-            if missing_from(bench.facts.capabilities, graph) is not None:
+            if missing_from(dut.info.capabilities, graph) is not None:
                 continue
             ran += 1
             right = evaluate(graph, inputs)[0]
-            found = bench.host(bench.jit(fn)(*map(bench.array, inputs)))
-            bench.equal(found, np.array(right), f"{name} of {dtype}")
+            found = dut.host(dut.jit(fn)(*map(dut.array, inputs)))
+            dut.equal(found, np.array(right), f"{name} of {dtype}")
     if not ran:
         raise NotOffered("it has none of the ops that trap")
-    works(bench, "operands that trap")
+    works(dut, "operands that trap")
 
 
 def _traps(dtype: DType) -> list[tuple[str, Callable[..., Any], tuple[Array, ...]]]:
@@ -282,47 +298,48 @@ def _traps(dtype: DType) -> list[tuple[str, Callable[..., Any], tuple[Array, ...
     return made
 
 
-def _unsupported_refused(bench: Bench) -> None:
+@CHECKS.shows("errors.unsupported-refused")
+def _unsupported_refused(dut: DeviceFixture) -> None:
     """The device with parts of its declaration taken away: what is gone is refused by its name."""
-    x, refused = bench.ramp(24), 0
+    x, refused = dut.ramp(24), 0
     for claim, fn in (
         ("add", lambda a: a + 1),
         ("mul", lambda a: a * a),
         ("exp", bu.exp),
     ):
-        kept = bench.facts.capabilities
+        kept = dut.info.capabilities
         if not any(claim in claims for claims in (kept.ops, kept.kernels)):
             continue
         fewer = replace(kept, ops=_without(kept.ops, claim), kernels=_without(kept.kernels, claim))
-        refused += _refuses_it(bench, fewer, claim, fn, x)
-    others = [d for d in bench.facts.dtypes if d.name in ("f64", "i64", "f16", "i8")]
+        refused += _refuses_it(dut, fewer, claim, fn, x)
+    others = [d for d in dut.info.dtypes if d.name in ("f64", "i64", "f16", "i8")]
     for dtype in others:
-        if dtype is not bench.dtype:
-            fewer = _less(bench.facts.capabilities, dtype)
-            y = bench.ramp(24, dtype=dtype)
-            refused += _refuses_it(bench, fewer, dtype.name, lambda a: a + a, y)
+        if dtype is not dut.dtype:
+            fewer = _less(dut.info.capabilities, dtype)
+            y = dut.ramp(24, dtype=dtype)
+            refused += _refuses_it(dut, fewer, dtype.name, lambda a: a + a, y)
     if not refused:
         raise NotOffered("what it has makes up for each op and dtype that was taken away")
 
 
 def _refuses_it(
-    bench: Bench, capabilities: Capabilities, name: str, fn: Callable[..., Any], x: Array
+    dut: DeviceFixture, capabilities: Capabilities, name: str, fn: Callable[..., Any], x: Array
 ) -> bool:
     """Whether something was asked for that is not there: else what is left makes up for it."""
     graph = bu.trace(fn, bu.asarray(x).type)
     if missing_from(capabilities, graph) is None:
         return False
-    counting = _Recording(bench.device, capabilities)
-    inner = bench.elsewhere(counting)
+    counting = _Recording(dut.device, capabilities)
+    inner = dut.on_device(counting)
     for way in (lambda: inner.jit(fn)(inner.array(x)), lambda: inner.host(fn(inner.array(x)))):
-        error = _refused(bench, f"a program without {name}", UnsupportedError, way)
-        bench.require(name in str(error), f"the error does not name {name}: {error.what}")
-        bench.require(error.fix is not None, f"the error names no fix: {error.what}")
-    bench.require(not counting.ran, f"a program without {name} ran {counting.ran} times")
+        error = _refused(dut, f"a program without {name}", UnsupportedError, way)
+        dut.require(name in str(error), f"the error does not name {name}: {error.what}")
+        dut.require(error.fix is not None, f"the error names no fix: {error.what}")
+    dut.require(not counting.ran, f"a program without {name} ran {counting.ran} times")
     return True
 
 
-class _Recording(Through):
+class _Recording(ProxyDevice):
     """Counts the programs it is given."""
 
     ran = 0
@@ -341,15 +358,3 @@ def _less(capabilities: Capabilities, dtype: DType) -> Capabilities:
         return {claim: dtypes - {dtype} for claim, dtypes in claims.items()}
 
     return replace(capabilities, ops=rest(capabilities.ops), kernels=rest(capabilities.kernels))
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("errors.wrong-operands",), _wrong_operands),
-    Promise(("errors.family",), _family),
-    Promise(("errors.usable-after",), _usable_after),
-    Promise(("errors.out-of-memory", "errors.usable-after"), _out_of_memory),
-    Promise(("errors.late-error-told",), _late_told, needs="asynchronous"),
-    Promise(("errors.late-error-once",), _late_once, needs="asynchronous"),
-    Promise(("errors.no-trap",), _no_trap),
-    Promise(("errors.unsupported-refused",), _unsupported_refused),
-)

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
-from bringup_conformance.runtime.bench import Bench, Promise
-from bringup_conformance.runtime.crowds import crowds
-from bringup_conformance.runtime.programs import Sample, long_chain, samples
+from bringup_conformance.runtime.arena_pressure import arena_samples
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+from bringup_conformance.runtime.programs import Sample, call_sample, long_chain, samples
+
+CHECKS = ContractChecks()
 
 _THREADS = 4
 # What a thread may take, in seconds; far more than it needs.
 _PATIENCE = 120.0
 
 
-def together(bench: Bench, work: Sequence[Callable[[], None]]) -> None:
+def together(dut: DeviceFixture, work: Sequence[Callable[[], None]]) -> None:
     """Do several things at once, each in a thread; raises what the first one to fail raised."""
     errors: list[BaseException] = []
     start = threading.Barrier(len(work))
@@ -39,112 +41,104 @@ def together(bench: Bench, work: Sequence[Callable[[], None]]) -> None:
     if errors:
         raise errors[0]
     if any(worker.is_alive() for worker in workers):
-        bench.broken(f"threads did not end in {_PATIENCE:.0f} s", kind="hang")
+        dut.fail(f"threads did not end in {_PATIENCE:.0f} s", kind="hang")
 
 
-def _calls_concurrent(bench: Bench) -> None:
+@CHECKS.shows("threads.calls-concurrent")
+def _calls_concurrent(dut: DeviceFixture) -> None:
     """Several threads call one function, each on its own data, and different ones."""
-    n, rounds = bench.count(4099, 515), bench.count(30, 8)
-    type_one = np.array(1, bench.dtype.numpy)
-    same = bench.jit(lambda a, b: (long_chain(bench, a, 4) + b, a - b))
-    same(bench.small(n), bench.small(n))
+    n, rounds = dut.count(4099, 515), dut.count(30, 8)
+    type_one = np.array(1, dut.dtype.numpy)
+    same = dut.jit(lambda a, b: (long_chain(dut, a, 4) + b, a - b))
+    same(dut.small(n), dut.small(n))
 
     def caller(which: int) -> None:
         for round_ in range(rounds):
-            x, y = bench.small(n, seed=which), bench.small(n, seed=10 + round_)
-            first, second = same(bench.array(x), bench.array(y))
+            x, y = dut.small(n, seed=which), dut.small(n, seed=10 + round_)
+            first, second = same(dut.array(x), dut.array(y))
             right = x + type_one * np.array(4, x.dtype) + y
-            bench.equal(bench.host(first), right, f"thread {which}: result 0")
-            bench.equal(bench.host(second), x - y, f"thread {which}: result 1")
+            dut.equal(dut.host(first), right, f"thread {which}: result 0")
+            dut.equal(dut.host(second), x - y, f"thread {which}: result 1")
 
-    together(bench, [partial(caller, which) for which in range(_THREADS)])
-    # Those that crowd the arena need scratch memory, and some are of equal types.
-    crowding = [(s, bench.jit(s.fn)) for s in crowds(bench, 33)]
-    ready = [*((s, bench.jit(s.fn)) for s in samples(bench)), *crowding]
-    together(bench, [partial(_repeat, bench, s, fn, rounds) for s, fn in ready])
-    for sample, fn in crowding:
-        together(bench, [partial(_repeat, bench, sample, fn, rounds // 4)] * _THREADS)
+    together(dut, [partial(caller, which) for which in range(_THREADS)])
+    # These need scratch memory, and some are of equal types.
+    with_scratch = [(s, dut.jit(s.fn)) for s in arena_samples(dut, 33)]
+    ready = [*((s, dut.jit(s.fn)) for s in samples(dut)), *with_scratch]
+    together(dut, [partial(_repeat, dut, s, fn, rounds) for s, fn in ready])
+    for sample, fn in with_scratch:
+        together(dut, [partial(_repeat, dut, sample, fn, rounds // 4)] * _THREADS)
 
 
-def _repeat(bench: Bench, sample: Sample, fn: Callable[..., Any], rounds: int) -> None:
+def _repeat(dut: DeviceFixture, sample: Sample, fn: Callable[..., Any], rounds: int) -> None:
     for _ in range(rounds):
-        results = fn(*map(bench.array, sample.inputs))
-        listed = results if isinstance(results, tuple | list) else [results]
-        for i, (result, right) in enumerate(zip(listed, sample.expected, strict=True)):
-            where = f"{sample.name} beside other programs: result {i}"
-            bench.equal(bench.host(result), right, where)
+        call_sample(dut, sample, f"{sample.name} beside other programs", fn=fn)
 
 
-def _compile_concurrent(bench: Bench) -> None:
+@CHECKS.shows("threads.compile-concurrent")
+def _compile_concurrent(dut: DeviceFixture) -> None:
     """Several threads trace and compile at once: the same functions, others, and recorded ones."""
     bu.clear_caches()
-    shared = [(s, bench.jit(s.fn)) for s in samples(bench)]
+    shared = [(s, dut.jit(s.fn)) for s in samples(dut)]
 
     def compiler(which: int) -> None:
         for sample, fn in (*shared[which:], *shared[:which]):
-            _repeat(bench, sample, fn, 1)
-            _repeat(bench, sample, bench.jit(sample.fn), 1)
+            _repeat(dut, sample, fn, 1)
+            _repeat(dut, sample, dut.jit(sample.fn), 1)
         for n in range(4):
-            x = bench.small(20 + 8 * which + n)
-            found = bench.host(bench.array(x) * (n + 2) - which)
+            x = dut.small(20 + 8 * which + n)
+            found = dut.host(dut.array(x) * (n + 2) - which)
             right = x * np.array(n + 2, x.dtype) - np.array(which, x.dtype)
-            bench.equal(found, right, f"thread {which}: recorded operations, size {x.size}")
+            dut.equal(found, right, f"thread {which}: recorded operations, size {x.size}")
 
-    together(bench, [partial(compiler, which) for which in range(_THREADS)])
+    together(dut, [partial(compiler, which) for which in range(_THREADS)])
 
 
-def _memory_concurrent(bench: Bench) -> None:
+@CHECKS.shows("threads.memory-concurrent")
+def _memory_concurrent(dut: DeviceFixture) -> None:
     """Several threads allocate, transfer, copy and free, each its own memory."""
-    rounds = bench.count(120, 30)
+    rounds = dut.count(120, 30)
 
     def worker(which: int) -> None:
-        choices = bench.choices("threads", which)
-        with bench.handles() as held:
+        choices = dut.choices("threads", which)
+        with dut.handles() as held:
             kept = []
             for n in range(rounds):
                 data = np.full(choices.integer(1, 3000), (which * 64 + n) % 251, np.uint8)
                 handle = held.put(data)
                 copy = held.alloc(data.size)
-                bench.device.copy(copy, handle, data.size)
+                dut.device.copy(copy, handle, data.size)
                 held.free(handle)
                 kept.append((copy, data))
                 if len(kept) > 6:
                     old, right = kept.pop(choices.integer(0, 5))
-                    bench.equal(held.bytes(old, right.size), right, f"memory of thread {which}")
+                    dut.equal(held.bytes(old, right.size), right, f"memory of thread {which}")
                     held.free(old)
                     del old
                 del handle, copy
 
-    together(bench, [partial(worker, which) for which in range(_THREADS)])
+    together(dut, [partial(worker, which) for which in range(_THREADS)])
 
 
-def _any_thread(bench: Bench) -> None:
+@CHECKS.shows("threads.any-thread")
+def _any_thread(dut: DeviceFixture) -> None:
     """Arrays made, functions compiled and results looked at by different threads."""
-    x = bench.small(1029)
+    x = dut.small(1029)
     made: dict[str, Any] = {}
 
     def make() -> None:
-        made["array"] = bench.array(x)
-        made["waiting"] = bench.array(x) * 3
+        made["array"] = dut.array(x)
+        made["waiting"] = dut.array(x) * 3
 
     def compile_() -> None:
-        made["fn"] = bench.jit(lambda a, b: (a + b, bu.flip(a)))
+        made["fn"] = dut.jit(lambda a, b: (a + b, bu.flip(a)))
         made["first"] = made["fn"](made["array"], made["waiting"])
 
     def call() -> None:
         made["second"] = made["fn"](made["array"], made["waiting"])
 
     for step in (make, compile_, call):
-        together(bench, [step])
+        together(dut, [step])
     four = np.array(4, x.dtype)
     for results in (made["first"], made["second"], made["fn"](made["array"], made["waiting"])):
-        bench.equal(bench.host(results[0]), x * four, "a sum that several threads made")
-        bench.equal(bench.host(results[1]), np.flip(x).copy(), "a move that several threads made")
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("threads.calls-concurrent",), _calls_concurrent),
-    Promise(("threads.compile-concurrent",), _compile_concurrent),
-    Promise(("threads.memory-concurrent",), _memory_concurrent),
-    Promise(("threads.any-thread",), _any_thread),
-)
+        dut.equal(dut.host(results[0]), x * four, "a sum that several threads made")
+        dut.equal(dut.host(results[1]), np.flip(x).copy(), "a move that several threads made")

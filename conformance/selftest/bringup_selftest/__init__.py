@@ -1,1 +1,1 @@
-"""The suite tests itself: faults planted in a right device, and what finds them."""
+"""The suite tests itself: faults injected into a right device, and what finds them."""

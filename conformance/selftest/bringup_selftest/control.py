@@ -25,12 +25,12 @@ from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_selftest.corpus import Planted
+from bringup_selftest.corpus import FaultyBackend
 from bringup_selftest.device import Reference
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ControlConfig:
     """A right device and a run: everything that a control depends on.
 
     only: which cases, see `Selection`.
@@ -74,7 +74,7 @@ class Control:
     failed: dict[int, str]
 
     def meets(self, backend: Backend) -> Sequence[int]:
-        """Numbers of the items that meet something of what is planted, in order."""
+        """Numbers of the items that meet something of what is injected, in order."""
         layers = list(_layers(backend))
         if any(layer.host for layer in layers):
             items = enumerate(self.items)
@@ -102,12 +102,12 @@ class Control:
         return {key: x for met in self.met for key, x in getattr(met, name).items()}
 
 
-def _layers(backend: Backend) -> Iterator[Planted]:
-    while isinstance(backend, Planted):
+def _layers(backend: Backend) -> Iterator[FaultyBackend]:
+    while isinstance(backend, FaultyBackend):
         yield backend
         backend = backend.inner
     if not isinstance(backend, Reference):
-        raise TypeError(f"a fault is no Planted round the reference: {type(backend).__name__}")
+        raise TypeError(f"not a FaultyBackend round the reference: {type(backend).__name__}")
 
 
 def _changed(edit: Callable[[Any], Any], seen: Mapping[int, Any]) -> set[int]:
@@ -134,7 +134,7 @@ class _Recorder:
     def backend(self, inner: Backend) -> Backend:
         """A backend that is noted."""
         note = Pass("note", "anything -> the same", self._graph)
-        return Planted(inner, device=self._device, before=(note,), after=(self._kernel,))
+        return FaultyBackend(inner, device=self._device, before=(note,), after=(self._kernel,))
 
     def _graph(self, graph: Graph) -> Graph:
         if self.keeps:
@@ -177,18 +177,18 @@ def target_of(backend: Backend) -> DeviceTarget:
     return DeviceTarget(OpenDevice(backend.name, 0, backend, backend.open(0), info))
 
 
-def items_of(target: DeviceTarget, setting: Setting) -> list[Case | Check]:
+def items_of(target: DeviceTarget, config: ControlConfig) -> list[Case | Check]:
     """All that a run holds, in order."""
-    schedule = Schedule(target, Job(setting.level, setting.seed, setting.only))
+    schedule = Schedule(target, Job(config.level, config.seed, config.only))
     made = (item for number in range(len(schedule.units)) for item in schedule.items(number))
     return [item for item in made if isinstance(item, Case | Check)]
 
 
-def clean_run(setting: Setting) -> Control:
+def clean_run(config: ControlConfig) -> Control:
     """Run everything on a right device."""
     recorder = _Recorder()
-    target = target_of(recorder.backend(setting.backend()))
-    made = Control(items_of(target, setting), [], {})
+    target = target_of(recorder.backend(config.backend()))
+    made = Control(items_of(target, config), [], {})
     compiled: dict[object, Met] = {}
     for number, item in enumerate(made.items):
         recorder.now = Met()
@@ -219,16 +219,16 @@ def _compiles(item: Case | Check) -> bool:
     return isinstance(item, Check) and not item.host
 
 
-_CONTROLS: dict[Setting, Control] = {}
+_CONTROLS: dict[ControlConfig, Control] = {}
 
 
-def control_of(setting: Setting) -> Control:
-    """The control of a setting, run once in a process and its children."""
-    if setting not in _CONTROLS:
-        _CONTROLS[setting] = clean_run(setting)
-    return _CONTROLS[setting]
+def control_of(config: ControlConfig) -> Control:
+    """The control of a config, run once in a process and its children."""
+    if config not in _CONTROLS:
+        _CONTROLS[config] = clean_run(config)
+    return _CONTROLS[config]
 
 
-def held(setting: Setting) -> Control | None:
-    """The control of a setting, if it was run."""
-    return _CONTROLS.get(setting)
+def held(config: ControlConfig) -> Control | None:
+    """The control of a config, if it was run."""
+    return _CONTROLS.get(config)

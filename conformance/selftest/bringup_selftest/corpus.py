@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -22,14 +22,15 @@ from bringup.program.program import Program
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["op", "fus", "plan", "mem", "str", "key", "pass", "rt"]
-Plant = Callable[[Backend], Backend]
+Inject = Callable[[Backend], Backend]
+Edit = TypeVar("Edit")
 
 #: Modules of `bringup_selftest.faults`, in the order of the matrix.
 MODULES = (
     "indexing", "masks", "dtypes", "special", "payloads", "neighbours", "integers", "reductions",
     "broadcasting", "gathers", "sorting", "convolution", "dots", "denormals", "casts",
-    "fusion", "plans", "passes", "control", "randoms", "transfers", "donation", "caching", "errors",
-    "derivatives", "far", "composites",
+    "fusion", "fusion_bodies", "fusion_lanes", "fusion_masks", "plans", "passes", "control",
+    "randoms", "transfers", "donation", "caching", "errors", "derivatives", "far", "composites",
 )  # fmt: skip
 
 
@@ -39,18 +40,62 @@ class Fault:
 
     id: as ``IX02``; those that end in a letter are more than the lists of others hold.
     group: the part of the corpus.  title: what is wrong, in a sentence.
-    plant: the backend with the fault, made of a right one.
-    depth: of the reference device it is planted in.  asynchronous, at_once: as in `Reference`.
+    inject: the backend with the fault, made of a right one.
+    depth: of the reference device it is injected into.  asynchronous, at_once: as in `Reference`.
     """
 
     id: str
     group: str
     kind: Kind
     title: str
-    plant: Plant
+    inject: Inject
     depth: int = 1
     asynchronous: bool = False
     at_once: int = 0
+
+
+class Faults(list[Fault]):
+    """The faults of a module.
+
+    group, kind, depth: of each, unless its row says otherwise.
+    """
+
+    def __init__(self, group: str, kind: Kind = "op", *, depth: int = 1) -> None:
+        super().__init__()
+        self.group, self.kind, self.depth = group, kind, depth
+
+    def add(self, id: str, title: str, inject: Inject, **how: Any) -> None:
+        """A row.  how: other fields of `Fault`."""
+        fields = {"group": self.group, "kind": self.kind, "depth": self.depth, **how}
+        self.append(Fault(id, title=title, inject=inject, **fields))
+
+    def by(
+        self, make: Callable[[Edit], Inject], id: str, title: str, **how: Any
+    ) -> Callable[[Edit], Edit]:
+        """A row for the edit that it decorates, or is called with; ``make`` injects edits."""
+
+        def add(edit: Edit) -> Edit:
+            self.add(id, title, make(edit), **how)
+            return edit
+
+        return add
+
+    def op(
+        self, id: str, title: str, names: str | Iterable[str], *, when: When | None = None
+    ) -> Callable[[OpEdit], OpEdit]:
+        """A row for an edit of the functions of some ops.
+
+        names: in a text, by spaces.  when: of which calls; of all unless given.
+        """
+        each = names.split() if isinstance(names, str) else names
+
+        def make(edit: OpEdit) -> Inject:
+            def some(call: OpCall) -> Array | None:
+                return edit(call) if when is None or when(call) else None
+
+            return with_ops(dict.fromkeys(each, some))
+
+        return self.by(make, id, title, kind="op", depth=1)
 
 
 @cache
@@ -65,7 +110,7 @@ def faults() -> tuple[Fault, ...]:
     return tuple(found)
 
 
-class Planted(Backend):
+class FaultyBackend(Backend):
     """A backend round another one; what is not overridden is the other's.
 
     device: makes the device to hand out of the one that was opened.
@@ -129,8 +174,8 @@ class Planted(Backend):
         return self.inner.lower(program, target)
 
 
-def with_method(name: str, wrapper: Callable[..., Any]) -> Plant:
-    """A plant that replaces a method of devices: ``wrapper(device, inner, *args, **kwargs)``."""
+def with_method(name: str, wrapper: Callable[..., Any]) -> Inject:
+    """Replace a method of devices: by ``wrapper(device, inner, *args, **kwargs)``."""
     return with_device(partial(_method, name, wrapper))
 
 
@@ -139,34 +184,39 @@ def _method(name: str, wrapper: Callable[..., Any], device: Device) -> Device:
     return device
 
 
-def with_device(edit: Callable[[Device], Device]) -> Plant:
-    """A plant that edits or replaces opened devices."""
-    return lambda backend: Planted(backend, device=edit, ops=None)
+def method(name: str) -> Callable[[Callable[..., Any]], Inject]:
+    """`with_method` of a method, for `Faults.by`."""
+    return partial(with_method, name)
 
 
-def with_programs(rewrite: Callable[[Program], Program]) -> Plant:
-    """A plant that compiles other programs than core asks for; ``rewrite`` is a pure function."""
+def with_device(edit: Callable[[Device], Device]) -> Inject:
+    """Edit or replaces opened devices."""
+    return lambda backend: FaultyBackend(backend, device=edit, ops=None)
+
+
+def with_programs(rewrite: Callable[[Program], Program]) -> Inject:
+    """Compile other programs than core asks for; ``rewrite`` is a pure function."""
 
     def compiled(_device: Device, inner: Callable[[Program], Any], program: Program) -> Any:
         return inner(rewrite(program))
 
     edit = partial(_method, "compile", compiled)
-    return lambda backend: Planted(backend, device=edit, programs=rewrite)
+    return lambda backend: FaultyBackend(backend, device=edit, programs=rewrite)
 
 
-def with_kernels(rewrite: Callable[[Kernel], Kernel]) -> Plant:
-    """A plant that rewrites kernels where a backend's own passes do."""
-    return lambda backend: Planted(backend, after=(rewrite,))
+def with_kernels(rewrite: Callable[[Kernel], Kernel]) -> Inject:
+    """Rewrite kernels where a backend's own passes do."""
+    return lambda backend: FaultyBackend(backend, after=(rewrite,))
 
 
-def with_passes(*passes: Pass) -> Plant:
-    """A plant that adds passes over graphs."""
-    return lambda backend: Planted(backend, before=passes)
+def with_passes(*passes: Pass) -> Inject:
+    """Add passes over graphs."""
+    return lambda backend: FaultyBackend(backend, before=passes)
 
 
-def with_declared(edit: Callable[[Capabilities], Capabilities]) -> Plant:
-    """A plant that declares something else."""
-    return lambda backend: Planted(backend, declared=edit, ops=None)
+def with_declared(edit: Callable[[Capabilities], Capabilities]) -> Inject:
+    """Declare something else."""
+    return lambda backend: FaultyBackend(backend, declared=edit, ops=None)
 
 
 @dataclass(slots=True)
@@ -188,6 +238,16 @@ class OpCall:
     out: Sequence[BufferView]
 
     @property
+    def x(self) -> Array:
+        """The first operand."""
+        return self.operands[0]
+
+    @property
+    def y(self) -> Array:
+        """The second operand."""
+        return self.operands[1]
+
+    @property
     def right(self) -> Array:
         """The first result, as a copy."""
         return self.results[0].copy()
@@ -207,10 +267,45 @@ class OpCall:
 
 #: Gives the wrong result, or None to leave it; may also write into ``call.results``.
 OpEdit = Callable[[OpCall], Array | None]
+#: Whether an edit is for a call.
+When = Callable[[OpCall], bool]
 
 
-def with_ops(edits: Mapping[str, OpEdit]) -> Plant:
-    """A plant that corrupts functions of ops, by name."""
+def of(*dtypes: Any) -> When:
+    """Calls whose first result is of one of some dtypes of numpy."""
+    return lambda call: call.dtype in dtypes
+
+
+def kind(name: str) -> When:
+    """Calls whose attribute ``kind`` is that."""
+    return lambda call: bool(call.attrs["kind"] == name)
+
+
+def floats(call: OpCall) -> bool:
+    """Calls whose first result is of floats."""
+    return call.dtype.kind not in "biu"
+
+
+def integers(call: OpCall) -> bool:
+    """Calls whose first result is of integers."""
+    return call.dtype.kind in "iu"
+
+
+single = of(np.float32)
+
+
+def signed(call: OpCall) -> bool:
+    """Calls whose first result is of signed integers."""
+    return call.dtype.kind == "i"
+
+
+def unsigned(call: OpCall) -> bool:
+    """Calls whose first result is of unsigned integers."""
+    return call.dtype.kind == "u"
+
+
+def with_ops(edits: Mapping[str, OpEdit]) -> Inject:
+    """Corrupt functions of ops, by name."""
 
     def edit(device: Any) -> Device:
         functions = dict(device.ops)
@@ -220,7 +315,7 @@ def with_ops(edits: Mapping[str, OpEdit]) -> Plant:
         opened: Device = device
         return opened
 
-    return lambda backend: Planted(backend, device=edit, ops=frozenset(edits))
+    return lambda backend: FaultyBackend(backend, device=edit, ops=frozenset(edits))
 
 
 def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit) -> Any:
@@ -241,9 +336,3 @@ def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit
         device.submit(run)
 
     return call
-
-
-def op_fault(id: str, group: str, title: str, names: str | Iterable[str], edit: OpEdit) -> Fault:
-    """A fault of kind op: one edit of the functions of some ops."""
-    several = (names,) if isinstance(names, str) else tuple(names)
-    return Fault(id, group, "op", title, with_ops(dict.fromkeys(several, edit)))

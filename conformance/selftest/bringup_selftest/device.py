@@ -30,13 +30,13 @@ from bringup.backend import (
 from bringup.backend.adapters import OpFunction
 from bringup.dtypes import STORED
 from bringup.errors import DeviceError, OutOfMemoryError, UnsupportedError
+from bringup.kernel.evaluate import run_kernel
 from bringup.kernel.form import Kernel
 from bringup.kernel.indexed import INDEXED
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.table import Kind, OpDef, Trait, all_ops
 from bringup.program.program import Program
-from bringup_selftest.launching import launch
-from bringup_selftest.memory import ALIGNMENT, CAPACITY, Array, Block, Heap
+from bringup_selftest.memory import ALIGNMENT, CAPACITY, Array, Block, Heap, HeapLaunch
 from bringup_selftest.programs import ProgramExecutable
 
 VECTOR, BLOCK = 8, 64
@@ -98,7 +98,7 @@ class HeapDevice(Device):
         self.at_once = at_once
         self.heap = Heap()
         self.queue: list[Callable[[], None]] = []
-        self._turn = RLock()
+        self._queue_lock = RLock()
         self._draining = False
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ class HeapDevice(Device):
         if not self.capabilities.asynchronous:
             work()
             return
-        with self._turn:  # another thread's work waits behind what is done now
+        with self._queue_lock:  # another thread's work waits behind what is done now
             if self._draining:
                 work()
             else:
@@ -114,7 +114,7 @@ class HeapDevice(Device):
 
     def drain(self) -> None:
         """Do what waits.  Raises its first error, and forgets what was behind it."""
-        with self._turn:
+        with self._queue_lock:
             waiting, self.queue = self.queue, []
             self._draining = True
             try:
@@ -227,7 +227,8 @@ class KernelsReference(HeapDevice, KernelsDevice):
     def launched(self, kernel: Kernel, views: Sequence[BufferView]) -> None:
         """Run a kernel on the heap now."""
         with np.errstate(all="ignore"):
-            launch(self.heap, kernel, views, points=self.at_once)
+            memory = HeapLaunch(self.heap, kernel, views)
+            run_kernel(kernel, memory, points_at_once=self.at_once)
 
 
 class ProgramsReference(KernelsReference):

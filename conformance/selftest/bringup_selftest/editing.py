@@ -25,7 +25,7 @@ from bringup.program.program import (
     Step,
     WhileStep,
 )
-from bringup_selftest.corpus import Plant, with_programs
+from bringup_selftest.corpus import Inject, with_programs
 
 KernelEdit = Callable[[Kernel], Kernel]
 StepEdit = Callable[[KernelStep], KernelStep]
@@ -36,8 +36,8 @@ def fused(kernel: Kernel) -> bool:
     return len(kernel.source) > 1
 
 
-def in_fused(edit: KernelEdit) -> Plant:
-    """A plant that edits the kernels that fusion made of several instructions."""
+def in_fused(edit: KernelEdit) -> Inject:
+    """Edit the kernels that fusion made of several instructions."""
 
     def change(step: KernelStep) -> KernelStep:
         return replace(step, kernel=edit(step.kernel)) if fused(step.kernel) else step
@@ -45,13 +45,13 @@ def in_fused(edit: KernelEdit) -> Plant:
     return in_launches(change)
 
 
-def in_bodies(make: Callable[[Stage], Rewrite]) -> Plant:
-    """A plant that rewrites the bodies of fused kernels; ``make`` gives the rewrite of a stage."""
+def in_bodies(make: Callable[[Stage], Rewrite]) -> Inject:
+    """Rewrite the bodies of fused kernels; ``make`` gives the rewrite of a stage."""
     return in_fused(lambda kernel: each_body(kernel, make))
 
 
-def in_launches(edit: StepEdit) -> Plant:
-    """A plant that edits every launch, those of loops and branches among them.
+def in_launches(edit: StepEdit) -> Inject:
+    """Edit every launch, those of loops and branches among them.
 
     What makes counters and flags stays right: a loop without an end is no result of arithmetic.
     """
@@ -65,6 +65,11 @@ def in_launches(edit: StepEdit) -> Plant:
 def _steers(kernel: Kernel) -> bool:
     """Whether a loop may depend on what a kernel writes."""
     return any(kernel.buffers[i].type in (i32[()], bool_[()]) for i in kernel.outputs)
+
+
+def in_steps(edit: Callable[[Step], Step]) -> Inject:
+    """Edit every step, those of loops and branches among them."""
+    return with_programs(lambda program: each_step(program, edit))
 
 
 def each_step(program: Program, edit: Callable[[Step], Step]) -> Program:

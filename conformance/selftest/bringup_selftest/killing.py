@@ -1,5 +1,5 @@
 """What finds a fault: the first item of a run that fails under it and passes in the clean control,
-and how small that failure gets.
+and options small that failure gets.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, instructions
+from bringup_conformance.diagnosis import investigate
+from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.running import attempt, run_item
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.shrink import diagnose
-from bringup_conformance.shrink.shrinker import Effort
 from bringup_selftest.control import (
     Control,
-    Setting,
+    ControlConfig,
     control_of,
     items_of,
     target_of,
@@ -29,7 +29,7 @@ class Kill:
     """What came of one fault.
 
     killed: whether anything found it.  level, item: where.  cases: how many items of the run came
-    to that, the finding one included; of a survivor, all of the run.  met: how many of them meet
+    to that, the finding one included; of a survivor, all of the run.  met: how many meet
     what the fault changes.  kind, what: of the problem.  rules: those said to be broken.
     size: instructions of the smallest program found that still shows it, None for a check.
     """
@@ -60,12 +60,12 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class Options:
     """How faults are tried.
 
     directed: the items that meet the fault go first, so that ``cases`` counts those alone.
     shrink_seconds: for making one failure small; 0 leaves it as it is.
-    level, seed, simulated, only: as in `Setting`.
+    level, seed, simulated, only: as in `ControlConfig`.
     """
 
     level: str = "runtime"
@@ -75,9 +75,9 @@ class How:
     shrink_seconds: float = 5.0
     only: str = ""
 
-    def setting(self, fault: Fault) -> Setting:
-        """The setting that a fault is planted in."""
-        return Setting(
+    def config(self, fault: Fault) -> ControlConfig:
+        """The config that a fault is injected into."""
+        return ControlConfig(
             fault.depth,
             fault.asynchronous,
             fault.at_once,
@@ -88,49 +88,49 @@ class How:
         )
 
 
-def examine(fault: Fault, how: How) -> Iterator[tuple[Kill, bool]]:
-    """Plant a fault and run until something finds it.
+def examine(fault: Fault, options: Options) -> Iterator[tuple[Kill, bool]]:
+    """Inject a fault and run until something finds it.
 
     Yields what is known whenever more is: the row as it stands, and whether the fault is found.
     Before an item is run, that is the row of one that ends the process or never ends.
     """
-    setting = how.setting(fault)
+    config = options.config(fault)
     row = Kill(fault.id, fault.group, fault.kind, fault.title, killed=True)
     yield replace(row, level="open", item="opening"), False
     try:
-        backend = fault.plant(setting.backend())
+        backend = fault.inject(config.backend())
         target = target_of(backend)
     except BringupError as error:
         yield replace(row, level="open", item="opening", what=error.what), True
         return
-    control = control_of(setting)
+    control = control_of(config)
     wanted: Sequence[int]
-    if target.capabilities == setting.backend().capabilities():
+    if target.capabilities == config.backend().capabilities():
         wanted = control.meets(backend)
     else:  # another declaration makes another run
-        control = Control(items_of(target, setting), [], {})
+        control = Control(items_of(target, config), [], {})
         wanted = range(len(control.items))
     for met, number in enumerate(wanted, 1):
         item = control.items[number]
-        cases = met if how.directed else number + 1
+        cases = met if options.directed else number + 1
         found = replace(row, level=item.level, item=item.name, cases=cases, met=met)
         yield found, False
         problem = _problem(target, item)
-        if problem is not None and number not in control.failed and _again(fault, setting, item):
+        if problem is not None and number not in control.failed and _again(fault, config, item):
             target.device.device.close()
-            yield from _told(found, fault, setting, item, problem, how)
+            yield from _told(found, fault, config, item, problem, options)
             return
     target.device.device.close()
     yield replace(row, killed=False, cases=len(control.items), met=len(wanted)), True
 
 
-def _again(fault: Fault, setting: Setting, item: Case | Check) -> bool:
+def _again(fault: Fault, config: ControlConfig, item: Case | Check) -> bool:
     """Whether a check fails on another device with the fault too: what counts objects or races may
     fail once for reasons of its own.
     """
     if isinstance(item, Case):
         return True
-    target = target_of(fault.plant(setting.backend()))
+    target = target_of(fault.inject(config.backend()))
     found = _problem(target, item)
     target.device.device.close()
     return found is not None
@@ -145,7 +145,12 @@ def _problem(target: DeviceTarget, item: Case | Check) -> Problem | None:
 
 
 def _told(
-    row: Kill, fault: Fault, setting: Setting, item: Case | Check, problem: Problem, how: How
+    row: Kill,
+    fault: Fault,
+    config: ControlConfig,
+    item: Case | Check,
+    problem: Problem,
+    options: Options,
 ) -> Iterator[tuple[Kill, bool]]:
     """The row of what was found; then, of a program, that of the smallest that shows it."""
     rules = problem.rules or item.rules
@@ -154,17 +159,17 @@ def _told(
         yield row, True
         return
     yield replace(row, size=instructions(item.graph), ir=str(item.graph)), True
-    if how.shrink_seconds:
-        target = target_of(fault.plant(setting.backend()))
-        small = _shrunk(target, item, problem, Effort(seconds=how.shrink_seconds))
+    if options.shrink_seconds:
+        target = target_of(fault.inject(config.backend()))
+        small = _shrunk(target, item, problem, Effort(seconds=options.shrink_seconds))
         target.device.device.close()
         yield replace(row, size=instructions(small.graph), ir=str(small.graph)), True
 
 
 def _shrunk(target: DeviceTarget, case: Case, problem: Problem, effort: Effort) -> Case:
     if case.cells:
-        return diagnose.failing_cells(target, case, problem)
+        return investigate.failing_cells(target, case, problem)
     # What only a longer history shows cannot be made smaller than it is.
     if attempt(target, case, fuse=problem.fused)[1] is None:
         return case
-    return diagnose.shrunk(target, case, problem, effort)
+    return investigate.shrunk(target, case, problem, effort)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from bringup_conformance.execution import levels
 from bringup_conformance.reporting.failures import suite_version
-from bringup_selftest.control import Setting, clean_run, held
+from bringup_selftest.control import ControlConfig, clean_run, held
 from bringup_selftest.corpus import Fault, faults
-from bringup_selftest.killing import How, Kill
-from bringup_selftest.watching import examined
+from bringup_selftest.killing import Kill, Options
+from bringup_selftest.process_pool import examined
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -51,7 +51,7 @@ class Matrix:
     whole: whether every fault of the corpus was to be tried.
     """
 
-    how: How
+    options: Options
     rows: list[Kill] = field(default_factory=list)
     clean: list[Clean] = field(default_factory=list)
     planned: int = 0
@@ -116,7 +116,7 @@ class Matrix:
 
     def by_level(self, group: str) -> dict[str, int]:
         """Of a group, how many faults each level killed first."""
-        found = dict.fromkeys(levels.ladder(self.how.level), 0)
+        found = dict.fromkeys(levels.ladder(self.options.level), 0)
         for row in self.rows:
             if row.group == group and row.killed:
                 found[row.level] = found.get(row.level, 0) + 1
@@ -126,10 +126,10 @@ class Matrix:
         """Plain data."""
         return {
             "suite": suite_version(),
-            "level": self.how.level,
-            "seed": self.how.seed,
-            "simulated": self.how.simulated,
-            "directed": self.how.directed,
+            "level": self.options.level,
+            "seed": self.options.seed,
+            "simulated": self.options.simulated,
+            "directed": self.options.directed,
             "whole": self.whole and not self.stopped and len(self.rows) == self.planned,
             "ok": not self.problems,
             "problems": self.problems,
@@ -171,30 +171,30 @@ def selected(only: str) -> list[Fault]:
 
 def run(
     chosen: Sequence[Fault],
-    how: How,
+    options: Options,
     jobs: int,
     seeds: int,
     backends: Sequence[str],
     on_row: Callable[[Matrix], None],
 ) -> Matrix:
-    """Try faults, and run right devices: those the faults are planted in, and installed ones.
+    """Try faults, and run right devices: those the faults are injected into, and installed ones.
 
-    seeds: of the runs of right devices; the first is that of ``how``.  on_row: hears of each fault
+    seeds: of the runs of right devices; the first is of the options.  on_row: told of each fault
     and clean run as it is done.  An interrupt ends it; then it is not whole.  Raises BackendError.
     """
-    made = Matrix(how, planned=len(chosen))
+    made = Matrix(options, planned=len(chosen))
     order = {fault.id: number for number, fault in enumerate(chosen)}
-    settings = dict.fromkeys(how.setting(fault) for fault in chosen)
-    wanted = range(how.seed, how.seed + seeds)
-    every = [replace(setting, seed=seed) for setting in settings for seed in wanted]
+    configs = dict.fromkeys(options.config(fault) for fault in chosen)
+    wanted = range(options.seed, options.seed + seeds)
+    every = [replace(config, seed=seed) for config in configs for seed in wanted]
     try:
-        for row in examined(chosen, how, jobs):
+        for row in examined(chosen, options, jobs):
             made.rows.append(row)
             made.rows.sort(key=lambda each: order[each.id])
             on_row(made)
         for run in chain(
             _mapped(_clean, every, jobs),
-            (of_backend(name, how.level, seed) for name in backends for seed in wanted),
+            (of_backend(name, options.level, seed) for name in backends for seed in wanted),
         ):
             made.clean.append(run)
             on_row(made)
@@ -212,11 +212,11 @@ def _mapped(function: Callable[[_In], _Out], given: Sequence[_In], jobs: int) ->
         yield from pool.imap(function, given)
 
 
-def _clean(setting: Setting) -> Clean:
-    control = held(setting) or clean_run(setting)
+def _clean(config: ControlConfig) -> Clean:
+    control = held(config) or clean_run(config)
     failed = tuple(f"{control.items[n].name}: {what}" for n, what in control.failed.items())
-    name = f"reference at depth {setting.depth}{', late' if setting.asynchronous else ''}"
-    return Clean(name, setting.seed, len(control.items), failed)
+    name = f"reference at depth {config.depth}{', late' if config.asynchronous else ''}"
+    return Clean(name, config.seed, len(control.items), failed)
 
 
 def of_backend(name: str, level: str, seed: int) -> Clean:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 
 from bringup.backend import BufferView
 from bringup.errors import DeviceError, OutOfMemoryError
+from bringup.kernel.evaluate import Place
+from bringup.kernel.form import Kernel
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -138,3 +141,60 @@ class Heap:
 
 def _room(nbytes: int) -> int:
     return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+
+
+class HeapLaunch:
+    """Buffers of a launch on a heap: accesses go where the kernel says, as in hardware.
+
+    Core's own memory raises for every access that the form forbids; a device under test has to be
+    caught by what it computes.  Neighbours may be hit; what lies outside all memory is an error.
+    """
+
+    def __init__(self, heap: Heap, kernel: Kernel, views: Sequence[BufferView]) -> None:
+        self.kernel = kernel
+        outside = (i for i, decl in enumerate(kernel.buffers) if decl.role != "tile")
+        #: Of each buffer, the array that it lies in, and the number of its first element there.
+        self.arrays = {i: heap.elements(view) for i, view in zip(outside, views, strict=True)}
+        self.points = 0
+
+    def enter(self, points: Array) -> None:
+        """Begin a block of grid points, each with tiles of its own."""
+        self.points = points.size
+        for i, decl in enumerate(self.kernel.buffers):
+            if decl.role == "tile":
+                self.arrays[i] = np.empty(points.size * decl.type.size, decl.type.dtype.numpy), 0
+
+    def load(self, buffer: int, index: Array, mask: Array, where: Place) -> Array:
+        """Elements where the mask holds, else 0."""
+        array, _ = self.arrays[buffer]
+        zero = self.kernel.buffers[buffer].type.dtype.numpy.type(0)
+        # Work that no loop changes is not done for a loop of no iterations.
+        live = mask & where.alive & (where.shape[1] > 0)
+        at, live = np.broadcast_arrays(self._at(buffer, index), live)
+        if not live.any():
+            return np.full(live.shape, zero)
+        if live.all():
+            return np.asarray(array[_inside(array, at)])
+        return np.where(live, array[_inside(array, np.where(live, at, at[live][0]))], zero)
+
+    def store(self, buffer: int, index: Array, mask: Array, value: Array, where: Place) -> None:
+        """Write where the mask holds."""
+        array, _ = self.arrays[buffer]
+        at = np.broadcast_to(self._at(buffer, index), where.shape)
+        live = np.broadcast_to(mask & where.alive, where.shape)
+        at, spread = at[live], np.broadcast_to(value, where.shape)[live]
+        array[_inside(array, at)] = spread
+
+    def _at(self, buffer: int, index: Array) -> Array:
+        """Elements of a buffer's array; a tile's rows are those of the points."""
+        decl = self.kernel.buffers[buffer]
+        if decl.role != "tile":
+            return index + self.arrays[buffer][1]
+        rows = np.arange(self.points, dtype=np.int64)[:, None]
+        return np.asarray(index + rows * decl.type.size)
+
+
+def _inside(array: Array, at: Array) -> Array:
+    if at.size and (at.min() < 0 or at.max() >= array.size):
+        raise DeviceError("an address outside the device's memory")
+    return at

@@ -1,4 +1,6 @@
-"""Depth 3 of the reference device: programs with loops and branches, step by step on the heap."""
+"""Depth 3 of the reference device: programs with loops and branches, run by core's interpreter on
+the device's heap.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +9,46 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bringup.backend import BufferView
 from bringup.backend.adapters import OpFunction
 from bringup.backend.adapters_run import dense_bytes
 from bringup.dtypes import u8
 from bringup.errors import DeviceError
-from bringup.ops.subgraphs import chosen
-from bringup.ops.table import OpDef, opdef
-from bringup.program.program import (
-    CaseStep,
-    KernelStep,
-    OpStep,
-    Program,
-    ScanStep,
-    Slot,
-    Step,
-    WhileStep,
-)
+from bringup.ops.table import OpDef
+from bringup.program.evaluate import ProgramRun
+from bringup.program.program import KernelStep, OpStep, Program, Step
 from bringup.types import TensorType
-from bringup_selftest.memory import Block
+from bringup_selftest.memory import Array, Block
 
 if TYPE_CHECKING:
     from bringup_selftest.device import KernelsReference
 
-Spaces = Mapping[str, Sequence[BufferView]]
-
 
 class ProgramExecutable:
-    """A compiled program; see `bringup.backend.Executable`."""
+    """A compiled program; see `bringup.backend.Executable`.
+
+    It is the machine that `ProgramRun` runs its steps on.
+    """
 
     def __init__(self, device: KernelsReference, program: Program) -> None:
         self.device = device
         self.program = program
         self._constants: dict[int, list[BufferView]] = {}
-        self._keep(program)
+        self._upload_constants(program)
         blocks = [view.handle for views in self._constants.values() for view in views]
-        weakref.finalize(self, _give_back, device, blocks)
+        weakref.finalize(self, _free_all, device, blocks)
 
-    def _keep(self, program: Program) -> None:
-        """Upload the constants of a program and of those in it."""
-        made = []
+    def _upload_constants(self, program: Program) -> None:
+        """Those of a program and of the programs inside it."""
+        views = []
         for literal in program.constants:
             block = self.device.alloc(literal.type.nbytes)
             self.device.upload(block, dense_bytes(literal))
-            made.append(BufferView(block, 0, literal.type))
-        self._constants[id(program)] = made
+            views.append(BufferView(block, 0, literal.type))
+        self._constants[id(program)] = views
         for step in program.steps:
             for inner in _programs(step):
-                self._keep(inner)
+                self._upload_constants(inner)
 
     def __call__(self, inputs: Sequence[Block]) -> list[Block]:
         """Run on inputs; on an error nothing stays allocated."""
@@ -74,10 +66,10 @@ class ProgramExecutable:
                 outputs.append(fresh[-1])
             arena = device.alloc(program.arena_bytes)
             owned.append(arena)
-            given = [BufferView(b, 0, t) for b, t in zip(inputs, program.inputs, strict=True)]
-            results = [BufferView(b, 0, t) for b, t in zip(outputs, program.outputs, strict=True)]
-            whole = BufferView(arena, 0, TensorType((program.arena_bytes,), u8))
-            device.submit(lambda: self.run(program, given, results, whole))
+            sources = [BufferView(b, 0, t) for b, t in zip(inputs, program.inputs, strict=True)]
+            targets = [BufferView(b, 0, t) for b, t in zip(outputs, program.outputs, strict=True)]
+            scratch = BufferView(arena, 0, u8[program.arena_bytes])
+            device.submit(lambda: ProgramRun(self).run(program, sources, targets, scratch))
         except BaseException:
             for block in (*owned, *fresh, *(inputs[i] for i in aliases.values())):
                 device.free(block)
@@ -86,119 +78,55 @@ class ProgramExecutable:
             device.free(block)
         return outputs
 
-    def run(
-        self,
-        program: Program,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-        arena: BufferView,
+    # -- the machine
+
+    def part(self, buffer: BufferView, offset: int, type_: TensorType) -> BufferView:
+        """A view of the same block; whether it lies inside is nobody's concern here."""
+        return BufferView(buffer.handle, buffer.offset + offset, type_)
+
+    def constants(self, program: Program) -> Sequence[BufferView]:
+        """Those uploaded when the program was compiled."""
+        return self._constants[id(program)]
+
+    def launch(self, step: KernelStep, buffers: Sequence[BufferView]) -> None:
+        """Run a kernel, if it writes anything."""
+        declared = (b for b in step.kernel.buffers if b.role != "tile")
+        pairs = zip(declared, buffers, strict=True)
+        if any(view.type.size for decl, view in pairs if decl.role == "out"):
+            self.device.launched(step.kernel, buffers)
+
+    def call(
+        self, step: OpStep, operands: Sequence[BufferView], results: Sequence[BufferView]
     ) -> None:
-        """Run the steps of a program on places for its inputs, outputs and scratch."""
-        spaces: Spaces = {
-            "input": inputs,
-            "output": outputs,
-            "constant": self._constants[id(program)],
-            "arena": (arena,),
-        }
-        for step in program.steps:
-            self._step(step, spaces)
-
-    def _step(self, step: Step, spaces: Spaces) -> None:
-        if isinstance(step, KernelStep):
-            views = [_placed(slot, spaces) for slot in step.slots]
-            declared = (b for b in step.kernel.buffers if b.role != "tile")
-            pairs = zip(declared, views, strict=True)
-            if any(v.type.size for b, v in pairs if b.role == "out"):
-                self.device.launched(step.kernel, views)
-        elif isinstance(step, OpStep):
-            self._op(step, spaces)
-        elif isinstance(step, CaseStep):
-            self._case(step, spaces)
-        elif isinstance(step, WhileStep):
-            self._while(step, spaces)
-        else:
-            self._scan(step, spaces)
-
-    def _op(self, step: OpStep, spaces: Spaces) -> None:
-        op = opdef(step)
-        results = tuple(_placed(slot, spaces) for slot in step.results)
-        if not any(view.type.size for view in results):
-            return
-        operands = [_placed(slot, spaces) for slot in step.operands]
-        out = results[0] if len(results) == 1 else results
-        function, attrs = self._function(op, step.attrs)
-        function(*operands, out=out, **attrs)
+        """Run the device's function for an op, if it writes anything."""
+        assert isinstance(step.op, OpDef)
+        if any(view.type.size for view in results):
+            function, attrs = self._function(step.op, step.attrs)
+            out = results[0] if len(results) == 1 else tuple(results)
+            function(*operands, out=out, **attrs)
 
     def _function(
         self, op: OpDef, attrs: Mapping[str, Any]
     ) -> tuple[OpFunction, Mapping[str, Any]]:
         """The device's function for a claim or an op, and the attributes it takes."""
-        found = self.device.ops.get(op.claim(attrs))
-        if found is None or op.variant is None:
+        function = self.device.ops.get(op.claim(attrs))
+        if function is None or op.variant is None:
             return self.device.ops[op.name], attrs
-        return found, {name: value for name, value in attrs.items() if name != op.variant}
+        return function, {name: value for name, value in attrs.items() if name != op.variant}
 
-    def _case(self, step: CaseStep, spaces: Spaces) -> None:
-        operands = [_placed(slot, spaces) for slot in step.operands]
-        results = [_placed(slot, spaces) for slot in step.results]
-        number = int(self.device.dense(operands[0]))
-        branch = step.branches[chosen(number, len(step.branches))]
-        self.run(branch, operands[1:], results, _placed(step.scratch, spaces))
+    def copy(self, target: BufferView, source: BufferView, nbytes: int) -> None:
+        """Copy bytes."""
+        self.read(target, u8[nbytes])[...] = self.read(source, u8[nbytes])
 
-    def _start(
-        self, step: WhileStep | ScanStep, spaces: Spaces
-    ) -> tuple[list[BufferView], list[BufferView], int]:
-        """The state at first, the results, and how many parts of the state change."""
-        state = [_placed(slot, spaces) for slot in step.operands]
-        results = [_placed(slot, spaces) for slot in step.results]
-        count = len(step.carried)
-        for place, view in zip(step.updated, results[count:], strict=False):
-            self._copy(view, state[place])
-            state[place] = view
-        return state, results, count + len(step.updated)
+    def read(self, buffer: BufferView, type_: TensorType) -> Array:
+        """What is there now."""
+        return self.device.dense(BufferView(buffer.handle, buffer.offset, type_))
 
-    def _while(self, step: WhileStep, spaces: Spaces) -> None:
-        state, results, changing = self._start(step, spaces)
-        count = len(step.carried)
-        rest = results[count:changing]
-        target, other = results[:count], [_placed(slot, spaces) for slot in step.spare]
-        flag, scratch = _placed(step.flag, spaces), _placed(step.scratch, spaces)
-        while True:
-            self.run(step.cond, state, [flag], scratch)
-            if not bool(self.device.dense(flag)):
-                break
-            self.run(step.body, state, [*target, *rest], scratch)
-            for place, view in zip(step.carried, target, strict=True):
-                state[place] = view
-            target, other = other, target
-        for place, view in zip(step.carried, results, strict=False):
-            self._copy(view, state[place])
-
-    def _scan(self, step: ScanStep, spaces: Spaces) -> None:
-        state, results, changing = self._start(step, spaces)
-        count = len(step.carried)
-        rest, stacks = results[count:changing], results[changing:]
-        operands = list(state)
-        scratch = _placed(step.scratch, spaces)
-        # The last run writes the results.
-        sides = [results[:count], [_placed(slot, spaces) for slot in step.spare]]
-        for left in reversed(range(step.length)):
-            at = left if step.reverse else step.length - 1 - left
-            for place in step.stacks:
-                state[place] = _row(operands[place], at, step.length)
-            rows = [_row(view, at, step.length) for view in stacks]
-            self.run(step.body, state, [*sides[left % 2], *rest, *rows], scratch)
-            for place, view in zip(step.carried, sides[left % 2], strict=True):
-                state[place] = view
-        for place, view in zip(step.carried, results, strict=False):
-            self._copy(view, state[place])
-
-    def _copy(self, target: BufferView, source: BufferView) -> None:
-        a, b = self.device.dense(target), self.device.dense(source)
-        a.reshape(-1).view(np.uint8)[...] = b.reshape(-1).view(np.uint8)
+    def enter(self, program: Program, outputs: Sequence[BufferView], scratch: BufferView) -> None:
+        """Nothing: memory holds what it held."""
 
 
-def _give_back(device: KernelsReference, blocks: Sequence[Block]) -> None:
+def _free_all(device: KernelsReference, blocks: Sequence[Block]) -> None:
     for block in blocks:
         with contextlib.suppress(DeviceError):
             device.free(block)
@@ -206,15 +134,3 @@ def _give_back(device: KernelsReference, blocks: Sequence[Block]) -> None:
 
 def _programs(step: Step) -> tuple[Program, ...]:
     return () if isinstance(step, KernelStep | OpStep) else step.programs
-
-
-def _placed(slot: Slot, spaces: Spaces) -> BufferView:
-    base = spaces[slot.space][0 if slot.space == "arena" else slot.index]
-    return BufferView(base.handle, base.offset + slot.offset, slot.type)
-
-
-def _row(stack: BufferView, at: int, length: int) -> BufferView:
-    """The bytes of one row; programs see them with the types of their own."""
-    nbytes = stack.type.nbytes // length
-    row = TensorType(stack.type.shape[1:], stack.type.dtype)
-    return BufferView(stack.handle, stack.offset + at * nbytes, row)

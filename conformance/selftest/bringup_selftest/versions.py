@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+from bringup_selftest.corpus import Inject, with_programs
 from bringup_selftest.editing import reads_of, writes_of
 
 #: Bytes between values that are given places of their own.
@@ -148,14 +149,14 @@ def _placed(plan: Plan, places: Mapping[Version, Slot], arena: int) -> Program:
 Sharing = Callable[[Plan], Program | None]
 
 
-def planting(share: Sharing) -> Callable[[Program], Program]:
-    """An edit of programs by their plans; what ``share`` cannot show stays as it is."""
+def in_plans(share: Sharing) -> Inject:
+    """Edit programs by their plans; what ``share`` cannot show stays as it is."""
 
     def edit(program: Program) -> Program:
         plan = planned(program)
         return (share(plan) if plan is not None else None) or program
 
-    return edit
+    return with_programs(edit)
 
 
 def pairs(versions: Iterable[Version]) -> Iterable[tuple[Version, Version]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -237,6 +237,22 @@ def _note(table: Array, at: Array, who: Array) -> None:
     table[at[(table[at] != who) | several]] = _SEVERAL
 
 
+class LaunchMemory(Protocol):
+    """What `run_kernel` loads from and stores to."""
+
+    def enter(self, points: Array) -> None:
+        """Begin a block of grid points: tiles hold nothing yet."""
+        ...
+
+    def load(self, buffer: int, index: Array, mask: Array, where: Place) -> Array:
+        """Elements at ``index`` where ``mask`` holds, else 0."""
+        ...
+
+    def store(self, buffer: int, index: Array, mask: Array, value: Array, where: Place) -> None:
+        """Write ``value`` at ``index`` at every iteration where ``mask`` holds."""
+        ...
+
+
 def evaluate_kernel(
     kernel: Kernel, buffers: Sequence[Array], *, clips: Mapping[Axis, Expr] | None = None
 ) -> None:
@@ -248,13 +264,28 @@ def evaluate_kernel(
     Raises GraphError for an access that the form forbids; see the module's text.
     """
     memory = Memory(kernel, buffers)
+    run_kernel(kernel, memory, clips=clips)
+    memory.leave()
+
+
+def run_kernel(
+    kernel: Kernel,
+    memory: LaunchMemory,
+    *,
+    clips: Mapping[Axis, Expr] | None = None,
+    points_at_once: int = 0,
+) -> None:
+    """Run one launch on any memory.
+
+    clips: as of `evaluate_kernel`.  points_at_once: grid points of a block; blocks are run one
+    after the other.  0 for as many as fit a few megabytes.
+    """
     trips = max((s.trips for s in kernel.stages), default=1)
-    block = max(1, _AT_ONCE // max(trips, 1))
+    block = points_at_once or max(1, _AT_ONCE // max(trips, 1))
     for low in range(0, kernel.points, block):
         points = np.arange(low, min(low + block, kernel.points), dtype=np.int64)
         memory.enter(points)
         _Block(kernel, memory, points, clips or {}).run()
-    memory.leave()
 
 
 class _Block:
@@ -263,7 +294,7 @@ class _Block:
     """
 
     def __init__(
-        self, kernel: Kernel, memory: Memory, points: Array, clips: Mapping[Axis, Expr]
+        self, kernel: Kernel, memory: LaunchMemory, points: Array, clips: Mapping[Axis, Expr]
     ) -> None:
         self.kernel = kernel
         self.memory = memory
@@ -341,4 +372,4 @@ def _fold(fold: Fold, value: Array, where: Place) -> Array:
     return np.array(rows, fold.dtype.numpy)[:, None]
 
 
-__all__ = ["evaluate_kernel"]
+__all__ = ["LaunchMemory", "Place", "evaluate_kernel", "run_kernel"]

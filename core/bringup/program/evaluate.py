@@ -8,7 +8,7 @@ Memory that holds nothing yet is poisoned with 0xFF, so that a wrong place gives
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -70,29 +70,222 @@ def evaluate_program(program: Program, inputs: Sequence[object]) -> list[Array]:
     return _Run(program, inputs).run()
 
 
-class _Memory:
-    """The memory of one run: bytes by space and number."""
+Buffer = TypeVar("Buffer")
 
-    def __init__(
-        self, program: Program, inputs: Sequence[Array], outputs: Sequence[Array], arena: Array
+
+class Machine(Protocol[Buffer]):
+    """What `ProgramRun` runs the steps of programs on.
+
+    A buffer is memory from some address on.
+    """
+
+    def part(self, buffer: Buffer, offset: int, type_: TensorType) -> Buffer:
+        """The memory of an array that lies ``offset`` bytes behind the start of a buffer."""
+        ...
+
+    def constants(self, program: Program) -> Sequence[Buffer]:
+        """The constants of a program, or of one inside it."""
+        ...
+
+    def launch(self, step: KernelStep, buffers: Sequence[Buffer]) -> None:
+        """Run a kernel."""
+        ...
+
+    def call(self, step: OpStep, operands: Sequence[Buffer], results: Sequence[Buffer]) -> None:
+        """Run an op."""
+        ...
+
+    def copy(self, target: Buffer, source: Buffer, nbytes: int) -> None:
+        """Copy bytes."""
+        ...
+
+    def read(self, buffer: Buffer, type_: TensorType) -> Array:
+        """The array in a buffer: the flag of a loop, or the number of a branch."""
+        ...
+
+    def enter(self, program: Program, outputs: Sequence[Buffer], scratch: Buffer) -> None:
+        """Told before a body runs, whose outputs and scratch hold nothing of worth yet."""
+        ...
+
+
+class ProgramRun(Generic[Buffer]):
+    """Runs programs step by step, loops and branches inside them too."""
+
+    def __init__(self, machine: Machine[Buffer]) -> None:
+        self.machine = machine
+
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        arena: Buffer,
     ) -> None:
-        self.constants = [_bytes_of(c.array()) for c in program.constants]
-        for constant in self.constants:
-            constant.flags.writeable = False
-        self.inputs, self.outputs, self.arena = inputs, outputs, arena
+        """Run a program on its inputs, outputs and scratch memory.
 
-    def raw(self, slot: Slot) -> Array:
-        """The bytes of a slot."""
-        spaces = {"input": self.inputs, "output": self.outputs, "constant": self.constants}
-        whole = self.arena if slot.space == "arena" else spaces[slot.space][slot.index]
-        raw = whole[slot.offset : slot.offset + slot.type.nbytes]
-        if raw.size != slot.type.nbytes:
-            raise GraphError(f"slot {slot} lies outside its memory of {whole.size} bytes")
+        Raises GraphError, with the step, if the machine raises it.
+        """
+        constants = self.machine.constants(program)
+        spaces = {"input": inputs, "output": outputs, "constant": constants, "arena": (arena,)}
+
+        def at(slots: Sequence[Slot]) -> list[Buffer]:
+            return [
+                self.machine.part(
+                    spaces[s.space][0 if s.space == "arena" else s.index], s.offset, s.type
+                )
+                for s in slots
+            ]
+
+        for number, step in enumerate(program.steps):
+            try:
+                if isinstance(step, KernelStep):
+                    self.machine.launch(step, at(step.slots))
+                elif isinstance(step, OpStep):
+                    self.machine.call(step, at(step.operands), at(step.results))
+                else:
+                    places = at((*step.places, step.scratch))
+                    self._control(step, at(step.operands), at(step.results), places)
+            except GraphError as error:
+                raise GraphError(
+                    f"program {program.name}, step {number}: {error.what}",
+                    notes=tuple(str(program).splitlines()),
+                    location=step.location,
+                ) from error
+
+    def _control(
+        self,
+        step: ControlStep,
+        operands: list[Buffer],
+        results: list[Buffer],
+        places: list[Buffer],
+    ) -> None:
+        """Run a loop or branch.  places: as of the step, then its scratch memory."""
+        *places, scratch = places
+        if isinstance(step, WhileStep):
+            self._while(step, operands, results, places, scratch)
+        elif isinstance(step, ScanStep):
+            self._scan(step, operands, results, places, scratch)
+        else:
+            number = int(self.machine.read(operands[0], step.operands[0].type).reshape(-1)[0])
+            branch = step.branches[chosen(number, len(step.branches))]
+            self._body(branch, operands[1:], results, scratch)
+
+    def _body(
+        self, program: Program, inputs: list[Buffer], outputs: list[Buffer], scratch: Buffer
+    ) -> None:
+        aliased = {o for o, _ in program.aliases}
+        fresh = [buffer for o, buffer in enumerate(outputs) if o not in aliased]
+        self.machine.enter(program, fresh, scratch)
+        self.run(program, inputs, outputs, scratch)
+
+    def _start(
+        self, step: WhileStep | ScanStep, operands: list[Buffer], results: list[Buffer]
+    ) -> tuple[list[Buffer], int]:
+        """The state at first, and how many of its parts change: some of them where they are."""
+        state, count = list(operands), len(step.carried)
+        slots = step.results[count:]
+        for place, slot, buffer in zip(step.updated, slots, results[count:], strict=False):
+            self.machine.copy(buffer, state[place], slot.type.nbytes)
+            state[place] = buffer
+        return state, count + len(step.updated)
+
+    def _while(
+        self,
+        step: WhileStep,
+        operands: list[Buffer],
+        results: list[Buffer],
+        places: list[Buffer],
+        scratch: Buffer,
+    ) -> None:
+        count = len(step.carried)
+        flag = places[len(step.spare)]
+        state, changing = self._start(step, operands, results)
+        updated = results[count:changing]
+        target, other = results[:count], places[:count]
+        while True:
+            self._body(step.cond, state, [flag], scratch)
+            if not self.machine.read(flag, step.flag.type).reshape(-1)[0]:
+                break
+            self._body(step.body, state, [*target, *updated], scratch)
+            for place, buffer in zip(step.carried, target, strict=True):
+                state[place] = buffer
+            target, other = other, target
+        self._finish(step, state, results)
+
+    def _scan(
+        self,
+        step: ScanStep,
+        operands: list[Buffer],
+        results: list[Buffer],
+        places: list[Buffer],
+        scratch: Buffer,
+    ) -> None:
+        count = len(step.carried)
+        state, changing = self._start(step, operands, results)
+        updated, stacks = results[count:changing], results[changing:]
+        slots = step.results[changing:]
+        # The last run writes the results.
+        sides = [results[:count], places[:count]]
+        for left in reversed(range(step.length)):
+            at = left if step.reverse else step.length - 1 - left
+            for place in step.stacks:
+                state[place] = self._row(operands[place], step.operands[place], at)
+            rows = [self._row(stack, s, at) for stack, s in zip(stacks, slots, strict=True)]
+            self._body(step.body, state, [*sides[left % 2], *updated, *rows], scratch)
+            for place, buffer in zip(step.carried, sides[left % 2], strict=True):
+                state[place] = buffer
+        self._finish(step, state, results)
+
+    def _finish(
+        self, step: WhileStep | ScanStep, state: list[Buffer], results: list[Buffer]
+    ) -> None:
+        """Copy what is carried to where it is wanted."""
+        for place, slot, buffer in zip(step.carried, step.results, results, strict=False):
+            self.machine.copy(buffer, state[place], slot.type.nbytes)
+
+    def _row(self, stack: Buffer, slot: Slot, at: int) -> Buffer:
+        row = TensorType(slot.type.shape[1:], slot.type.dtype)
+        return self.machine.part(stack, at * row.nbytes, row)
+
+
+class _HostMachine:
+    """Core's evaluators on arrays of bytes.  Where something is about to be written, there is
+    poison before.
+    """
+
+    def part(self, buffer: Array, offset: int, type_: TensorType) -> Array:
+        raw = buffer[offset : offset + type_.nbytes]
+        if raw.size != type_.nbytes:
+            raise GraphError(f"{type_} at {offset} lies outside its memory of {buffer.size} bytes")
         return raw
 
-    def view(self, slot: Slot) -> Array:
-        """The array of a slot."""
-        return _typed(self.raw(slot), slot.type)
+    def constants(self, program: Program) -> list[Array]:
+        found = [_bytes_of(c.array()) for c in program.constants]
+        for constant in found:
+            constant.flags.writeable = False
+        return found
+
+    def launch(self, step: KernelStep, buffers: Sequence[Array]) -> None:
+        arrays = [_typed(raw, s.type) for raw, s in zip(buffers, step.slots, strict=True)]
+        evaluate_kernel(step.kernel, arrays)
+
+    def call(self, step: OpStep, operands: Sequence[Array], results: Sequence[Array]) -> None:
+        arrays = [_typed(raw, s.type) for raw, s in zip(operands, step.operands, strict=True)]
+        made = _call(step.op, arrays, step.attrs)
+        for raw in results:
+            raw.fill(_POISON)
+        for raw, slot, array in zip(results, step.results, made, strict=True):
+            _typed(raw, slot.type)[...] = array
+
+    def copy(self, target: Array, source: Array, nbytes: int) -> None:
+        target[:nbytes] = source[:nbytes]
+
+    def read(self, buffer: Array, type_: TensorType) -> Array:
+        return _typed(buffer, type_)
+
+    def enter(self, program: Program, outputs: Sequence[Array], scratch: Array) -> None:
+        for raw in (*outputs, scratch):
+            raw.fill(_POISON)
 
 
 class _Run:
@@ -108,7 +301,7 @@ class _Run:
 
     def run(self) -> list[Array]:
         arena = np.full(self.program.arena_bytes, _POISON, np.uint8)
-        _issue(self.program, _Memory(self.program, self.inputs, self.outputs, arena))
+        ProgramRun(_HostMachine()).run(self.program, self.inputs, self.outputs, arena)
         self._check_inputs()
         typed = zip(self.outputs, self.program.outputs, strict=True)
         return [_typed(raw, type_).copy() for raw, type_ in typed]
@@ -119,108 +312,6 @@ class _Run:
                 raise GraphError(
                     f"program {self.program.name} changed input {i}, which is not donated"
                 )
-
-
-def _issue(program: Program, memory: _Memory) -> None:
-    """Run the steps of a program."""
-    for number, step in enumerate(program.steps):
-        try:
-            if isinstance(step, KernelStep):
-                evaluate_kernel(step.kernel, [memory.view(s) for s in step.slots])
-            elif isinstance(step, OpStep):
-                _run_op(step, memory)
-            else:
-                _Control(step, memory).run()
-        except GraphError as error:
-            raise GraphError(
-                f"program {program.name}, step {number}: {error.what}",
-                notes=tuple(str(program).splitlines()),
-                location=step.location,
-            ) from error
-
-
-def _run_op(step: OpStep, memory: _Memory) -> None:
-    operands = [memory.view(s) for s in step.operands]
-    results = _call(step.op, operands, step.attrs)
-    for slot in step.results:
-        memory.raw(slot).fill(_POISON)
-    for slot, result in zip(step.results, results, strict=True):
-        memory.view(slot)[...] = result
-
-
-class _Control:
-    """A loop or branch being run, over bytes: where a run of the body writes is poisoned first."""
-
-    def __init__(self, step: ControlStep, memory: _Memory) -> None:
-        self.step = step
-        self.operands = [memory.raw(s) for s in step.operands]
-        self.results = [memory.raw(s) for s in step.results]
-        self.spare = [memory.raw(s) for s in step.places]
-        self.scratch = memory.raw(step.scratch)
-
-    def run(self) -> None:
-        step = self.step
-        if isinstance(step, WhileStep):
-            self._while(step)
-        elif isinstance(step, ScanStep):
-            self._scan(step)
-        else:
-            number = int(self.operands[0].view(np.int32)[0])
-            branch = step.branches[chosen(number, len(step.branches))]
-            self._program(branch, self.operands[1:], self.results)
-
-    def _program(self, program: Program, inputs: list[Array], outputs: list[Array]) -> None:
-        aliased = {o for o, _ in program.aliases}
-        for raw in (*(raw for o, raw in enumerate(outputs) if o not in aliased), self.scratch):
-            raw.fill(_POISON)
-        _issue(program, _Memory(program, inputs, outputs, self.scratch))
-
-    def _start(self, step: WhileStep | ScanStep) -> tuple[list[Array], int]:
-        """The state at first, and how many of its parts change: some of them where they are."""
-        state, count = list(self.operands), len(step.carried)
-        for place, raw in zip(step.updated, self.results[count:], strict=False):
-            raw[...] = state[place]
-            state[place] = raw
-        return state, count + len(step.updated)
-
-    def _while(self, step: WhileStep) -> None:
-        flag = self.spare[len(step.spare)]
-        state, changing = self._start(step)
-        count = len(step.carried)
-        rest = self.results[count:changing]
-        target, other = self.results[:count], self.spare[:count]
-        while True:
-            self._program(step.cond, state, [flag])
-            if not flag[0]:
-                break
-            self._program(step.body, state, [*target, *rest])
-            for place, raw in zip(step.carried, target, strict=True):
-                state[place] = raw
-            target, other = other, target
-        for place, raw in zip(step.carried, self.results, strict=False):
-            raw[...] = state[place]
-
-    def _scan(self, step: ScanStep) -> None:
-        state, changing = self._start(step)
-        count = len(step.carried)
-        rest, stacks = self.results[count:changing], self.results[changing:]
-        # The last run writes the results.
-        sides = [self.results[:count], self.spare[:count]]
-        for left in reversed(range(step.length)):
-            at = left if step.reverse else step.length - 1 - left
-            for place in step.stacks:
-                state[place] = _row(self.operands[place], at, step.length)
-            rows = [_row(raw, at, step.length) for raw in stacks]
-            self._program(step.body, state, [*sides[left % 2], *rest, *rows])
-            for place, raw in zip(step.carried, sides[left % 2], strict=True):
-                state[place] = raw
-        for place, raw in zip(step.carried, self.results, strict=False):
-            raw[...] = state[place]
-
-
-def _row(stack: Array, at: int, length: int) -> Array:
-    nbytes = stack.size // length
-    return stack[at * nbytes : (at + 1) * nbytes]
 
 
 def _call(op: Operation, operands: Sequence[Array], attrs: Any) -> tuple[Array, ...]:

@@ -18,7 +18,7 @@ from standin import ILLEGAL_ADDRESS, OUT_OF_MEMORY, StandIn
 
 import bringup as bu
 from bringup.errors import CompileError, DeviceError, OutOfMemoryError
-from bringup_conformance.runtime.bench import by_dlpack
+from bringup_conformance.runtime.fixture import by_dlpack
 
 X = np.linspace(-2, 2, 3 * 40, dtype=np.float32).reshape(3, 40)
 OUT_OF_RESOURCES = 701

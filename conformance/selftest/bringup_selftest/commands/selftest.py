@@ -15,8 +15,8 @@ from rich.console import Console
 from bringup.errors import BringupError
 from bringup_conformance.commands.options import Json, progress
 from bringup_conformance.execution.runner import usable_cores
-from bringup_selftest import matrix, showing
-from bringup_selftest.killing import How
+from bringup_selftest import matrix, matrix_report
+from bringup_selftest.killing import Options
 
 Level = Annotated[
     str, typer.Option(metavar="LEVEL", help="How far a run goes that has to find them.")
@@ -64,12 +64,12 @@ def selftest(
     chosen = matrix.fast() if fast else matrix.selected(only)
     if not chosen:
         raise BringupError(f"no fault is of {only!r}", fix=_meant(only))
-    how = How(level, seed, simulated=small, directed=directed)
+    options = Options(level, seed, simulated=small, directed=directed)
     if fast:
-        how = How("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
+        options = Options("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
     whole = not only and not fast
     with _progress(as_json, report) as show:
-        found = matrix.run(chosen, how, jobs or usable_cores(), seeds, backend or [], show)
+        found = matrix.run(chosen, options, jobs or usable_cores(), seeds, backend or [], show)
     found.whole = whole
     _tell(found, report, as_json)
     raise typer.Exit(1 if found.problems else 0)
@@ -89,11 +89,11 @@ def _meant(only: str) -> str:
 
 def _tell(found: matrix.Matrix, report: Path | None, as_json: bool) -> None:
     if report is not None:
-        showing.write(report, found)
+        matrix_report.write(report, found)
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        showing.show(Console(), found)
+        matrix_report.show(Console(), found)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _progress(as_json: bool, report: Path | None) -> Iterator[_Show]:
             last = f"{found.clean[-1].device}, seed {found.clean[-1].seed}"
         bar.update(task, completed=len(found.rows), total=found.planned, description=last)
         if report is not None:
-            showing.write(report, found)
+            matrix_report.write(report, found)
 
     with bar:
         yield show

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.backend import BufferView
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall
 
-GROUP = "Broadcasting and strides"
+FAULTS = Faults("Broadcasting and strides")
 
 
+@FAULTS.op("BR01", "vectors spread over columns", "broadcast_in_dim")
 def as_column(call: OpCall) -> Array | None:
-    """A vector goes down the columns of a square."""
     (x,) = call.operands
     shape = call.right.shape
     if x.ndim != 1 or len(shape) != 2 or shape[0] != shape[1]:
@@ -23,6 +23,7 @@ def as_column(call: OpCall) -> Array | None:
     return np.broadcast_to(x[None, :] if call.attrs["dims"] == (0,) else x[:, None], shape)
 
 
+@FAULTS.op("BR03", "spread up to the vector only", "broadcast_in_dim")
 def narrow_only(call: OpCall) -> Array | None:
     """A last dimension of 1 is spread up to the width of a vector, and not beyond."""
     (x,) = call.operands
@@ -35,6 +36,7 @@ def narrow_only(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("BR06", "a stride of 0 is written through", "broadcast_in_dim")
 def zero_stride_written(call: OpCall) -> Array | None:
     """The result is written with the operand's strides of 0, so that the last one stands alone."""
     (x,) = call.operands
@@ -45,8 +47,8 @@ def zero_stride_written(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("BR07", "offsets of views are dropped", ("add", "mul", "sub"))
 def offset_dropped(call: OpCall) -> Array | None:
-    """An operand is read from the start of its block."""
     moved = []
     for view, array in zip(call.views, call.operands, strict=True):
         whole = call.device.dense(BufferView(view.handle, 0, view.type))
@@ -54,23 +56,14 @@ def offset_dropped(call: OpCall) -> Array | None:
     return call.reference(*moved)
 
 
-def operand_strides(call: OpCall) -> Array | None:
-    """The result has the strides of the operand."""
-    return call.operands[0].reshape(call.right.shape)
-
-
-def other_scalar(call: OpCall) -> Array | None:
-    """The value to pad with is element 0 of what is padded."""
-    x, value = call.operands
-    return call.reference(x, x.reshape(-1)[0] if x.size else value)
-
-
+@FAULTS.op("BR11b", "both bounds are the lower one", "clamp")
 def scalar_bounds(call: OpCall) -> Array | None:
     """The upper bound of a clamp is read where the lower one lies."""
     low, x, _ = call.operands
     return call.reference(low, x, low)
 
 
+@FAULTS.op("BR20a", "spread along the first dimension", "broadcast_in_dim")
 def first_dimension(call: OpCall) -> Array | None:
     """What has the size of another dimension is spread along that one."""
     (x,) = call.operands
@@ -80,15 +73,9 @@ def first_dimension(call: OpCall) -> Array | None:
     return np.broadcast_to(x[:, None, None], shape)
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("BR01", GROUP, "vectors spread over columns", "broadcast_in_dim", as_column),
-    op_fault("BR03", GROUP, "spread up to the vector only", "broadcast_in_dim", narrow_only),
-    op_fault("BR06", GROUP, "a stride of 0 is written through", "broadcast_in_dim",
-             zero_stride_written),
-    op_fault("BR07", GROUP, "offsets of views are dropped", ("add", "mul", "sub"), offset_dropped),
-    op_fault("BR08", GROUP, "results have operands' strides", "transpose", operand_strides),
-    op_fault("BR11", GROUP, "a scalar is read elsewhere", "pad", other_scalar),
-    op_fault("BR11b", GROUP, "both bounds are the lower one", "clamp", scalar_bounds),
-    op_fault("BR20a", GROUP, "spread along the first dimension", "broadcast_in_dim",
-             first_dimension),
-)  # fmt: skip
+FAULTS.op("BR08", "results have operands' strides", "transpose")(
+    lambda c: c.operands[0].reshape(c.right.shape)
+)
+FAULTS.op("BR11", "a scalar is read elsewhere", "pad")(
+    lambda c: c.reference(c.x, c.x.reshape(-1)[0] if c.x.size else c.y)
+)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bringup.backend import Backend, Device
 from bringup.graph.ir import attrs_key
 from bringup.program.program import KernelStep, OpStep, Program, Step
-from bringup_selftest.corpus import Fault, Planted
+from bringup_selftest.corpus import Faults, FaultyBackend
 
-GROUP = "Compile cache"
+FAULTS = Faults("Compile cache", "key", depth=3)
 Key = Callable[[Program], Hashable]
 
 
 def kept_by(key: Key, *, shared: bool = False) -> Callable[[Backend], Backend]:
-    """A plant that keeps executables by a key.  shared: by all devices of the backend."""
+    """Keep executables by a key.  shared: by all devices of the backend."""
 
-    def plant(backend: Backend) -> Backend:
+    def inject(backend: Backend) -> Backend:
         common: dict[Hashable, Any] = {}
 
         def edit(device: Device) -> Device:
@@ -35,9 +36,9 @@ def kept_by(key: Key, *, shared: bool = False) -> Callable[[Backend], Backend]:
             device.compile = compile_  # type: ignore[method-assign]
             return device
 
-        return Planted(backend, device=edit, ops=None)
+        return FaultyBackend(backend, device=edit, ops=None)
 
-    return plant
+    return inject
 
 
 def text(program: Program) -> str:
@@ -73,8 +74,8 @@ def without(*patterns: str, by: str = "") -> Key:
     return key
 
 
+@FAULTS.by(kept_by, "CK04b", "constants are rounded to six digits")
 def rounded(program: Program) -> str:
-    """Numbers to six digits."""
 
     def short(match: re.Match[str]) -> str:
         return f"{float(match[0]):.5e}"
@@ -82,13 +83,13 @@ def rounded(program: Program) -> str:
     return re.sub(r"-?\d+\.\d+(?:e[-+]?\d+)?", short, text(program))
 
 
+@FAULTS.by(kept_by, "CK08", "a hash of eight bits is all")
 def truncated(program: Program) -> int:
-    """Eight bits of a hash."""
     return int(program.key[:2], 16)
 
 
+@FAULTS.by(kept_by, "CK10", "operands are sorted")
 def operands_sorted(program: Program) -> tuple[object, ...]:
-    """Operands of a launch in whatever order."""
     steps = [tuple(sorted(map(str, step.slots))) for step in program.steps]
     bodies = [
         sorted(line.strip() for line in _step_text(step).split("\n")) for step in program.steps
@@ -98,50 +99,40 @@ def operands_sorted(program: Program) -> tuple[object, ...]:
     return program.inputs, program.outputs, program.donated, tuple(steps), shown
 
 
+@FAULTS.by(kept_by, "CK09", "an object's address is the key")
 def by_identity(program: Program) -> int:
-    """The object's address, which the next program may have."""
     return id(program)
 
 
+@FAULTS.by(kept_by, "CK07", "the kernel's body is missing (cubecl#1455)")
 def by_names(program: Program) -> tuple[object, ...]:
-    """What a launch takes and is called, not what it does (cubecl#1455)."""
     steps = tuple((step.name, step.slots) for step in program.steps)
     return program.inputs, program.outputs, program.donated, program.aliases, steps
 
 
-def _fault(id: str, title: str, key: Key, *, shared: bool = False) -> Fault:
-    return Fault(id, GROUP, "key", title, kept_by(key, shared=shared), depth=3)
-
-
-def _one_attribute(id: str, name: str) -> Fault:
+def _without_float(name: str) -> Key:
     """A key of ops without one float among their attributes."""
-    key = without(rf"\('{name}', \('float', b.*?\)\)")
-    return Fault(id, GROUP, "key", f"{name} of ops is missing", kept_by(key), depth=1)
+    return without(rf"\('{name}', \('float', b.*?\)\)")
 
 
 _DENSE = r"(?<=\] )[0-9a-f]{8,}"
 _INDEX = r"index<[^>]*>|b\d+\[[^\]]*(?:\[\d+\][^\]]*)*\]"
-FAULTS: tuple[Fault, ...] = (
-    _fault("CK01", "shapes are missing", without(r"\[[\d,]*\]", r"arena\+\d+", r"^\d+$")),
-    _fault("CK02a", "dtypes are missing", without(r"\b(?:[fiu]\d+|bf16|bool)(?=[\[ ,)}])")),
-    _fault("CK03a", "the set of donated inputs is missing", without(r"\A.*\n")),
-    _fault("CK04", "values of constants are missing", without(r"value=[^},]*", _DENSE)),
-    _fault("CK04b", "constants are rounded to six digits", rounded),
-    _fault("CK04c", "0.0 is -0.0", without(r"-(?=0(?:\.0)?\b)")),
-    _fault("CK04e", "contents of large constants are missing", without(_DENSE)),
-    _fault("CK05", "axes and offsets are missing", without(_INDEX)),
-    _fault("CK05b", "the direction of comparisons is missing", without(r"direction=[^},]*")),
-    _fault("CK05c", "the kind of folds is missing", without(r"fold\.\w+")),
-    _fault("CK05d", "attributes of ops are missing", without(r"(?<=op )(\w+) .*\)\)(?= )")),
-    _one_attribute("CK05f", "epsilon"),
-    _one_attribute("CK05g", "correction"),
-    _fault(
-        "CK05e", "names of scalar ops are missing", without(r"(?<== )(?:add|sub|mul|max|min)\b")
-    ),
-    _fault("CK06", "the device is missing", text, shared=True),
-    _fault("CK07", "the kernel's body is missing (cubecl#1455)", by_names),
-    _fault("CK08", "a hash of eight bits is all", truncated),
-    _fault("CK09", "an object's address is the key", by_identity),
-    _fault("CK10", "operands are sorted", operands_sorted),
-    _fault("CK10b", "widths of dtypes are missing", without(r"(?<=\b[fiu])\d+(?=[\[ ,)}])")),
+
+
+FAULTS.by(kept_by, "CK01", "shapes are missing")(without(r"\[[\d,]*\]", r"arena\+\d+", r"^\d+$"))
+FAULTS.by(kept_by, "CK02a", "dtypes are missing")(without(r"\b(?:[fiu]\d+|bf16|bool)(?=[\[ ,)}])"))
+FAULTS.by(kept_by, "CK03a", "the set of donated inputs is missing")(without(r"\A.*\n"))
+FAULTS.by(kept_by, "CK04", "values of constants are missing")(without(r"value=[^},]*", _DENSE))
+FAULTS.by(kept_by, "CK04c", "0.0 is -0.0")(without(r"-(?=0(?:\.0)?\b)"))
+FAULTS.by(kept_by, "CK04e", "contents of large constants are missing")(without(_DENSE))
+FAULTS.by(kept_by, "CK05", "axes and offsets are missing")(without(_INDEX))
+FAULTS.by(kept_by, "CK05b", "the direction of comparisons is missing")(without(r"direction=[^},]*"))
+FAULTS.by(kept_by, "CK05c", "the kind of folds is missing")(without(r"fold\.\w+"))
+FAULTS.by(kept_by, "CK05d", "attributes of ops are missing")(without(r"(?<=op )(\w+) .*\)\)(?= )"))
+FAULTS.by(kept_by, "CK05f", "epsilon of ops is missing", depth=1)(_without_float("epsilon"))
+FAULTS.by(kept_by, "CK05g", "correction of ops is missing", depth=1)(_without_float("correction"))
+FAULTS.by(kept_by, "CK05e", "names of scalar ops are missing")(
+    without(r"(?<== )(?:add|sub|mul|max|min)\b")
 )
+FAULTS.by(kept_by, "CK10b", "widths of dtypes are missing")(without(r"(?<=\b[fiu])\d+(?=[\[ ,)}])"))
+FAULTS.by(partial(kept_by, shared=True), "CK06", "the device is missing")(text)

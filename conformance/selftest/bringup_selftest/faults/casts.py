@@ -5,23 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.dtypes import bf16, f8e4m3fn, f8e5m2, i32
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall, of
 
-GROUP = "Casts"
+FAULTS = Faults("Casts")
 
 
 def _is_float(dtype: np.dtype[np.generic]) -> bool:
     return dtype.kind not in "biu"
 
 
+@FAULTS.op("CA01", "floats become the nearest integer", "convert")
 def to_nearest(call: OpCall) -> Array | None:
-    """Floats become the nearest integer."""
     (x,) = call.operands
     if not _is_float(x.dtype) or call.dtype.kind not in "iu":
         return None
     return call.reference(np.rint(x.astype(np.float64)).astype(x.dtype))
 
 
+@FAULTS.op("CA02", "negative floats wrap", "convert")
 def wrapped_negative(call: OpCall) -> Array | None:
     """Negative floats become unsigned integers unlike declared."""
     (x,) = call.operands
@@ -33,8 +34,8 @@ def wrapped_negative(call: OpCall) -> Array | None:
     return np.where(small, other, call.right)
 
 
+@FAULTS.op("CA04", "f64 becomes f32 toward zero", "convert")
 def truncated(call: OpCall) -> Array | None:
-    """f64 becomes f32 toward zero."""
     (x,) = call.operands
     if x.dtype != np.float64 or call.dtype != np.float32:
         return None
@@ -42,8 +43,8 @@ def truncated(call: OpCall) -> Array | None:
     return np.where(over, np.nextafter(call.right, np.float32(0)), call.right)
 
 
+@FAULTS.op("CA04b", "f32 becomes bf16 by dropping bits", "convert")
 def bits_dropped(call: OpCall) -> Array | None:
-    """f32 becomes bf16 by dropping bits."""
     (x,) = call.operands
     if x.dtype != np.float32 or call.dtype != bf16.numpy:
         return None
@@ -51,31 +52,16 @@ def bits_dropped(call: OpCall) -> Array | None:
     return np.where(np.isnan(x), call.right, high)
 
 
-def rounded_twice(call: OpCall) -> Array | None:
-    """f64 becomes f16 by way of f32."""
-    (x,) = call.operands
-    if x.dtype != np.float64 or call.dtype not in (np.float16, bf16.numpy):
-        return None
-    return x.astype(np.float32).astype(call.dtype)
-
-
-def integer_twice(call: OpCall) -> Array | None:
-    """64-bit integers become f32 by way of f64."""
-    (x,) = call.operands
-    if x.dtype not in (np.int64, np.uint64) or call.dtype != np.float32:
-        return None
-    return x.astype(np.float64).astype(np.float32)
-
-
+@FAULTS.op("CA21a", "f16 has a largest number", "convert", when=of(np.float16))
 def largest_half(call: OpCall) -> Array | None:
-    """What is too large for f16 becomes its largest number."""
     (x,) = call.operands
-    if call.dtype != np.float16 or not _is_float(x.dtype):
+    if not _is_float(x.dtype):
         return None
     largest = np.copysign(np.finfo(np.float16).max, call.right)
     return np.where(np.isinf(call.right) & np.isfinite(x), largest, call.right)
 
 
+@FAULTS.op("CA22a", "integers saturate", "convert")
 def saturated_integer(call: OpCall) -> Array | None:
     """Integers that do not fit saturate instead of wrapping."""
     (x,) = call.operands
@@ -86,14 +72,8 @@ def saturated_integer(call: OpCall) -> Array | None:
     return np.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(call.dtype)
 
 
-def low_bit(call: OpCall) -> Array | None:
-    """A number is true if it is odd."""
-    (x,) = call.operands
-    return (x & x.dtype.type(1)) != 0 if call.dtype.kind == "b" and x.dtype.kind in "iu" else None
-
-
+@FAULTS.op("CA24a", "NaN becomes the lowest integer", "convert")
 def nan_to_lowest(call: OpCall) -> Array | None:
-    """NaN becomes the lowest integer, or one."""
     (x,) = call.operands
     if not _is_float(x.dtype) or call.dtype.kind not in "iu":
         return None
@@ -102,24 +82,16 @@ def nan_to_lowest(call: OpCall) -> Array | None:
     return np.where(np.isnan(x), odd, call.right)
 
 
+@FAULTS.op("CA25a", "widening forgets the sign", "convert")
 def sign_lost(call: OpCall) -> Array | None:
-    """Signed integers are widened without their sign."""
     (x,) = call.operands
     if x.dtype.kind != "i" or call.dtype.itemsize <= x.itemsize or call.dtype.kind not in "iu":
         return None
     return x.view(np.dtype(f"u{x.itemsize}")).astype(call.dtype)
 
 
-def by_way_of_words(call: OpCall) -> Array | None:
-    """Floats become integers of 64 bits by way of 32."""
-    (x,) = call.operands
-    if not _is_float(x.dtype) or call.dtype != np.int64:
-        return None
-    return call.reference(x, dtype=i32).astype(np.int64)
-
-
+@FAULTS.op("CA27a", "halves between f8 are rounded away", "convert")
 def away_from_zero(call: OpCall) -> Array | None:
-    """Halves between two f8 become the one further from 0."""
     (x,) = call.operands
     if x.dtype not in (np.float32, np.float64) or call.dtype != f8e4m3fn.numpy:
         return None
@@ -131,16 +103,8 @@ def away_from_zero(call: OpCall) -> Array | None:
     return np.where(np.isfinite(made) & (np.abs(wide) > np.abs(made)), outwards, call.right)
 
 
-def by_way_of_half(call: OpCall) -> Array | None:
-    """f32 becomes f8 by way of f16."""
-    (x,) = call.operands
-    if x.dtype != np.float32 or call.dtype != f8e5m2.numpy:
-        return None
-    return call.reference(x.astype(np.float16))
-
-
+@FAULTS.op("CA29a", "i32 becomes f8 by way of f16", "convert")
 def integers_by_half(call: OpCall) -> Array | None:
-    """i32 becomes f8 by way of f16."""
     (x,) = call.operands
     if x.dtype != np.int32 or call.dtype != f8e5m2.numpy:
         return None
@@ -148,20 +112,35 @@ def integers_by_half(call: OpCall) -> Array | None:
     return np.where(small, call.reference(np.where(small, x, 0).astype(np.float16)), call.right)
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("CA01", GROUP, "floats become the nearest integer", "convert", to_nearest),
-    op_fault("CA02", GROUP, "negative floats wrap", "convert", wrapped_negative),
-    op_fault("CA04", GROUP, "f64 becomes f32 toward zero", "convert", truncated),
-    op_fault("CA04b", GROUP, "f32 becomes bf16 by dropping bits", "convert", bits_dropped),
-    op_fault("CA04c", GROUP, "f64 becomes f16 by way of f32", "convert", rounded_twice),
-    op_fault("CA20a", GROUP, "i64 becomes f32 by way of f64", "convert", integer_twice),
-    op_fault("CA21a", GROUP, "f16 has a largest number", "convert", largest_half),
-    op_fault("CA22a", GROUP, "integers saturate", "convert", saturated_integer),
-    op_fault("CA23a", GROUP, "even numbers are false", "convert", low_bit),
-    op_fault("CA24a", GROUP, "NaN becomes the lowest integer", "convert", nan_to_lowest),
-    op_fault("CA26a", GROUP, "floats become i64 by way of i32", "convert", by_way_of_words),
-    op_fault("CA27a", GROUP, "halves between f8 are rounded away", "convert", away_from_zero),
-    op_fault("CA28a", GROUP, "f32 becomes f8 by way of f16", "convert", by_way_of_half),
-    op_fault("CA29a", GROUP, "i32 becomes f8 by way of f16", "convert", integers_by_half),
-    op_fault("CA25a", GROUP, "widening forgets the sign", "convert", sign_lost),
-)
+@FAULTS.op("CA04c", "f64 becomes f16 by way of f32", "convert")
+def rounded_twice(call: OpCall) -> Array | None:
+    if call.x.dtype != np.float64 or call.dtype not in (np.float16, bf16.numpy):
+        return None
+    return call.x.astype(np.float32).astype(call.dtype)
+
+
+@FAULTS.op("CA20a", "i64 becomes f32 by way of f64", "convert")
+def integer_twice(call: OpCall) -> Array | None:
+    if call.x.dtype not in (np.int64, np.uint64) or call.dtype != np.float32:
+        return None
+    return call.x.astype(np.float64).astype(np.float32)
+
+
+@FAULTS.op("CA23a", "even numbers are false", "convert")
+def low_bit(call: OpCall) -> Array | None:
+    (x,) = call.operands
+    return (x & x.dtype.type(1)) != 0 if call.dtype.kind == "b" and x.dtype.kind in "iu" else None
+
+
+@FAULTS.op("CA26a", "floats become i64 by way of i32", "convert")
+def by_way_of_words(call: OpCall) -> Array | None:
+    if not _is_float(call.x.dtype) or call.dtype != np.int64:
+        return None
+    return call.reference(call.x, dtype=i32).astype(np.int64)
+
+
+@FAULTS.op("CA28a", "f32 becomes f8 by way of f16", "convert")
+def by_way_of_half(call: OpCall) -> Array | None:
+    if call.x.dtype != np.float32 or call.dtype != f8e5m2.numpy:
+        return None
+    return call.reference(call.x.astype(np.float16))

@@ -10,10 +10,10 @@ from bringup.dtypes import bf16, f32
 from bringup.graph import Instr, Value, current_builder
 from bringup.graph.builder import Rewrite
 from bringup.kernel.form import Stage
-from bringup_selftest.corpus import Fault
+from bringup_selftest.corpus import Faults
 from bringup_selftest.editing import call, in_bodies, is_made_by
 
-GROUP = "Public functions"
+FAULTS = Faults("Public functions", "fus", depth=3)
 
 
 def short(first: str, second: str) -> Callable[[Stage], Rewrite]:
@@ -30,12 +30,6 @@ def short(first: str, second: str) -> Callable[[Stage], Rewrite]:
     return lambda _stage: rewrite
 
 
-def _fault(id: str, title: str, first: str, second: str) -> Fault:
-    return Fault(id, GROUP, "fus", title, in_bodies(short(first, second)), depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _fault("PF01a", "a quotient by a root has 8 bits", "sqrt", "div"),
-    _fault("PF02a", "a logarithm and a sum have 8 bits", "log", "add"),
-    _fault("PF03a", "a reciprocal root and a product have 8 bits", "rsqrt", "mul"),
-)
+FAULTS.by(in_bodies, "PF01a", "a quotient by a root has 8 bits")(short("sqrt", "div"))
+FAULTS.by(in_bodies, "PF02a", "a logarithm and a sum have 8 bits")(short("log", "add"))
+FAULTS.by(in_bodies, "PF03a", "a reciprocal root and a product have 8 bits")(short("rsqrt", "mul"))

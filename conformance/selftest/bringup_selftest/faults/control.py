@@ -10,14 +10,21 @@ from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.ops.table import opdef
 from bringup.passes.base import Pass, as_results, deep
-from bringup.program.program import CaseStep, Program, ScanStep, Step, WhileStep
-from bringup_selftest.corpus import Fault, Kind, with_passes, with_programs
-from bringup_selftest.editing import call, each_step, number
+from bringup.program.program import CaseStep, ScanStep, Step, WhileStep
+from bringup_selftest.corpus import Faults, Inject, with_passes
+from bringup_selftest.editing import call, in_steps, number
 
-GROUP = "Control flow"
+FAULTS = Faults("Control flow", "rt", depth=3)
 _COUNTER = i32[()]
 Values = tuple[Value, ...]
 Rewriting = Callable[[Instr, Values], Sequence[Value] | None]
+
+
+def as_rewrite(rewrite: Rewriting) -> Inject:
+    """Inject a pass that rewrites instructions, at any depth."""
+    name = rewrite.__name__
+    run = deep(lambda graph: rebuild(graph, rewrite))
+    return with_passes(Pass(name, f"loops -> {name}", run))
 
 
 def _inlined(graph: Graph, arguments: Sequence[Value]) -> Values:
@@ -28,15 +35,15 @@ def _emit(instr: Instr, operands: Sequence[Value], **attrs: object) -> Values:
     return as_results(opdef(instr)(*operands, **{**instr.attrs, **attrs}))
 
 
+@FAULTS.by(as_rewrite, "CF01", "a loop runs although its condition is false at entry")
 def once_too_often(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """The condition is looked at after the body."""
     if instr.op.name != "while":
         return None
     return _emit(instr, _inlined(instr.attrs["body"], operands))
 
 
+@FAULTS.by(as_rewrite, "CF02", "a loop of no trips gives its body's results")
 def body_of_nothing(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """A loop that does not run at all gives the results of its body."""
     if instr.op.name != "while":
         return None
     (flag,) = _inlined(instr.attrs["cond"], operands)
@@ -49,15 +56,15 @@ def body_of_nothing(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return made
 
 
+@FAULTS.by(as_rewrite, "CF03", "all branches run, and the last one stays")
 def last_branch(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """All branches run, and the last one's results stay."""
     if instr.op.name != "case":
         return None
     return _inlined(instr.attrs["branches"][-1], operands[1:])
 
 
+@FAULTS.by(as_rewrite, "CF03b", "a number of no branch selects the first")
 def first_for_outside(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """A number of no branch selects the first one, not the last."""
     if instr.op.name != "case":
         return None
     count = len(instr.attrs["branches"])
@@ -68,8 +75,8 @@ def first_for_outside(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return _emit(instr, (call("select", call("or", below, above), first, index), *rest))
 
 
+@FAULTS.by(as_rewrite, "CF03d", "the number of a branch is read as a byte")
 def number_of_a_byte(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """The number of a branch is read as a byte."""
     if instr.op.name != "case":
         return None
     index, *rest = operands
@@ -77,8 +84,8 @@ def number_of_a_byte(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return _emit(instr, (byte, *rest))
 
 
+@FAULTS.by(as_rewrite, "CF05", "carried values of one type are swapped", kind="plan")
 def carried_swapped(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """Two carried values of one type in each other's place."""
     if instr.op.name != "while":
         return None
     body = instr.attrs["body"]
@@ -91,6 +98,7 @@ def carried_swapped(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return None
 
 
+@FAULTS.by(as_rewrite, "CF05b", "carried values are assigned one by one", kind="plan")
 def carried_in_turn(instr: Instr, operands: Values) -> Sequence[Value] | None:
     """Carried values are assigned one after the other: the second sees the new first."""
     if instr.op.name != "while":
@@ -108,8 +116,8 @@ def _giving(body: Graph, outputs: Sequence[Value]) -> Graph:
     return rebuild(Graph(body.inputs, body.instrs, outputs, body.name))
 
 
+@FAULTS.by(as_rewrite, "CF07", "a scan writes step i at i - 1")
 def row_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """A scan writes step i at i - 1."""
     if instr.op.name != "scan" or instr.attrs["length"] < 2:
         return None
     made = _emit(instr, operands)
@@ -127,6 +135,7 @@ def _rotated(rows: Value) -> Value:
     return call("concatenate", *parts, dim=0)
 
 
+@FAULTS.by(as_rewrite, "CF07c", "a scan runs the other way")
 def other_direction(instr: Instr, operands: Values) -> Sequence[Value] | None:
     """A scan over more than one row runs backwards, or forwards."""
     if instr.op.name != "scan":
@@ -134,8 +143,8 @@ def other_direction(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return _emit(instr, operands, reverse=not instr.attrs["reverse"])
 
 
+@FAULTS.by(as_rewrite, "CF07d", "a scan's rows see the first carry")
 def carry_not_taken(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """A scan's rows are made with the carry of the start."""
     if instr.op.name != "scan" or not instr.attrs["carries"]:
         return None
     right = _emit(instr, operands)
@@ -145,8 +154,8 @@ def carry_not_taken(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return (*right[:count], *wrong[count:])
 
 
+@FAULTS.by(as_rewrite, "CF01b", "a loop runs once more after its condition fails")
 def flag_of_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """The condition sees the state before the last run of the body."""
     if instr.op.name != "while":
         return None
     ended = _emit(instr, operands)
@@ -159,6 +168,7 @@ def flag_of_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return made
 
 
+@FAULTS.by(as_rewrite, "CF08a", "an odd number of trips ends in the other place")
 def other_side(instr: Instr, operands: Values) -> Sequence[Value] | None:
     """What is carried has two places, and the one of the trip before is returned after odd ones."""
     if instr.op.name != "while":
@@ -188,8 +198,8 @@ def number_of(value: bool) -> Value:
     return call("constant", value=Literal.splat(value, bool_[()]))
 
 
+@FAULTS.by(as_rewrite, "CF07b", "an inner loop goes on with the outer one's counter")
 def outer_counter(instr: Instr, operands: Values) -> Sequence[Value] | None:
-    """A loop inside a loop counts on from where the outer one stands."""
     if instr.op.name not in ("while", "scan"):
         return None
     body = instr.attrs["body"]
@@ -215,13 +225,14 @@ def outer_counter(instr: Instr, operands: Values) -> Sequence[Value] | None:
 # -- steps -----------------------------------------------------------------------------------------
 
 
+@FAULTS.by(in_steps, "CF03c", "branches are numbered from one")
 def branches_rotated(step: Step) -> Step:
-    """Branches are numbered from one."""
     if isinstance(step, CaseStep) and len(step.branches) > 1:
         return replace(step, branches=(*step.branches[-1:], *step.branches[:-1]))
     return step
 
 
+@FAULTS.by(in_steps, "CF09", "what a loop changes is not copied first", kind="plan")
 def start_not_copied(step: Step) -> Step:
     """A part that a loop changes in place begins as whatever lies in its place."""
     if not isinstance(step, WhileStep | ScanStep):
@@ -230,35 +241,3 @@ def start_not_copied(step: Step) -> Step:
     for place, result in zip(step.updated, step.results[len(step.carried) :], strict=False):
         operands[place] = result
     return replace(step, operands=tuple(operands))
-
-
-def _graph_fault(id: str, title: str, rewrite: Rewriting, kind: Kind = "rt") -> Fault:
-    run = deep(lambda graph: rebuild(graph, rewrite))
-    plant = with_passes(Pass(rewrite.__name__, f"loops -> {rewrite.__name__}", run))
-    return Fault(id, GROUP, kind, title, plant, depth=3)
-
-
-def _step_fault(id: str, title: str, edit: Callable[[Step], Step], kind: Kind = "rt") -> Fault:
-    def changed(program: Program) -> Program:
-        return each_step(program, edit)
-
-    return Fault(id, GROUP, kind, title, with_programs(changed), depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _graph_fault("CF01", "a loop runs although its condition is false at entry", once_too_often),
-    _graph_fault("CF01b", "a loop runs once more after its condition fails", flag_of_before),
-    _graph_fault("CF02", "a loop of no trips gives its body's results", body_of_nothing),
-    _graph_fault("CF03", "all branches run, and the last one stays", last_branch),
-    _graph_fault("CF03b", "a number of no branch selects the first", first_for_outside),
-    _graph_fault("CF03d", "the number of a branch is read as a byte", number_of_a_byte),
-    _step_fault("CF03c", "branches are numbered from one", branches_rotated),
-    _graph_fault("CF05", "carried values of one type are swapped", carried_swapped, "plan"),
-    _graph_fault("CF05b", "carried values are assigned one by one", carried_in_turn, "plan"),
-    _graph_fault("CF08a", "an odd number of trips ends in the other place", other_side),
-    _step_fault("CF09", "what a loop changes is not copied first", start_not_copied, "plan"),
-    _graph_fault("CF07", "a scan writes step i at i - 1", row_before),
-    _graph_fault("CF07b", "an inner loop goes on with the outer one's counter", outer_counter),
-    _graph_fault("CF07c", "a scan runs the other way", other_direction),
-    _graph_fault("CF07d", "a scan's rows see the first carry", carry_not_taken),
-)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall, kind
 
-GROUP = "Convolution and pooling"
+FAULTS = Faults("Convolution and pooling")
 
 
+@FAULTS.op("CV01", "padding is swapped", "convolution")
+@FAULTS.op("CV23a", "padding of windows is swapped", "reduce_window")
 def padding_swapped(call: OpCall) -> Array | None:
-    """Padding before and after in each other's place."""
     return call.reference(*call.operands, lo=call.attrs["hi"], hi=call.attrs["lo"])
 
 
+@FAULTS.op("CV02", "the last dilation is ignored", "convolution")
 def dilation_ignored(call: OpCall) -> Array | None:
-    """The last spatial dimension of the kernel is not dilated."""
     attrs, weights = call.attrs, call.operands[1]
     *rest, last = attrs["rhs_dilation"]
     size = weights.shape[attrs["rhs_dims"][-1]]
@@ -25,14 +26,8 @@ def dilation_ignored(call: OpCall) -> Array | None:
     return call.reference(*call.operands, rhs_dilation=(*rest, 1), hi=hi)
 
 
-def kernel_flipped(call: OpCall) -> Array | None:
-    """The kernel is turned round."""
-    x, weights = call.operands
-    return call.reference(x, np.flip(weights, call.attrs["rhs_dims"][2:]))
-
-
+@FAULTS.op("CV05", "groups share weights", "convolution")
 def one_group(call: OpCall) -> Array | None:
-    """Every group uses the weights of the first."""
     groups, (x, weights) = call.attrs["groups"], call.operands
     if groups < 2:
         return None
@@ -41,6 +36,7 @@ def one_group(call: OpCall) -> Array | None:
     return call.reference(x, np.concatenate([first] * groups, axis=out))
 
 
+@FAULTS.op("CV06", "border columns are 0", "convolution")
 def border_zero(call: OpCall) -> Array | None:
     """The last column is 0 where the width fills no vector of 4."""
     d = call.attrs["out_dims"][-1]
@@ -51,9 +47,9 @@ def border_zero(call: OpCall) -> Array | None:
     return np.moveaxis(wrong, -1, d)
 
 
+@FAULTS.op("CV07", "maxima over windows see zeros", "reduce_window", when=kind("max"))
 def zeros_in_pool(call: OpCall) -> Array | None:
-    """A maximum over windows is padded with 0."""
-    if call.attrs["kind"] != "max" or not any((*call.attrs["lo"], *call.attrs["hi"])):
+    if not any((*call.attrs["lo"], *call.attrs["hi"])):
         return None
     (x,) = call.operands
     pairs = list(zip(call.attrs["lo"], call.attrs["hi"], strict=True))
@@ -63,13 +59,14 @@ def zeros_in_pool(call: OpCall) -> Array | None:
     return call.reference(np.pad(x, pairs), lo=none, hi=none)
 
 
+@FAULTS.op("CV09", "every image is the first", "convolution")
 def first_image(call: OpCall) -> Array | None:
-    """Every image of a batch is the first."""
     d = call.attrs["lhs_dims"][0]
     x, weights = call.operands
     return call.reference(np.take(x, np.zeros(x.shape[d], np.int64), axis=d), weights)
 
 
+@FAULTS.op("CV20a", "strides are the last one", "convolution")
 def shared_stride(call: OpCall) -> Array | None:
     """Windows move as far along every dimension as along the last."""
     wrong = call.reference(*call.operands, strides=(call.attrs["strides"][-1],) * len(
@@ -85,6 +82,7 @@ def _fitted(wrong: Array, right: Array) -> Array:
     return made
 
 
+@FAULTS.op("CV21a", "holes in the input are filled", "convolution")
 def undilated_input(call: OpCall) -> Array | None:
     """The holes in a dilated input are filled with their neighbours."""
     dilation, (x, weights) = call.attrs["lhs_dilation"], call.operands
@@ -97,8 +95,8 @@ def undilated_input(call: OpCall) -> Array | None:
     return call.reference(x, weights, lhs_dilation=(1,) * len(dilation), lo=tuple(lo), hi=tuple(hi))
 
 
+@FAULTS.op("CV22a", "windows lack their last row", "reduce_window")
 def narrow_window(call: OpCall) -> Array | None:
-    """Windows of sums leave out the last row."""
     (x,) = call.operands
     window = call.attrs["window"]
     wide = [d for d, n in enumerate(window) if n > 1]
@@ -111,8 +109,8 @@ def narrow_window(call: OpCall) -> Array | None:
     return call.reference(x, window=smaller, hi=tuple(hi))
 
 
+@FAULTS.op("CV24a", "patches end after 14 features", "convolution")
 def patch_cut(call: OpCall) -> Array | None:
-    """Where factors are packed, patches end after 14 features."""
     x, weights = call.operands
     features, taken = call.attrs["lhs_dims"][1], call.attrs["rhs_dims"][1]
     window = weights.size // max(weights.shape[call.attrs["rhs_dims"][0]], 1)
@@ -123,17 +121,6 @@ def patch_cut(call: OpCall) -> Array | None:
     return call.reference(np.take(x, first, axis=features), np.take(weights, first, axis=taken))
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("CV01", GROUP, "padding is swapped", "convolution", padding_swapped),
-    op_fault("CV02", GROUP, "the last dilation is ignored", "convolution", dilation_ignored),
-    op_fault("CV04", GROUP, "the kernel is turned round", "convolution", kernel_flipped),
-    op_fault("CV05", GROUP, "groups share weights", "convolution", one_group),
-    op_fault("CV06", GROUP, "border columns are 0", "convolution", border_zero),
-    op_fault("CV07", GROUP, "maxima over windows see zeros", "reduce_window", zeros_in_pool),
-    op_fault("CV09", GROUP, "every image is the first", "convolution", first_image),
-    op_fault("CV20a", GROUP, "strides are the last one", "convolution", shared_stride),
-    op_fault("CV21a", GROUP, "holes in the input are filled", "convolution", undilated_input),
-    op_fault("CV22a", GROUP, "windows lack their last row", "reduce_window", narrow_window),
-    op_fault("CV23a", GROUP, "padding of windows is swapped", "reduce_window", padding_swapped),
-    op_fault("CV24a", GROUP, "patches end after 14 features", "convolution", patch_cut),
+FAULTS.op("CV04", "the kernel is turned round", "convolution")(
+    lambda c: c.reference(c.x, np.flip(c.y, c.attrs["rhs_dims"][2:]))
 )

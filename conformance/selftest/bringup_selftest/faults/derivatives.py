@@ -12,22 +12,22 @@ from bringup.ops import build
 from bringup.ops.build import rows
 from bringup.ops.table import lookup
 from bringup.tracing import autodiff
-from bringup_selftest.corpus import Fault, Planted
+from bringup_selftest.corpus import Faults, FaultyBackend, Inject
 
-GROUP = "Derivatives"
+FAULTS = Faults("Derivatives", "rt", depth=3)
 #: What replaces an attribute, made of what it was.
 Replace = Callable[[Any], Any]
 #: What attributes were before any device was open, by owner and name.
 _ORIGINALS: dict[tuple[str, str], Any] = {}
 
 
-def _fault(id: str, title: str, owner: Any, name: str, change: Replace) -> Fault:
-    """An attribute of a module or a row replaced from when a device is opened until it is closed.
+def replacing(owner: Any, name: str) -> Callable[[Replace], Inject]:
+    """Inject what replaces an attribute for as long as a device is open.
 
-    owner: or a name of a row.
+    owner: a module, or the name of a row.
     """
 
-    def edit(device: Device) -> Device:
+    def edit(change: Replace, device: Device) -> Device:
         place = lookup(owner) if isinstance(owner, str) else owner
         before, close = getattr(place, name), device.close
         # Spoilt once, however many devices are open: what is wrong twice may be right.
@@ -43,7 +43,7 @@ def _fault(id: str, title: str, owner: Any, name: str, change: Replace) -> Fault
         device.close = restored  # type: ignore[method-assign]
         return device
 
-    return Fault(id, GROUP, "rt", title, partial(Planted, device=edit, host=True), depth=3)
+    return lambda change: partial(FaultyBackend, device=partial(edit, change), host=True)
 
 
 def _scaled(factor: float, which: int = 0) -> Replace:
@@ -126,14 +126,22 @@ def _first_tangent(jvp_graph: Any) -> Any:
     return wrong
 
 
-FAULTS: tuple[Fault, ...] = (
-    _fault("DV01", "the gradient of tanh is an eighth too large", "tanh", "vjp", _scaled(1.125)),
-    _fault("DV01a", "the gradient of div by y is too small", "div", "vjp", _scaled(0.5, 1)),
-    _fault("DV02", "second derivatives of tanh are 0", "tanh", "vjp", _constant_factor),
-    _fault("DV02a", "second derivatives of exp are 0", "exp", "vjp", _constant_factor),
-    _fault("DV02b", "second derivatives of logistic are 0", "logistic", "vjp", _constant_factor),
-    _fault("DV03", "forward mode through eigh is 0", "eigh", "vjp", _only_if_set),
-    _fault("DV03a", "forward mode through sqrt is 0", "sqrt", "vjp", _only_if_set),
-    _fault("DV03b", "forward mode forgets operands", autodiff, "jvp_graph", _first_tangent),
-    _fault("DV04", "examples of a product in reverse order", "dot_general", "batch", _one_example),
+FAULTS.by(replacing("tanh", "vjp"), "DV01", "the gradient of tanh is an eighth too large")(
+    _scaled(1.125)
+)
+FAULTS.by(replacing("div", "vjp"), "DV01a", "the gradient of div by y is too small")(
+    _scaled(0.5, 1)
+)
+FAULTS.by(replacing("tanh", "vjp"), "DV02", "second derivatives of tanh are 0")(_constant_factor)
+FAULTS.by(replacing("exp", "vjp"), "DV02a", "second derivatives of exp are 0")(_constant_factor)
+FAULTS.by(replacing("logistic", "vjp"), "DV02b", "second derivatives of logistic are 0")(
+    _constant_factor
+)
+FAULTS.by(replacing("eigh", "vjp"), "DV03", "forward mode through eigh is 0")(_only_if_set)
+FAULTS.by(replacing("sqrt", "vjp"), "DV03a", "forward mode through sqrt is 0")(_only_if_set)
+FAULTS.by(replacing(autodiff, "jvp_graph"), "DV03b", "forward mode forgets operands")(
+    _first_tangent
+)
+FAULTS.by(replacing("dot_general", "batch"), "DV04", "examples of a product in reverse order")(
+    _one_example
 )

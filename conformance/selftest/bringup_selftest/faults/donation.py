@@ -9,14 +9,14 @@ from typing import Any
 from bringup.backend.device import Executable, Handle
 from bringup.errors import DeviceError
 from bringup.program.program import Program
-from bringup_selftest.corpus import Fault, Kind, Plant, with_method, with_programs
-from bringup_selftest.versions import Plan, planting, rewritten
+from bringup_selftest.corpus import Faults, method, with_programs
+from bringup_selftest.versions import Plan, in_plans, rewritten
 
-GROUP = "Donation and aliasing"
+FAULTS = Faults("Donation and aliasing", "plan", depth=3)
 
 
+@FAULTS.by(method("compile"), "DN01", "donated memory goes to the wrong output")
 def wrong_output(device: Any, inner: Any, program: Program) -> Executable:
-    """The donated memory goes to another output of as many bytes."""
     run = inner(program)
     pair = _pair(program)
     if pair is None:
@@ -42,6 +42,7 @@ def _pair(program: Program) -> tuple[int, int] | None:
     return None
 
 
+@FAULTS.by(in_plans, "DN02", "donated memory is taken though read later")
 def read_later(plan: Plan) -> Program | None:
     """An output takes donated memory that a later launch still reads, or this one elsewhere."""
     program = plan.program
@@ -57,6 +58,7 @@ def read_later(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "DN02b", "the first output of its size takes it")
 def moved_alias(plan: Plan) -> Program | None:
     """Donated memory is taken by the first output of its size, read later or not."""
     program = plan.program
@@ -72,6 +74,7 @@ def moved_alias(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(method("compile"), "DN04", "a second donation fails (xla#22604)", kind="rt")
 def once(device: Any, inner: Any, program: Program) -> Executable:
     """A program takes donated memory on its first call alone (xla#22604)."""
     run = inner(program)
@@ -87,8 +90,8 @@ def once(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "DN04b", "a second donation gives the first one's results", kind="rt")
 def recomputed(device: Any, inner: Any, program: Program) -> Executable:
-    """A second donated call gives what the first one gave."""
     run = inner(program)
     kept: list[bytes] = []
 
@@ -110,6 +113,7 @@ def recomputed(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "DN05", "an input beside a donated one changes too", kind="rt")
 def twins_change(device: Any, inner: Any, program: Program) -> Executable:
     """An input of the donated one's type that was not given away changes with it."""
     run = inner(program)
@@ -125,6 +129,7 @@ def twins_change(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "DN06a", "a donated buffer is freed twice", kind="rt")
 def freed_twice(device: Any, inner: Any, program: Program) -> Executable:
     """What was donated and is no output is freed once more after the call."""
     run = inner(program)
@@ -139,11 +144,13 @@ def freed_twice(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(with_programs, "DN07a", "a donated buffer is never freed", kind="rt")
 def not_freed(program: Program) -> Program:
     """What was donated is neither taken nor given back."""
     return replace(program, donated=frozenset(), aliases=())
 
 
+@FAULTS.by(with_programs, "DN08a", "with one input all are taken", kind="rt")
 def all_donated(program: Program) -> Program:
     """If one input is donated, all are."""
     if not program.donated:
@@ -151,8 +158,8 @@ def all_donated(program: Program) -> Program:
     return replace(program, donated=frozenset(range(len(program.inputs))))
 
 
+@FAULTS.by(in_plans, "DN09a", "a result is also written over an input")
 def taken_anyway(plan: Plan) -> Program | None:
-    """A result is written over an input that nobody gave away."""
     program = plan.program
     taken = dict(program.aliases)
     for source in plan.taken:
@@ -171,29 +178,3 @@ def _copied(plan: Plan, output: int, place: Any) -> Program:
     version = next(v for v in plan.returned if v.slot.index == output)
     twice = rewritten(plan, {version: place}).steps[version.made]
     return replace(program, steps=(*program.steps, twice))
-
-
-def _calls(id: str, title: str, wrapper: Any, kind: Kind = "plan") -> Fault:
-    return _fault(id, title, with_method("compile", wrapper), kind)
-
-
-def _fault(id: str, title: str, plant: Plant, kind: Kind = "plan") -> Fault:
-    return Fault(id, GROUP, kind, title, plant, depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _calls("DN01", "donated memory goes to the wrong output", wrong_output),
-    _fault(
-        "DN02", "donated memory is taken though read later", with_programs(planting(read_later))
-    ),
-    _fault("DN02b", "the first output of its size takes it", with_programs(planting(moved_alias))),
-    _calls("DN04", "a second donation fails (xla#22604)", once, "rt"),
-    _calls("DN04b", "a second donation gives the first one's results", recomputed, "rt"),
-    _calls("DN05", "an input beside a donated one changes too", twins_change, "rt"),
-    _calls("DN06a", "a donated buffer is freed twice", freed_twice, "rt"),
-    _fault("DN07a", "a donated buffer is never freed", with_programs(not_freed), "rt"),
-    _fault("DN08a", "with one input all are taken", with_programs(all_donated), "rt"),
-    _fault(
-        "DN09a", "a result is also written over an input", with_programs(planting(taken_anyway))
-    ),
-)

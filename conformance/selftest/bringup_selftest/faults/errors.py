@@ -17,37 +17,35 @@ from bringup.kernel.form import Store
 from bringup.kernel.index import Bound
 from bringup.program.program import KernelStep, Program, Step
 from bringup_selftest.corpus import (
-    Fault,
-    Kind,
-    Plant,
-    Planted,
+    Faults,
+    FaultyBackend,
+    method,
     with_device,
-    with_method,
     with_programs,
 )
 from bringup_selftest.editing import each_step, each_store
 
-GROUP = "Errors, limits, lifetime"
+FAULTS = Faults("Errors, limits, lifetime", "rt", depth=3)
 
 
+@FAULTS.by(method("alloc"), "ER06", "for lack of memory a null handle")
 def null_for_lack(_device: Any, inner: Any, nbytes: int) -> Handle | None:
-    """An allocation that fails gives a null handle."""
     try:
         return inner(nbytes)
     except OutOfMemoryError:
         return None
 
 
+@FAULTS.by(method("alloc"), "ER06b", "for lack of memory a smaller block")
 def small_for_lack(_device: Any, inner: Any, nbytes: int) -> Handle:
-    """An allocation that fails gives what is left."""
     try:
         return inner(nbytes)
     except OutOfMemoryError:
         return inner(64)
 
 
+@FAULTS.by(method("alloc"), "ER06c", "after one failure all allocations fail")
 def unusable_after(device: Any, inner: Any, nbytes: int) -> Handle:
-    """After one allocation has failed, all do."""
     if getattr(device, "failed", False):
         raise OutOfMemoryError("the device has failed")
     try:
@@ -57,16 +55,16 @@ def unusable_after(device: Any, inner: Any, nbytes: int) -> Handle:
         raise
 
 
+@FAULTS.by(method("alloc"), "ER06d", "lack of memory is no OutOfMemoryError")
 def other_error(_device: Any, inner: Any, nbytes: int) -> Handle:
-    """An allocation that fails raises an error of nobody's."""
     try:
         return inner(nbytes)
     except OutOfMemoryError as error:
         raise ValueError(str(error)) from None
 
 
+@FAULTS.by(method("compile"), "ER08", "every call keeps a buffer")
 def leaks_a_call(device: Any, inner: Any, program: Program) -> Executable:
-    """Every call keeps a buffer."""
     run = inner(program)
 
     def call(inputs: Sequence[Handle]) -> list[Handle]:
@@ -78,16 +76,16 @@ def leaks_a_call(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "ER08b", "programs that are gone keep buffers")
 def leaks_a_program(device: Any, inner: Any, program: Program) -> Executable:
-    """A program that is gone leaves the memory of its constants."""
     for literal in program.constants:
         device.alloc(literal.type.nbytes)
     made: Executable = inner(program)
     return made
 
 
+@FAULTS.by(method("compile"), "ER08c", "every call that fails keeps a buffer")
 def leaks_an_error(device: Any, inner: Any, program: Program) -> Executable:
-    """A call that fails keeps a buffer."""
     run = inner(program)
 
     def call(inputs: Sequence[Handle]) -> list[Handle]:
@@ -102,15 +100,15 @@ def leaks_an_error(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("free"), "ER08d", "some blocks are never freed")
 def never_freed(device: Any, inner: Any, handle: Handle) -> None:
-    """Every third block that is freed stays."""
     device.frees = getattr(device, "frees", 0) + 1
     if device.frees % 3:
         inner(handle)
 
 
+@FAULTS.by(with_programs, "ER09", "more scratch is taken than planned")
 def more_scratch(program: Program) -> Program:
-    """More scratch is taken than the plan says."""
     return replace(program, arena_bytes=4 * program.arena_bytes + 65536)
 
 
@@ -129,8 +127,8 @@ def _short(step: Step) -> Step:
     return replace(step, kernel=each_store(kernel, but_last))
 
 
+@FAULTS.by(method("compile"), "ER12", "the second call differs from the first")
 def other_when_cached(_device: Any, inner: Any, program: Program) -> Executable:
-    """From the second call on, the last element is not written."""
     first, later = inner(program), inner(each_step(program, _short))
     calls: list[int] = []
 
@@ -142,6 +140,7 @@ def other_when_cached(_device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "ER12b", "other threads get other results")
 def other_in_threads(_device: Any, inner: Any, program: Program) -> Executable:
     """In other threads than the first the last element is not written."""
     main, others = inner(program), inner(each_step(program, _short))
@@ -154,8 +153,8 @@ def other_in_threads(_device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+@FAULTS.by(method("compile"), "ER13a", "results of two calls share memory")
 def scratch_shared(device: Any, inner: Any, program: Program) -> Executable:
-    """Outputs of a program are allocated once, for all its calls."""
     run = inner(program)
     kept: list[list[Handle]] = []
 
@@ -196,11 +195,13 @@ def scratch_of_one_call(*, by_types: bool) -> Any:
     return wrapper
 
 
+@FAULTS.by(method("close"), "ER15a", "a closed device gives zeros")
 def emptied(device: Any, _inner: Any) -> None:
     """A device that is closed goes on, with zeros in its memory."""
     device.heap.data[...] = 0
 
 
+@FAULTS.by(with_device, "ER15b", "programs of a closed device do nothing")
 def idle_when_closed(device: Any) -> Any:
     """Programs of a device that is closed do nothing, and give memory as it is (bringup-cuda)."""
     inner, closed = device.compile, list[bool]()
@@ -219,7 +220,7 @@ def idle_when_closed(device: Any) -> Any:
     return device
 
 
-class _AnyTarget(Planted):
+class _AnyTarget(FaultyBackend):
     """Names that it does not know stand for its own target."""
 
     def capabilities(self, target: str = "") -> Capabilities:
@@ -231,7 +232,7 @@ class _AnyTarget(Planted):
         return super().lower(program, target if target in self.targets() else "")
 
 
-class _OneTarget(Planted):
+class _OneTarget(FaultyBackend):
     """Programs for another target than the first have no text."""
 
     def lower(self, program: Program, target: str = "") -> Lowered:
@@ -240,41 +241,19 @@ class _OneTarget(Planted):
         return super().lower(program, target) if first else Lowered("", "")
 
 
+@FAULTS.by(with_programs, "ER17", "code made in little time lacks a step", kind="op")
 def unfinished(program: Program) -> Program:
     """What is compiled in little time lacks its last step."""
     return program if program.optimize else replace(program, steps=program.steps[:-1])
 
 
-def _alloc(id: str, title: str, wrapper: Any) -> Fault:
-    return _fault(id, title, with_method("alloc", wrapper))
-
-
-def _calls(id: str, title: str, wrapper: Any) -> Fault:
-    return _fault(id, title, with_method("compile", wrapper))
-
-
-def _fault(id: str, title: str, plant: Plant, kind: Kind = "rt") -> Fault:
-    return Fault(id, GROUP, kind, title, plant, depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _alloc("ER06", "for lack of memory a null handle", null_for_lack),
-    _alloc("ER06b", "for lack of memory a smaller block", small_for_lack),
-    _alloc("ER06c", "after one failure all allocations fail", unusable_after),
-    _alloc("ER06d", "lack of memory is no OutOfMemoryError", other_error),
-    _calls("ER08", "every call keeps a buffer", leaks_a_call),
-    _calls("ER08b", "programs that are gone keep buffers", leaks_a_program),
-    _calls("ER08c", "every call that fails keeps a buffer", leaks_an_error),
-    _fault("ER08d", "some blocks are never freed", with_method("free", never_freed)),
-    _fault("ER09", "more scratch is taken than planned", with_programs(more_scratch)),
-    _calls("ER12", "the second call differs from the first", other_when_cached),
-    _calls("ER12b", "other threads get other results", other_in_threads),
-    _calls("ER13a", "results of two calls share memory", scratch_shared),
-    _calls("ER14a", "calls at once share a program's scratch", scratch_of_one_call(by_types=False)),
-    _calls("ER14b", "programs of equal types share scratch", scratch_of_one_call(by_types=True)),
-    _fault("ER15a", "a closed device gives zeros", with_method("close", emptied)),
-    _fault("ER15b", "programs of a closed device do nothing", with_device(idle_when_closed)),
-    _fault("ER16a", "a target that it does not know is its own", partial(_AnyTarget, ops=None)),
-    _fault("ER16b", "the second target has no texts", partial(_OneTarget, ops=None)),
-    _fault("ER17", "code made in little time lacks a step", with_programs(unfinished), "op"),
+FAULTS.by(method("compile"), "ER14a", "calls at once share a program's scratch")(
+    scratch_of_one_call(by_types=False)
 )
+FAULTS.by(method("compile"), "ER14b", "programs of equal types share scratch")(
+    scratch_of_one_call(by_types=True)
+)
+
+
+FAULTS.add("ER16a", "a target that it does not know is its own", partial(_AnyTarget, ops=None))
+FAULTS.add("ER16b", "the second target has no texts", partial(_OneTarget, ops=None))

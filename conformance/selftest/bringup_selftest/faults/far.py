@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,42 +14,25 @@ from bringup.passes.base import Pass, as_results, deep
 from bringup.program.program import CaseStep, KernelStep, OpStep, Program, ScanStep, Slot, Step
 from bringup_selftest.corpus import (
     Array,
-    Fault,
+    Faults,
     OpCall,
-    op_fault,
     with_passes,
     with_programs,
 )
-from bringup_selftest.editing import each_step
+from bringup_selftest.editing import in_steps
 
-GROUP = "Far sizes and counts"
+FAULTS = Faults("Far sizes and counts", "rt", depth=3)
 _COUNTER = i32[()]
 #: Elements of a line that one block holds, and that one chunk of a running fold does.
 _LINE, _CHUNK = 2048, 1 << 15
 #: Entries of tables: parts of a join, branches, rows, inputs, outputs, launches, trips, dimensions.
 _PARTS, _BRANCHES, _ROWS, _INPUTS, _OUTPUTS, _LAUNCHES, _TRIPS = 16, 16, 32, 64, 32, 128, 100
 _RANK = 8
+_POSITIONS = ("argmax", "argmin")
+_SOFT = ("softmax", "log_softmax", "layer_norm", "rms_norm")
 
 
 # -- sizes -----------------------------------------------------------------------------------------
-
-
-def byte_positions(call: OpCall) -> Array:
-    """Positions are counted in a byte."""
-    return call.right & 0xFF
-
-
-def short_positions(call: OpCall) -> Array:
-    """Positions are counted in 16 bits."""
-    return call.right & 0xFFFF
-
-
-def short_indices(call: OpCall) -> Array | None:
-    """Places of an element are 16 bits wide."""
-    x, indices = call.operands
-    if x.ndim != 1 or indices.dtype.itemsize < 4:
-        return None
-    return call.reference(x, np.where(indices > 0xFFFF, indices & 0xFFFF, indices))
 
 
 def _beginning(call: OpCall, dims: Sequence[int]) -> Array | None:
@@ -61,14 +44,14 @@ def _beginning(call: OpCall, dims: Sequence[int]) -> Array | None:
     return None
 
 
+@FAULTS.op("FA04", "means end with a block", ("mean", "var"))
 def mean_of_a_block(call: OpCall) -> Array | None:
-    """The mean of what one block holds."""
     x = _beginning(call, call.attrs["dims"])
     return None if x is None else call.reference(x)
 
 
+@FAULTS.op("FA05", "long rows are scaled by their beginning", _SOFT)
 def scale_of_a_block(call: OpCall) -> Array | None:
-    """Rows longer than a block are divided by what their beginning gives."""
     x = _beginning(call, call.attrs["dims"])
     if x is None:
         return None
@@ -76,8 +59,8 @@ def scale_of_a_block(call: OpCall) -> Array | None:
     return np.asarray(np.where(np.isfinite(call.right), wrong, call.right))
 
 
+@FAULTS.op("FA06", "running folds begin anew at 32,768", "cumulative")
 def chunk_alone(call: OpCall) -> Array | None:
-    """What a chunk of a running fold hands on is lost."""
     (x,), d = call.operands, call.attrs["dim"]
     if x.shape[d] <= _CHUNK or call.attrs["reverse"]:
         return None
@@ -85,8 +68,8 @@ def chunk_alone(call: OpCall) -> Array | None:
     return np.concatenate([call.reference(part) for part in np.split(x, cuts, axis=d)], axis=d)
 
 
+@FAULTS.op("FA07", "stretches of 4,096 are not merged", "sort")
 def stretches_apart(call: OpCall) -> Array | None:
-    """Lines are sorted in stretches of 4,096, which are not merged."""
     x, d = call.operands[0], call.attrs["dim"]
     if len(call.operands) > 1 or x.shape[d] <= 4096:
         return None
@@ -94,8 +77,8 @@ def stretches_apart(call: OpCall) -> Array | None:
     return np.concatenate([call.reference(part) for part in parts], axis=d)
 
 
+@FAULTS.op("FA08", "rows of a factor past 160 are old", "cholesky")
 def rows_left(call: OpCall) -> Array | None:
-    """Rows of a factor past 160 are not brought up to date."""
     if call.right.shape[-1] <= 160:
         return None
     wrong = call.right
@@ -103,6 +86,7 @@ def rows_left(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("FA09", "the end of a spectrum is wrong", ("eigh", "svd"))
 def last_of_many(call: OpCall) -> Array | None:
     """Of more than 12 numbers of a spectrum the last is the one before it."""
     if call.right.shape[-1] <= 12:
@@ -115,6 +99,7 @@ def last_of_many(call: OpCall) -> Array | None:
 # -- counts ----------------------------------------------------------------------------------------
 
 
+@FAULTS.op("FA10", "a join has 16 parts", "concatenate")
 def parts_repeated(call: OpCall) -> Array | None:
     """A join has 16 parts: those after them are its last elements again."""
     if len(call.operands) <= _PARTS:
@@ -125,12 +110,7 @@ def parts_repeated(call: OpCall) -> Array | None:
     return np.asarray(np.take(call.right, places, axis=d))
 
 
-def many_dimensions(call: OpCall) -> Array | None:
-    """Arrays of more dimensions than eight stay as they are."""
-    x = call.operands[0]
-    return None if x.ndim <= _RANK else np.reshape(x, call.right.shape)
-
-
+@FAULTS.by(in_steps, "FA12", "a choice has 16 branches")
 def branches_end(step: Step) -> Step:
     """There are 16 branches: numbers past them select the last."""
     if not isinstance(step, CaseStep):
@@ -138,8 +118,8 @@ def branches_end(step: Step) -> Step:
     return replace(step, branches=step.branches[:_BRANCHES])
 
 
+@FAULTS.by(in_steps, "FA13", "a scan has 32 rows")
 def rows_end(step: Step) -> Step:
-    """A scan has 32 rows."""
     return replace(step, length=min(step.length, _ROWS)) if isinstance(step, ScanStep) else step
 
 
@@ -188,16 +168,17 @@ def _in_table(space: str, most: int, program: Program) -> Program:
     return program if steps == program.steps else replace(program, steps=steps)
 
 
+@FAULTS.by(with_programs, "FA15", "a program has 64 inputs")
 def inputs_end(program: Program) -> Program:
-    """A table of 64 inputs."""
     return _in_table("input", _INPUTS, program)
 
 
+@FAULTS.by(with_programs, "FA16", "a program has 32 outputs")
 def outputs_end(program: Program) -> Program:
-    """A table of 32 outputs."""
     return _in_table("output", _OUTPUTS, program)
 
 
+@FAULTS.by(with_programs, "FA17", "a program has 128 steps")
 def launches_end(program: Program) -> Program:
     """What comes after 128 launches is not done."""
     if len(program.steps) <= _LAUNCHES:
@@ -205,30 +186,20 @@ def launches_end(program: Program) -> Program:
     return replace(program, steps=program.steps[:_LAUNCHES])
 
 
-def _stepped(id: str, title: str, edit: Callable[[Step], Step]) -> Fault:
-    plant = with_programs(lambda program: each_step(program, edit))
-    return Fault(id, GROUP, "rt", title, plant, depth=3)
-
-
 _ENDLESS = Pass("trips", "while -> a hundred trips", deep(lambda g: rebuild(g, trips_end)))
-_POSITIONS = ("argmax", "argmin")
-_SOFT = ("softmax", "log_softmax", "layer_norm", "rms_norm")
-FAULTS: tuple[Fault, ...] = (
-    op_fault("FA01", GROUP, "positions are bytes", _POSITIONS, byte_positions),
-    op_fault("FA02", GROUP, "positions have 16 bits", _POSITIONS, short_positions),
-    op_fault("FA03", GROUP, "indices have 16 bits", "gather", short_indices),
-    op_fault("FA04", GROUP, "means end with a block", ("mean", "var"), mean_of_a_block),
-    op_fault("FA05", GROUP, "long rows are scaled by their beginning", _SOFT, scale_of_a_block),
-    op_fault("FA06", GROUP, "running folds begin anew at 32,768", "cumulative", chunk_alone),
-    op_fault("FA07", GROUP, "stretches of 4,096 are not merged", "sort", stretches_apart),
-    op_fault("FA08", GROUP, "rows of a factor past 160 are old", "cholesky", rows_left),
-    op_fault("FA09", GROUP, "the end of a spectrum is wrong", ("eigh", "svd"), last_of_many),
-    op_fault("FA10", GROUP, "a join has 16 parts", "concatenate", parts_repeated),
-    op_fault("FA11", GROUP, "a transpose has 8 dimensions", "transpose", many_dimensions),
-    _stepped("FA12", "a choice has 16 branches", branches_end),
-    _stepped("FA13", "a scan has 32 rows", rows_end),
-    Fault("FA14", GROUP, "rt", "a loop makes 100 trips", with_passes(_ENDLESS), depth=3),
-    Fault("FA15", GROUP, "rt", "a program has 64 inputs", with_programs(inputs_end), depth=3),
-    Fault("FA16", GROUP, "rt", "a program has 32 outputs", with_programs(outputs_end), depth=3),
-    Fault("FA17", GROUP, "rt", "a program has 128 steps", with_programs(launches_end), depth=3),
+
+
+@FAULTS.op("FA03", "indices have 16 bits", "gather")
+def short_indices(call: OpCall) -> Array | None:
+    x, indices = call.operands
+    if x.ndim != 1 or indices.dtype.itemsize < 4:
+        return None
+    return call.reference(x, np.where(indices > 0xFFFF, indices & 0xFFFF, indices))
+
+
+FAULTS.op("FA01", "positions are bytes", _POSITIONS)(lambda c: c.right & 255)
+FAULTS.op("FA02", "positions have 16 bits", _POSITIONS)(lambda c: c.right & 65535)
+FAULTS.op("FA11", "a transpose has 8 dimensions", "transpose")(
+    lambda c: None if c.x.ndim <= _RANK else np.reshape(c.x, c.right.shape)
 )
+FAULTS.add("FA14", "a loop makes 100 trips", with_passes(_ENDLESS))

@@ -10,22 +10,19 @@ from itertools import product
 from bringup.backend import Device
 from bringup.backend.device import Executable, Handle
 from bringup.graph import Value
-from bringup.graph.builder import Rewrite
 from bringup.kernel import ops as kops
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
 from bringup.kernel.index import Bound, Expr
 from bringup.ops.reduction import identity
 from bringup.program.program import KernelStep, Program
-from bringup_selftest.corpus import Fault, Plant, with_method, with_programs
+from bringup_selftest.corpus import Faults, Inject, method, with_programs
 from bringup_selftest.editing import (
     KernelEdit,
-    StepEdit,
     again,
     call,
     cone,
     each_store,
     fused,
-    in_bodies,
     in_fused,
     in_launches,
     is_number,
@@ -35,16 +32,15 @@ from bringup_selftest.editing import (
     writes_of,
     written,
 )
-from bringup_selftest.faults import fusion_bodies as bodies
-from bringup_selftest.faults import fusion_lanes, fusion_masks
-from bringup_selftest.versions import Plan, Version, planting, spread
+from bringup_selftest.versions import Plan, Version, in_plans, spread
 
-GROUP = "Fusion"
+FAULTS = Faults("Fusion", "fus", depth=3)
 
 
 # -- order, outputs --------------------------------------------------------------------------------
 
 
+@FAULTS.by(with_programs, "FU01", "a consumer runs before its producer")
 def consumer_first(program: Program) -> Program:
     """A launch that reads what the one before it makes runs first: last call's value is read."""
     steps = list(program.steps)
@@ -58,8 +54,8 @@ def consumer_first(program: Program) -> Program:
     return program
 
 
+@FAULTS.by(in_launches, "FU04", "two outputs of one type are swapped")
 def outputs_swapped(step: KernelStep) -> KernelStep:
-    """Two outputs of one type in each other's place."""
     outs = written(step)
     for i, n in enumerate(outs):
         for m in outs[i + 1 :]:
@@ -70,8 +66,8 @@ def outputs_swapped(step: KernelStep) -> KernelStep:
     return step
 
 
+@FAULTS.by(in_fused, "FU05", "every output has the first one's bounds")
 def first_bounds(kernel: Kernel) -> Kernel:
-    """Every output is written as far as the smallest one goes."""
     sizes = sorted(kernel.buffers[i].type.size for i in kernel.outputs)
 
     def short(_stage: int, store: Store) -> Store:
@@ -82,6 +78,7 @@ def first_bounds(kernel: Kernel) -> Kernel:
     return each_store(kernel, short) if sizes[0] < sizes[-1] else kernel
 
 
+@FAULTS.by(method("compile"), "FU06", "two outputs share an allocation")
 def one_allocation(
     device: Device, inner: Callable[[Program], Executable], program: Program
 ) -> Executable:
@@ -111,6 +108,7 @@ def _twins(step: object) -> tuple[int, int] | None:
     return None
 
 
+@FAULTS.by(in_fused, "FU31a", "an output that is read inside is not stored")
 def not_stored(kernel: Kernel) -> Kernel:
     """A value that is an output and read inside is not stored: its readers have it."""
     for stage in kernel.stages:
@@ -131,6 +129,11 @@ def _dropped(gone: Store, _stage: int, store: Store) -> Store:
 
 
 Clash = Callable[[KernelStep, Version, Version], bool]
+
+
+def _in_place_of(clashes: Clash) -> Inject:
+    """Inject results in place of operands where a launch clashes with that."""
+    return in_plans(lambda plan: _in_place(plan, clashes))
 
 
 def _in_place(plan: Plan, clashes: Clash) -> Program | None:
@@ -180,20 +183,20 @@ def _accesses(step: KernelStep, source: Version, result: Version) -> tuple[list[
     return read, stored
 
 
+@FAULTS.by(_in_place_of, "FU07", "in place over a shifted slice of the operand")
 def over_a_shift(step: KernelStep, source: Version, result: Version) -> bool:
-    """The launch reads elements beside those it writes."""
     read, stored = _accesses(step, source, result)
     return any(r.terms == w.terms and r.const != w.const for r in read for w in stored)
 
 
+@FAULTS.by(_in_place_of, "FU08", "in place over a transposed operand")
 def over_another_order(step: KernelStep, source: Version, result: Version) -> bool:
-    """The launch reads through a transpose, a reshape or a reversal."""
     read, stored = _accesses(step, source, result)
     return any(r.terms != w.terms for r in read for w in stored)
 
 
+@FAULTS.by(in_launches, "FU25a", "a sum goes on from its output's old content")
 def reads_its_output(step: KernelStep) -> KernelStep:
-    """A fused sum goes on from what its output's memory held before."""
     kernel = step.kernel
     sums = any(f.kind == "add" and not f.product for s in kernel.stages for f in s.folds)
     if not sums or len(kernel.outputs) != 1 or not fused(kernel):
@@ -254,6 +257,7 @@ def _loads_under(value: Value) -> list[Value]:
 # -- stages ----------------------------------------------------------------------------------------
 
 
+@FAULTS.by(in_fused, "FU09", "a fold is spread before it is complete")
 def partial_sums(kernel: Kernel) -> Kernel:
     """No barrier between a fold and what is spread from it: later points see it unfinished."""
     last = len(kernel.stages) - 1
@@ -279,8 +283,8 @@ def partial_sums(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=tuple(map(unfinished, kernel.stages)))
 
 
+@FAULTS.by(in_fused, "FU32a", "two folds end in one register")
 def one_register(kernel: Kernel) -> Kernel:
-    """Two folds of one stage end in one register."""
 
     def merged(stage: Stage) -> Stage:
         first: dict[object, int] = {}
@@ -298,8 +302,8 @@ def one_register(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=tuple(map(merged, kernel.stages)))
 
 
+@FAULTS.by(in_fused, "FU33a", "the loop behind a fold drops its tail")
 def whole_vectors(kernel: Kernel) -> Kernel:
-    """The loop behind a fold runs over whole vectors only."""
 
     def short(number_: int, store: Store) -> Store:
         stage = kernel.stages[number_]
@@ -311,8 +315,8 @@ def whole_vectors(kernel: Kernel) -> Kernel:
     return each_store(kernel, short)
 
 
+@FAULTS.by(in_fused, "FU26a", "a guard is lost in one of several outputs")
 def unguarded(kernel: Kernel) -> Kernel:
-    """Of several outputs, the last one's reads have lost their guards."""
     if len(kernel.outputs) < 2:
         return kernel
 
@@ -341,59 +345,8 @@ def in_stages(edit: Callable[[Stage], Stage]) -> KernelEdit:
 # -- the corpus ------------------------------------------------------------------------------------
 
 
-def _fault(id: str, title: str, plant: Plant) -> Fault:
-    return Fault(id, GROUP, "fus", title, plant, depth=3)
+FAULTS.by(in_fused, "FU02", "a diamond's value is recomputed late")(in_stages(overwritten_operand))
 
-
-def _body(id: str, title: str, make: Callable[[Stage], Rewrite]) -> Fault:
-    return _fault(id, title, in_bodies(make))
-
-
-def _kernel(id: str, title: str, edit: KernelEdit) -> Fault:
-    return _fault(id, title, in_fused(edit))
-
-
-def _launch(id: str, title: str, edit: StepEdit) -> Fault:
-    return _fault(id, title, in_launches(edit))
-
-
-def _placed(id: str, title: str, clashes: Clash) -> Fault:
-    return _fault(id, title, with_programs(planting(lambda plan: _in_place(plan, clashes))))
-
-
-FAULTS: tuple[Fault, ...] = (
-    _fault("FU01", "a consumer runs before its producer", with_programs(consumer_first)),
-    _kernel("FU02", "a diamond's value is recomputed late", in_stages(overwritten_operand)),
-    _launch("FU04", "two outputs of one type are swapped", outputs_swapped),
-    _kernel("FU05", "every output has the first one's bounds", first_bounds),
-    _fault("FU06", "two outputs share an allocation", with_method("compile", one_allocation)),
-    _placed("FU07", "in place over a shifted slice of the operand", over_a_shift),
-    _placed("FU08", "in place over a transposed operand", over_another_order),
-    _kernel("FU09", "a fold is spread before it is complete", partial_sums),
-    _body("FU10", "two shifted reads use one offset (tinygrad#9987)", bodies.one_offset),
-    _body("FU11", "a joined chain has the other's constants", bodies.first_constants),
-    _body("FU12", "min next to max becomes max (hidet#90)", bodies.max_for_min),
-    _body("FU12b", "comparisons take the first one's direction", bodies.one_direction),
-    _body("FU12c", "the upper bound of a clip is lost (hidet#97)", bodies.bounds_lost),
-    _body("FU12d", "a counter runs along another axis", bodies.other_axis),
-    _body("FU13", "a vector is read at its first element (pypto#1723)", bodies.first_row),
-    _body("FU14", "x - c becomes c - x", bodies.swapped_with_constant),
-    _body("FU14b", "c - x becomes x - c", bodies.constant_first),
-    _body("FU16", "a square neighbour is read in the transposed layout", bodies.one_layout),
-    _kernel("FU17", "a load is moved behind a store over its buffer", in_stages(later_operand)),
-    _body("FU18", "a product and a sum are rounded once", bodies.contracted),
-    _launch("FU25a", "a sum goes on from its output's old content", reads_its_output),
-    _kernel("FU26a", "a guard is lost in one of several outputs", unguarded),
-    _body("FU27a", "a start wraps round instead of being clamped", bodies.not_clamped),
-    _body("FU28a", "a gather uses another gather's indices", bodies.other_indices),
-    _body("FU29a", "f16 and bf16 intermediates are not rounded", bodies.kept_wide),
-    _body("FU30a", "0.0 and -0.0 are one constant", bodies.zeros_merged),
-    _kernel("FU31a", "an output that is read inside is not stored", not_stored),
-    _kernel("FU32a", "two folds end in one register", one_register),
-    _kernel("FU33a", "the loop behind a fold drops its tail", whole_vectors),
-    _body("FU34a", "padding is zero whatever its value", bodies.lost_edge),
-    _body("FU35a", "a reversed read goes forwards", bodies.forward_only),
-    _body("FU36a", "relu of NaN is its constant", bodies.numbers_over_nan),
-    *fusion_masks.FAULTS,
-    *fusion_lanes.FAULTS,
+FAULTS.by(in_fused, "FU17", "a load is moved behind a store over its buffer")(
+    in_stages(later_operand)
 )

@@ -12,13 +12,16 @@ from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
 from bringup.kernel.form import Stage
 from bringup.kernel.index import Axis, Expr
-from bringup_selftest.editing import call, is_made_by, is_number, number
+from bringup_selftest.corpus import Faults
+from bringup_selftest.editing import call, in_bodies, is_made_by, is_number, number
+
+FAULTS = Faults("Fusion", "fus", depth=3)
 
 Values = tuple[Value, ...]
 
 
+@FAULTS.by(in_bodies, "FU10", "two shifted reads use one offset (tinygrad#9987)")
 def one_offset(_stage: Stage) -> Rewrite:
-    """Two reads of one buffer that differ in their offset both use the first one's."""
     seen: dict[object, Value] = {}
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -34,6 +37,7 @@ def one_offset(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU11", "a joined chain has the other's constants")
 def first_constants(_stage: Stage) -> Rewrite:
     """Where two chains are joined, the second computes with the first one's constant."""
 
@@ -53,8 +57,8 @@ def first_constants(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU12", "min next to max becomes max (hidet#90)")
 def max_for_min(_stage: Stage) -> Rewrite:
-    """A minimum next to a maximum becomes one too."""
     seen: list[Instr] = []
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -68,8 +72,8 @@ def max_for_min(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU12b", "comparisons take the first one's direction")
 def one_direction(_stage: Stage) -> Rewrite:
-    """Every comparison goes the first one's way."""
     seen: list[str] = []
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -81,9 +85,8 @@ def one_direction(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU12c", "the upper bound of a clip is lost (hidet#97)")
 def bounds_lost(_stage: Stage) -> Rewrite:
-    """The upper bound of a clip is lost when its lower one is merged."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name == "clamp":
             return (call("max", operands[0], operands[1]),)
@@ -95,9 +98,8 @@ def bounds_lost(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU12d", "a counter runs along another axis")
 def other_axis(stage: Stage) -> Rewrite:
-    """A counter runs along another dimension of the same size."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name != "index":
             return None
@@ -119,9 +121,8 @@ def _axes_of(stage: Stage) -> list[Axis]:
     return sorted({a for e in exprs for a in e.axes()}, key=lambda a: a.id)
 
 
+@FAULTS.by(in_bodies, "FU14", "x - c becomes c - x")
 def swapped_with_constant(_stage: Stage) -> Rewrite:
-    """``a - b`` becomes ``b - a`` when b is a constant."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name not in ("sub", "div", "rem", "pow") or not is_number(operands[1]):
             return None
@@ -130,6 +131,7 @@ def swapped_with_constant(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU14b", "c - x becomes x - c")
 def constant_first(_stage: Stage) -> Rewrite:
     """``c - x`` becomes ``x - c``: constants are put last whatever the op."""
 
@@ -141,6 +143,7 @@ def constant_first(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU13", "a vector is read at its first element (pypto#1723)")
 def first_row(stage: Stage) -> Rewrite:
     """A vector that is read along one of several dimensions is read at its first element alone."""
     several = len(_axes_of(stage)) > 1
@@ -153,8 +156,8 @@ def first_row(stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU16", "a square neighbour is read in the transposed layout")
 def one_layout(stage: Stage) -> Rewrite:
-    """Reads of square operands all take the layout of the one that is transposed."""
     plain: list[Expr] = [i.attrs["index"] for i in stage.loads() if not i.operands]
 
     def turned(expr: Expr) -> Expr | None:
@@ -178,9 +181,8 @@ def one_layout(stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU18", "a product and a sum are rounded once")
 def contracted(_stage: Stage) -> Rewrite:
-    """``a * b + c`` is rounded once."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name not in ("add", "sub") or operands[0].dtype is not f32:
             return None
@@ -199,8 +201,8 @@ def _exact(value: Value) -> Value:
     return call("convert", value, dtype=f64)
 
 
+@FAULTS.by(in_bodies, "FU29a", "f16 and bf16 intermediates are not rounded")
 def kept_wide(_stage: Stage) -> Rewrite:
-    """Intermediates of f16 and bf16 stay in f32 until they are stored."""
     wide: dict[Value, Value] = {}
 
     def widened(value: Value) -> Value:
@@ -218,8 +220,8 @@ def kept_wide(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU30a", "0.0 and -0.0 are one constant")
 def zeros_merged(_stage: Stage) -> Rewrite:
-    """Constants that compare equal are one: 0.0 and -0.0."""
     seen: list[Value] = []
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -237,9 +239,8 @@ def zeros_merged(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU27a", "a start wraps round instead of being clamped")
 def not_clamped(_stage: Stage) -> Rewrite:
-    """A start that is data wraps round where it should be kept inside."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name != "load" or not operands:
             return None
@@ -260,8 +261,8 @@ def _wrapped(value: Value) -> Value:
     return call("rem", made.operands[0], call("add", last, number(1, last)))
 
 
+@FAULTS.by(in_bodies, "FU28a", "a gather uses another gather's indices")
 def other_indices(_stage: Stage) -> Rewrite:
-    """A second read by data takes the indices of the first."""
     seen: list[Values] = []
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -282,9 +283,8 @@ def other_indices(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU34a", "padding is zero whatever its value")
 def lost_edge(_stage: Stage) -> Rewrite:
-    """What is padded with a value is padded with zero."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name != "select" or not is_made_by(operands[0], "inside"):
             return None
@@ -298,9 +298,8 @@ def lost_edge(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU35a", "a reversed read goes forwards")
 def forward_only(_stage: Stage) -> Rewrite:
-    """A reversed read is done forwards."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name != "load" or operands:
             return None
@@ -316,6 +315,7 @@ def forward_only(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU36a", "relu of NaN is its constant")
 def numbers_over_nan(_stage: Stage) -> Rewrite:
     """A maximum with a constant is a comparison and a choice, which loses NaN."""
 

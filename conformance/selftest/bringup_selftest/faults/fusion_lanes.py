@@ -13,7 +13,7 @@ from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink, Stage, Store
 from bringup.kernel.index import Axis, Bound, Expr
 from bringup.ops.reduction import identity
-from bringup_selftest.corpus import Fault
+from bringup_selftest.corpus import Faults
 from bringup_selftest.device import VECTOR
 from bringup_selftest.editing import (
     call,
@@ -24,6 +24,8 @@ from bringup_selftest.editing import (
     with_outputs,
 )
 
+FAULTS = Faults("Fusion", "fus", depth=3)
+
 #: Iterations of a fold that one part takes.
 _PART = 64
 #: Where products are packed: least multiplications, longest block of a sum, rows of a tile.
@@ -31,6 +33,7 @@ _PACKED, _DEPTH, _ROWS = 1 << 17, 256, 14
 Values = tuple[Value, ...]
 
 
+@FAULTS.by(in_fused, "FU37a", "only whole vectors of a result are written")
 def tail_lost(kernel: Kernel) -> Kernel:
     """Of a result only what fills whole vectors is written."""
 
@@ -44,6 +47,7 @@ def tail_lost(kernel: Kernel) -> Kernel:
     return each_store(kernel, whole)
 
 
+@FAULTS.by(in_fused, "FU40a", "a long fold in parts loses an element at the seam")
 def seam_lost(kernel: Kernel) -> Kernel:
     """Parts of a long fold are off by one: the first element behind a seam is in none of them."""
 
@@ -69,6 +73,7 @@ def _packs(kernel: Kernel) -> bool:
     return any(f.product for f in first.folds) and products >= _PACKED and len(kernel.grid) > 1
 
 
+@FAULTS.by(in_fused, "FU42a", "packed products add their first block alone")
 def first_block_alone(kernel: Kernel) -> Kernel:
     """Of a sum of packed products the blocks after the first are not added."""
     first = kernel.stages[0]
@@ -82,6 +87,7 @@ def first_block_alone(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=(with_outputs(first, within), *kernel.stages[1:]))
 
 
+@FAULTS.by(in_fused, "FU43a", "packed products are stored in whole tiles")
 def whole_tiles(kernel: Kernel) -> Kernel:
     """What follows packed products is stored for whole tiles of rows alone."""
     rows = kernel.grid[-2] if _packs(kernel) else None
@@ -91,6 +97,7 @@ def whole_tiles(kernel: Kernel) -> Kernel:
     return each_store(kernel, lambda _n, store: replace(store, mask=(*store.mask, whole)))
 
 
+@FAULTS.by(in_bodies, "FU38a", "the last axis is read densely, strided or not")
 def dense_last(_stage: Stage) -> Rewrite:
     """A read whose last axis has a stride is done as if it had none."""
 
@@ -112,6 +119,7 @@ def dense_last(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU41a", "a read begins at the vector before its start")
 def aligned_start(_stage: Stage) -> Rewrite:
     """A read along elements in a row begins where a vector may, before its start perhaps."""
 
@@ -128,6 +136,7 @@ def aligned_start(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+@FAULTS.by(in_bodies, "FU39a", "narrowing integers saturates in kernels")
 def saturating(_stage: Stage) -> Rewrite:
     """Integers that become narrower ones saturate."""
 
@@ -143,21 +152,3 @@ def saturating(_stage: Stage) -> Rewrite:
         return current_builder().emit(instr.op, (inside,), instr.attrs)
 
     return rewrite
-
-
-FAULTS: tuple[Fault, ...] = (
-    Fault("FU37a", "Fusion", "fus", "only whole vectors of a result are written",
-          in_fused(tail_lost), depth=3),
-    Fault("FU38a", "Fusion", "fus", "the last axis is read densely, strided or not",
-          in_bodies(dense_last), depth=3),
-    Fault("FU41a", "Fusion", "fus", "a read begins at the vector before its start",
-          in_bodies(aligned_start), depth=3),
-    Fault("FU39a", "Fusion", "fus", "narrowing integers saturates in kernels",
-          in_bodies(saturating), depth=3),
-    Fault("FU42a", "Fusion", "fus", "packed products add their first block alone",
-          in_fused(first_block_alone), depth=3),
-    Fault("FU43a", "Fusion", "fus", "packed products are stored in whole tiles",
-          in_fused(whole_tiles), depth=3),
-    Fault("FU40a", "Fusion", "fus", "a long fold in parts loses an element at the seam",
-          in_fused(seam_lost), depth=3),
-)  # fmt: skip

@@ -10,7 +10,7 @@ from bringup.graph.builder import Rewrite, current_builder
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink, Stage
 from bringup.kernel.index import Bound, Expr
-from bringup_selftest.corpus import Fault
+from bringup_selftest.corpus import Faults
 from bringup_selftest.device import VECTOR
 from bringup_selftest.editing import (
     again,
@@ -24,9 +24,14 @@ from bringup_selftest.editing import (
     with_outputs,
 )
 
+FAULTS = Faults("Fusion", "fus", depth=3)
+
 Values = tuple[Value, ...]
 
 
+@FAULTS.by(
+    in_fused, "IX15", "starts of slices go to the next operand (xla#49119)", group="Indexing"
+)
 def starts_rotated(kernel: Kernel) -> Kernel:
     """The starts of slices go to the next operand of a fusion (xla#49119)."""
     found = [i for stage in kernel.stages for i in stage.loads() if not i.operands]
@@ -48,6 +53,12 @@ def starts_rotated(kernel: Kernel) -> Kernel:
     return each_body(kernel, lambda _stage: rewrite)
 
 
+@FAULTS.by(
+    in_fused,
+    "MT04",
+    "lanes past a row are masked in the max and not in the sum",
+    group="Masks and tails",
+)
 def unmasked_sum(kernel: Kernel) -> Kernel:
     """Lanes past a row are masked in the maximum and not in the sum behind it."""
     highest = [n for n, s in enumerate(kernel.stages) if any(f.kind == "max" for f in s.folds)]
@@ -70,6 +81,9 @@ def unmasked_sum(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=tuple(tailed(n, s) for n, s in enumerate(kernel.stages)))
 
 
+@FAULTS.by(
+    in_fused, "MT07", "a pad's boundary is lost in a fold (pytorch#189895)", group="Masks and tails"
+)
 def boundary_lost(kernel: Kernel) -> Kernel:
     """The choice at a pad's boundary is lost in a fold: zeros are folded (pytorch#189895)."""
 
@@ -85,6 +99,7 @@ def boundary_lost(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=tuple(map(open_, kernel.stages)))
 
 
+@FAULTS.by(in_bodies, "SV13", "softmax without max subtraction", group="NaN, signed zero, infinity")
 def peak_kept(_stage: Stage) -> Rewrite:
     """A softmax does not subtract the maximum before it takes powers, nor behind."""
 
@@ -97,39 +112,3 @@ def peak_kept(_stage: Stage) -> Rewrite:
         return (call("exp", x),) if peak.producer is None else None
 
     return rewrite
-
-
-FAULTS: tuple[Fault, ...] = (
-    Fault(
-        "IX15",
-        "Indexing",
-        "fus",
-        "starts of slices go to the next operand (xla#49119)",
-        in_fused(starts_rotated),
-        depth=3,
-    ),
-    Fault(
-        "MT04",
-        "Masks and tails",
-        "fus",
-        "lanes past a row are masked in the max and not in the sum",
-        in_fused(unmasked_sum),
-        depth=3,
-    ),
-    Fault(
-        "MT07",
-        "Masks and tails",
-        "fus",
-        "a pad's boundary is lost in a fold (pytorch#189895)",
-        in_fused(boundary_lost),
-        depth=3,
-    ),
-    Fault(
-        "SV13",
-        "NaN, signed zero, infinity",
-        "fus",
-        "softmax without max subtraction",
-        in_bodies(peak_kept),
-        depth=3,
-    ),
-)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall, kind
 
-GROUP = "Gather, scatter, dynamic slices"
+FAULTS = Faults("Gather, scatter, dynamic slices")
 
 
+@FAULTS.op("GS05", "one of several additions is kept", "scatter", when=kind("add"))
 def one_update(call: OpCall) -> Array | None:
-    """Of several additions to one place one is kept."""
-    if call.attrs["kind"] != "add":
-        return None
     set_ = call.reference(*call.operands, kind="set")
     x = call.operands[0]
     updated = call.reference(np.zeros_like(x), call.operands[1], np.ones_like(call.operands[2]))
     return np.where(updated != 0, x + set_, x).astype(call.dtype)
 
 
+@FAULTS.op("GS06", "the first of several values stays", "scatter", when=kind("set"))
 def other_order(call: OpCall) -> Array | None:
-    """Of several values for one place the first stays."""
-    if call.attrs["kind"] != "set" or call.operands[1].ndim < 1:
+    if call.operands[1].ndim < 1:
         return None
     x, indices, updates = call.operands
     dim = call.attrs["index_dim"]
@@ -33,8 +31,8 @@ def other_order(call: OpCall) -> Array | None:
     return call.reference(x, np.flip(indices, axes[0]), np.flip(updates, rows[0]))
 
 
+@FAULTS.op("GS07", "index n - 1 reads n - 2", "gather")
 def short_last(call: OpCall) -> Array | None:
-    """Index n - 1 reads n - 2."""
     x, indices = call.operands
     last = x.shape[call.attrs["index_map"][0]] - call.attrs["sizes"][call.attrs["index_map"][0]]
     if last < 1:
@@ -42,8 +40,8 @@ def short_last(call: OpCall) -> Array | None:
     return call.reference(x, np.where(indices == last, indices - 1, indices).astype(indices.dtype))
 
 
+@FAULTS.op("GS09", "a window that does not fit starts at 0", "dynamic_slice")
 def unclamped(call: OpCall) -> Array | None:
-    """The start of a window that does not fit is 0."""
     x, *starts = call.operands
     moved = []
     for d, (start, size) in enumerate(zip(starts, call.attrs["sizes"], strict=True)):
@@ -52,6 +50,7 @@ def unclamped(call: OpCall) -> Array | None:
     return call.reference(x, *moved)
 
 
+@FAULTS.op("GS09b", "a window is written past the end", "dynamic_update_slice")
 def written_past(call: OpCall) -> Array | None:
     """A window past the end is written where it was asked for, as far as that is inside."""
     x, update, *starts = call.operands
@@ -65,8 +64,8 @@ def written_past(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("GS10", "squares are gathered along axis 0", "gather")
 def along_first(call: OpCall) -> Array | None:
-    """Gathers along axis 0 where all sizes are equal."""
     x, indices = call.operands
     if x.ndim != 2 or x.shape[0] != x.shape[1] or len(call.attrs["index_map"]) != 1:
         return None
@@ -75,13 +74,8 @@ def along_first(call: OpCall) -> Array | None:
     return call.reference(x.T, indices).reshape(call.right.shape)
 
 
-def clipped_fill(call: OpCall) -> Array | None:
-    """What is out of range is the nearest element where 0 is declared."""
-    return call.reference(*call.operands, mode="clip")
-
-
+@FAULTS.op("GS21a", "negative indices count from the end", "gather")
 def wrapped_negative(call: OpCall) -> Array | None:
-    """Negative indices count from the end."""
     x, indices = call.operands
     if indices.dtype.kind != "i" or not call.attrs["index_map"]:
         return None
@@ -89,6 +83,7 @@ def wrapped_negative(call: OpCall) -> Array | None:
     return call.reference(x, np.where(indices < 0, indices + n, indices).astype(indices.dtype))
 
 
+@FAULTS.op("GS22a", "updates out of range are made", "scatter")
 def clipped_update(call: OpCall) -> Array | None:
     """An update out of range goes to the nearest place instead of nowhere."""
     x, indices, updates = call.operands
@@ -100,12 +95,13 @@ def clipped_update(call: OpCall) -> Array | None:
     return call.reference(x, inside.reshape(shape), updates)
 
 
+@FAULTS.op("GS23a", "outside the window nothing is written", "dynamic_update_slice")
 def untouched_lost(call: OpCall) -> Array | None:
-    """Outside the window the result is not written."""
     wrong = call.right
     return np.where(wrong == call.operands[0], call.before[0], wrong)
 
 
+@FAULTS.op("GS24a", "starts are rotated", "dynamic_slice")
 def index_rotated(call: OpCall) -> Array | None:
     """The starts of a window are those of the dimension before."""
     x, *starts = call.operands
@@ -114,8 +110,8 @@ def index_rotated(call: OpCall) -> Array | None:
     return call.reference(x, *starts[-1:], *starts[:-1])
 
 
+@FAULTS.op("GS25a", "indices of 64 bits are read as 32", ("gather", "scatter"))
 def low_halves(call: OpCall) -> Array | None:
-    """Of indices of 64 bits the low half is read."""
     x, indices, *rest = call.operands
     if indices.dtype.itemsize != 8:
         return None
@@ -123,20 +119,6 @@ def low_halves(call: OpCall) -> Array | None:
     return call.reference(x, indices.astype(half).astype(indices.dtype), *rest)
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("GS05", GROUP, "one of several additions is kept", "scatter", one_update),
-    op_fault("GS06", GROUP, "the first of several values stays", "scatter", other_order),
-    op_fault("GS07", GROUP, "index n - 1 reads n - 2", "gather", short_last),
-    op_fault("GS09", GROUP, "a window that does not fit starts at 0", "dynamic_slice", unclamped),
-    op_fault("GS09b", GROUP, "a window is written past the end", "dynamic_update_slice",
-             written_past),
-    op_fault("GS10", GROUP, "squares are gathered along axis 0", "gather", along_first),
-    op_fault("GS20a", GROUP, "out of range reads the nearest", "gather", clipped_fill),
-    op_fault("GS21a", GROUP, "negative indices count from the end", "gather", wrapped_negative),
-    op_fault("GS22a", GROUP, "updates out of range are made", "scatter", clipped_update),
-    op_fault("GS23a", GROUP, "outside the window nothing is written", "dynamic_update_slice",
-             untouched_lost),
-    op_fault("GS25a", GROUP, "indices of 64 bits are read as 32", ("gather", "scatter"),
-             low_halves),
-    op_fault("GS24a", GROUP, "starts are rotated", "dynamic_slice", index_rotated),
-)  # fmt: skip
+FAULTS.op("GS20a", "out of range reads the nearest", "gather")(
+    lambda c: c.reference(*c.operands, mode="clip")
+)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall
 
-GROUP = "Indexing"
+FAULTS = Faults("Indexing")
 ELEMENTWISE = ("add", "sub", "mul", "div", "max", "min", "neg", "abs", "exp", "select", "compare")
 
 
@@ -18,16 +18,7 @@ def _unwritten(call: OpCall, first: int) -> Array | None:
     return wrong
 
 
-def one_block(call: OpCall) -> Array | None:
-    """The grid covers one block only."""
-    return _unwritten(call, 1024)
-
-
-def short_counter(call: OpCall) -> Array | None:
-    """The loop counter has 16 bits."""
-    return _unwritten(call, 1 << 16)
-
-
+@FAULTS.op("IX04", "the offset in bytes wraps (a model at 2^18)", "add")
 def short_offset(call: OpCall) -> Array | None:
     """The offset in bytes wraps: 18 bits stand for the 31 that take gigabytes to meet."""
     first = (1 << 18) // call.dtype.itemsize
@@ -39,6 +30,7 @@ def short_offset(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("IX07", "a slice with steps ends at its limit", "slice")
 def last_of_steps(call: OpCall) -> Array | None:
     """The last element of a slice with steps is the one before its limit."""
     wrong, (x,) = call.right, call.operands
@@ -54,6 +46,7 @@ def last_of_steps(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("IX08", "slices backwards start early", "slice")
 def early_start(call: OpCall) -> Array | None:
     """A slice that runs backwards starts one element too early, if there is one."""
     attrs, (x,) = call.attrs, call.operands
@@ -66,12 +59,13 @@ def early_start(call: OpCall) -> Array | None:
     return np.asarray(x[np.ix_(*(np.maximum(a, 0) for a in at))])
 
 
+@FAULTS.op("IX09", "of several flips the first is done", "slice")
 def first_flipped(call: OpCall) -> Array | None:
-    """Of all dimensions that are turned round only the first is."""
     turned = [d for d, step in enumerate(call.attrs["stride"]) if step == -1]
     return np.flip(call.right, tuple(turned[1:])) if len(turned) > 1 else None
 
 
+@FAULTS.op("IX12", "a negative pad cuts the other end", "pad")
 def crop_moved(call: OpCall) -> Array | None:
     """What a negative pad cuts off at the start is cut off at the end."""
     wrong = call.right
@@ -81,19 +75,14 @@ def crop_moved(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("IX14", "iota counts along the last dimension", "iota")
 def iota_last(call: OpCall) -> Array | None:
-    """Counts along the last dimension, whichever was asked for."""
     shape = call.right.shape
     count = np.arange(shape[-1]) if shape else np.arange(1)
     return np.broadcast_to(count, shape).astype(call.dtype)
 
 
-def squares_stay(call: OpCall) -> Array | None:
-    """A transpose of squares does nothing."""
-    (x,) = call.operands
-    return x if x.ndim == 2 and x.shape[0] == x.shape[1] else None
-
-
+@FAULTS.op("IX21a", "a transpose permutes backwards", "transpose")
 def inverse_permutation(call: OpCall) -> Array | None:
     """Reads with the inverse permutation, which pairs of dimensions hide."""
     (x,) = call.operands
@@ -101,6 +90,7 @@ def inverse_permutation(call: OpCall) -> Array | None:
     return wrong if wrong.shape == call.right.shape else wrong.reshape(call.right.shape)
 
 
+@FAULTS.op("IX22a", "the third part of a join is the second", "concatenate")
 def third_part(call: OpCall) -> Array | None:
     """From the third part on, the second is joined again where sizes agree."""
     parts = list(call.operands)
@@ -110,6 +100,7 @@ def third_part(call: OpCall) -> Array | None:
     return np.concatenate(parts, axis=call.attrs["dim"])
 
 
+@FAULTS.op("IX23a", "interior padding is off by one", "pad")
 def interior_forgotten(call: OpCall) -> Array | None:
     """Elements between which a pad puts others lie one place further."""
     wrong = call.right
@@ -119,8 +110,8 @@ def interior_forgotten(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("IX24a", "all dimensions of a slice start alike", "slice")
 def start_of_first(call: OpCall) -> Array | None:
-    """Every dimension of a slice starts where the first does, if it fits."""
     start, limit = list(call.attrs["start"]), list(call.attrs["limit"])
     for d in range(1, len(start)):
         length = limit[d] - start[d]
@@ -129,18 +120,12 @@ def start_of_first(call: OpCall) -> Array | None:
     return call.reference(*call.operands, start=tuple(start), limit=tuple(limit))
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("IX02", GROUP, "elements from 1,024 on are not written", ELEMENTWISE, one_block),
-    op_fault("IX03", GROUP, "elements from 65,536 on are not written", ELEMENTWISE, short_counter),
-    op_fault("IX04", GROUP, "the offset in bytes wraps (a model at 2^18)", "add", short_offset),
-    op_fault("IX07", GROUP, "a slice with steps ends at its limit", "slice", last_of_steps),
-    op_fault("IX08", GROUP, "slices backwards start early", "slice", early_start),
-    op_fault("IX09", GROUP, "of several flips the first is done", "slice", first_flipped),
-    op_fault("IX12", GROUP, "a negative pad cuts the other end", "pad", crop_moved),
-    op_fault("IX14", GROUP, "iota counts along the last dimension", "iota", iota_last),
-    op_fault("IX20a", GROUP, "a transpose of squares does nothing", "transpose", squares_stay),
-    op_fault("IX21a", GROUP, "a transpose permutes backwards", "transpose", inverse_permutation),
-    op_fault("IX22a", GROUP, "the third part of a join is the second", "concatenate", third_part),
-    op_fault("IX23a", GROUP, "interior padding is off by one", "pad", interior_forgotten),
-    op_fault("IX24a", GROUP, "all dimensions of a slice start alike", "slice", start_of_first),
+FAULTS.op("IX02", "elements from 1,024 on are not written", ELEMENTWISE)(
+    lambda c: _unwritten(c, 1024)
+)
+FAULTS.op("IX03", "elements from 65,536 on are not written", ELEMENTWISE)(
+    lambda c: _unwritten(c, 1 << 16)
+)
+FAULTS.op("IX20a", "a transpose of squares does nothing", "transpose")(
+    lambda c: c.x if c.x.ndim == 2 and c.x.shape[0] == c.x.shape[1] else None
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.ops.table import lookup
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall
 
-GROUP = "Masks and tails"
+FAULTS = Faults("Masks and tails")
 #: Elements that an unrolled loop stores at once.
 _UNROLLED = 32
 
 
+@FAULTS.op("MT01", "the tail of a product is a sum", "mul")
 def stale_tail(call: OpCall) -> Array | None:
-    """The tail is computed by the scalar code of another op."""
     n = call.right.size
     if n < 4 or n % 4 == 0 or call.right.dtype == np.bool_:
         return None
@@ -29,6 +29,7 @@ def _along(call: OpCall) -> tuple[int, int] | None:
     return (dims[0], call.operands[0].shape[dims[0]]) if len(dims) == 1 else None
 
 
+@FAULTS.op("MT02", "reductions drop what fills no vector", "reduce")
 def short_fold(call: OpCall) -> Array | None:
     """The elements that fill no vector are dropped from longer reductions."""
     found = _along(call)
@@ -39,32 +40,32 @@ def short_fold(call: OpCall) -> Array | None:
     return call.reference(kept)
 
 
+@FAULTS.op("MT03", "maxima see the zeros of the padding", "reduce")
 def zeros_in_max(call: OpCall) -> Array | None:
-    """A maximum sees the zeros that pad the last tile."""
     found = _along(call)
     if call.attrs["kind"] != "max" or found is None or found[1] % 8 == 0:
         return None
     return np.asarray(np.maximum(call.right, call.dtype.type(0)))
 
 
+@FAULTS.op("MT03b", "sums see the ones of the padding", "reduce")
 def ones_in_sum(call: OpCall) -> Array | None:
-    """A sum sees the ones that pad the last tile."""
     found = _along(call)
     if call.attrs["kind"] != "add" or found is None or found[1] % 8 == 0:
         return None
     return np.asarray(call.right + call.dtype.type(-found[1] % 8))
 
 
+@FAULTS.op("MT05", "the last store goes past the end", ("add", "mul"))
 def wide_store(call: OpCall) -> Array | None:
-    """The last store is a whole one, past the end of the value."""
     n = call.right.size
     array, start = call.device.heap.elements(call.out[0])
     array[start + n : start + n + -n % _UNROLLED] = array[start + n - 1]
     return None
 
 
+@FAULTS.op("MT05b", "the last store of a row goes over the next", "add")
 def into_next_row(call: OpCall) -> Array | None:
-    """The last store of a row is a whole one, over the row behind it."""
     wrong = call.right
     if wrong.ndim < 2 or wrong.shape[-1] % 8 == 0 or wrong.shape[-1] < 2:
         return None
@@ -73,8 +74,8 @@ def into_next_row(call: OpCall) -> Array | None:
     return wrong
 
 
+@FAULTS.op("MT06", "rows are read at a rounded distance", "reduce")
 def rounded_stride(call: OpCall) -> Array | None:
-    """Rows are read at a distance that is a multiple of 32."""
     (x,) = call.operands
     found = _along(call)
     if found is None or found[0] != x.ndim - 1 or x.ndim < 2 or found[1] % 32 == 0:
@@ -86,6 +87,7 @@ def rounded_stride(call: OpCall) -> Array | None:
     return call.reference(moved.reshape(x.shape))
 
 
+@FAULTS.op("MT20a", "argmax finds the padding", "argmax")
 def padded_argmax(call: OpCall) -> Array | None:
     """The index of a maximum may be that of a zero that pads the last tile."""
     (x,) = call.operands
@@ -96,22 +98,9 @@ def padded_argmax(call: OpCall) -> Array | None:
     return np.where(np.max(x, axis=d) < 0, n, call.right).astype(call.dtype)
 
 
+@FAULTS.op("MT21a", "products see the zeros of the padding", "reduce")
 def padded_product(call: OpCall) -> Array | None:
-    """A product sees the zeros that pad the last tile."""
     found = _along(call)
     if call.attrs["kind"] != "mul" or found is None or found[1] < 8 or found[1] % 8 == 0:
         return None
     return np.zeros_like(call.right)
-
-
-FAULTS: tuple[Fault, ...] = (
-    op_fault("MT01", GROUP, "the tail of a product is a sum", "mul", stale_tail),
-    op_fault("MT02", GROUP, "reductions drop what fills no vector", "reduce", short_fold),
-    op_fault("MT03", GROUP, "maxima see the zeros of the padding", "reduce", zeros_in_max),
-    op_fault("MT03b", GROUP, "sums see the ones of the padding", "reduce", ones_in_sum),
-    op_fault("MT05", GROUP, "the last store goes past the end", ("add", "mul"), wide_store),
-    op_fault("MT05b", GROUP, "the last store of a row goes over the next", "add", into_next_row),
-    op_fault("MT06", GROUP, "rows are read at a rounded distance", "reduce", rounded_stride),
-    op_fault("MT20a", GROUP, "argmax finds the padding", "argmax", padded_argmax),
-    op_fault("MT21a", GROUP, "products see the zeros of the padding", "reduce", padded_product),
-)

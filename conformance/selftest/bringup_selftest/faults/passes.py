@@ -11,10 +11,10 @@ from bringup.graph import Graph, Instr, Literal, Value, current_builder, rebuild
 from bringup.graph.builder import Builder
 from bringup.ops.table import opdef
 from bringup.passes.base import Pass, as_results, deep, literal_of
-from bringup_selftest.corpus import Fault, with_passes
+from bringup_selftest.corpus import Faults, Inject, with_passes
 from bringup_selftest.editing import call, is_made_by, number
 
-GROUP = "Passes"
+FAULTS = Faults("Passes", "pass", depth=3)
 Values = tuple[Value, ...]
 #: The replacement of an instruction about to be made, or None.
 Rule = Callable[[Instr, Values], Value | None]
@@ -30,6 +30,16 @@ def ruled(name: str, rule: Rule) -> Pass:
     return Pass(name, f"anything -> {name}", deep(lambda graph: rebuild(graph, rewrite)))
 
 
+def as_rule(rule: Rule) -> Inject:
+    """Inject a pass that applies one rule."""
+    return with_passes(ruled(rule.__name__, rule))
+
+
+def as_pass(name: str) -> Callable[[Callable[[Graph], Graph]], Inject]:
+    """Inject passes of a name."""
+    return lambda run: with_passes(Pass(name, f"a -> {name}", run))
+
+
 def splat_of(value: Value) -> float | None:
     """The element of a constant of equal ones, through a broadcast."""
     if is_made_by(value, "broadcast_in_dim") and value.producer is not None:
@@ -42,15 +52,15 @@ def _float(value: Value) -> bool:
     return value.dtype.is_float
 
 
+@FAULTS.by(as_rule, "SV06", "x * 0 -> 0 for floats (pytorch#186281)")
 def times_zero(instr: Instr, operands: Values) -> Value | None:
-    """``x * 0 -> 0`` (pytorch#186281, tensorflow#119428)."""
     if instr.op.name == "mul" and _float(operands[0]):
         return next((y for y in operands if splat_of(y) == 0), None)
     return None
 
 
+@FAULTS.by(as_rule, "SV08", "x + 0.0 -> x")
 def plus_zero(instr: Instr, operands: Values) -> Value | None:
-    """``x + 0.0 -> x``, and ``x - (-0.0) -> x``."""
     x, *rest = operands or (None,)
     if instr.op.name in ("add", "sub") and x is not None and _float(x):
         zero = splat_of(rest[0])
@@ -59,44 +69,44 @@ def plus_zero(instr: Instr, operands: Values) -> Value | None:
     return None
 
 
+@FAULTS.by(as_rule, "SV09", "x / x -> 1")
 def over_itself(instr: Instr, operands: Values) -> Value | None:
-    """``x / x -> 1``."""
     if instr.op.name == "div" and operands[0] is operands[1]:
         return number(1, operands[0])
     return None
 
 
+@FAULTS.by(as_rule, "SV09b", "x - x -> 0 for floats")
 def minus_itself(instr: Instr, operands: Values) -> Value | None:
-    """``x - x -> 0``, for floats too."""
     if instr.op.name == "sub" and operands[0] is operands[1] and _float(operands[0]):
         return number(0, operands[0])
     return None
 
 
+@FAULTS.by(as_rule, "SV09c", "x == x -> true for floats")
 def equals_itself(instr: Instr, operands: Values) -> Value | None:
-    """``x == x -> true``, for floats too."""
     if instr.op.name == "compare" and operands[0] is operands[1] and _float(operands[0]):
         holds = instr.attrs["direction"] in ("eq", "le", "ge")
         return call("constant", value=Literal.splat(holds, instr.result.type))
     return None
 
 
+@FAULTS.by(as_rule, "SV10", "pow(x, 0.5) -> sqrt(x)")
 def root_for_power(instr: Instr, operands: Values) -> Value | None:
-    """``pow(x, 0.5) -> sqrt(x)``, wrong at -inf and -0."""
     if instr.op.name == "pow" and splat_of(operands[1]) == 0.5:
         return call("sqrt", operands[0])
     return None
 
 
+@FAULTS.by(as_rule, "SV10b", "pow by exp and log")
 def power_by_logarithm(instr: Instr, operands: Values) -> Value | None:
-    """``pow(a, b) -> exp(b * log(a))``."""
     if instr.op.name == "pow" and _float(operands[0]):
         return call("exp", call("mul", operands[1], call("log", operands[0])))
     return None
 
 
+@FAULTS.by(as_rule, "PA01a", "x / c -> x * (1 / c)")
 def by_reciprocal(instr: Instr, operands: Values) -> Value | None:
-    """``x / c -> x * (1 / c)``, rounded twice."""
     divisor = splat_of(operands[1]) if instr.op.name == "div" and _float(operands[0]) else None
     if divisor is None or divisor == 0:
         return None
@@ -104,8 +114,8 @@ def by_reciprocal(instr: Instr, operands: Values) -> Value | None:
         return call("mul", operands[0], number(1 / divisor, operands[1]))
 
 
+@FAULTS.by(as_rule, "FU24", "(x + c1) + c2 -> x + (c1 + c2)")
 def constants_first(instr: Instr, operands: Values) -> Value | None:
-    """``(x + c1) + c2 -> x + (c1 + c2)`` for floats."""
     found = _two_sums(instr, operands)
     if found is None:
         return None
@@ -115,8 +125,8 @@ def constants_first(instr: Instr, operands: Values) -> Value | None:
     return call("add", x, number(together, x))
 
 
+@FAULTS.by(as_rule, "FU24b", "(x + c1) + c2 of f32 in f64")
 def in_double(instr: Instr, operands: Values) -> Value | None:
-    """``(x + c1) + c2`` of f32 in f64, rounded once."""
     found = _two_sums(instr, operands)
     if found is None or operands[0].dtype is not f32:
         return None
@@ -148,11 +158,13 @@ def _term(instr: Instr, operands: Values) -> tuple[Value, Literal] | None:
     return operands[0], Literal.splat(-literal.scalar, literal.type)
 
 
+@FAULTS.by(as_rule, "CA07", "float -> int -> float removed")
 def round_trip(instr: Instr, operands: Values) -> Value | None:
     """A conversion there and back is nothing: float -> int -> float."""
     return _inner(instr, operands, lambda a, b: a.dtype.is_float and b.dtype.is_integer)
 
 
+@FAULTS.by(as_rule, "CA07b", "widening after narrowing removed")
 def narrow_trip(instr: Instr, operands: Values) -> Value | None:
     """A conversion there and back is nothing: i64 -> i8 -> i64, f32 -> f16 -> f32."""
     return _inner(instr, operands, lambda a, b: a.dtype.kind == b.dtype.kind)
@@ -167,6 +179,7 @@ def _inner(instr: Instr, operands: Values, lossy: Callable[[Value, Value], bool]
     return start if same and lossy(start, operands[0]) else None
 
 
+@FAULTS.by(as_rule, "CA07c", "f32 -> bf16 -> f32 adds half and cuts")
 def rounded_up(instr: Instr, operands: Values) -> Value | None:
     """``f32 -> bf16 -> f32`` of numbers by adding half of the last place: halves are never even."""
     if _inner(instr, operands, lambda a, b: a.dtype is f32 and b.dtype is bf16) is None:
@@ -181,8 +194,8 @@ def rounded_up(instr: Instr, operands: Values) -> Value | None:
     )
 
 
+@FAULTS.by(as_rule, "PA02a", "x / 2**k -> x >> k")
 def shifted_division(instr: Instr, operands: Values) -> Value | None:
-    """``x / 2**k -> x >> k`` for negative numbers too."""
     divisor = splat_of(operands[1]) if instr.op.name == "div" else None
     if divisor is None or operands[0].dtype.kind != "int":
         return None
@@ -192,8 +205,8 @@ def shifted_division(instr: Instr, operands: Values) -> Value | None:
     return call("shr", operands[0], number(power, operands[1]), kind="arithmetic")
 
 
+@FAULTS.by(as_rule, "PA03a", "x % 2**k -> x & (2**k - 1)")
 def masked_remainder(instr: Instr, operands: Values) -> Value | None:
-    """``x % 2**k -> x & (2**k - 1)`` for negative numbers too."""
     divisor = splat_of(operands[1]) if instr.op.name == "rem" else None
     if divisor is None or operands[0].dtype.kind != "int" or divisor < 2:
         return None
@@ -202,16 +215,16 @@ def masked_remainder(instr: Instr, operands: Values) -> Value | None:
     return call("and", operands[0], number(int(divisor) - 1, operands[1]))
 
 
+@FAULTS.by(as_rule, "PA04a", "-(a - b) -> b - a")
 def negated_difference(instr: Instr, operands: Values) -> Value | None:
-    """``-(a - b) -> b - a``, which gives +0 for -0."""
     if instr.op.name == "neg" and _float(operands[0]) and is_made_by(operands[0], "sub"):
         assert operands[0].producer is not None
         return call("sub", *operands[0].producer.operands[::-1])
     return None
 
 
+@FAULTS.by(as_rule, "PA05a", "a comparison is negated, NaN or not")
 def negated_comparison(instr: Instr, operands: Values) -> Value | None:
-    """``select(a < b, x, y) -> select(a >= b, y, x)``, wrong for NaN."""
     if instr.op.name != "select" or not is_made_by(operands[0], "compare"):
         return None
     test = operands[0].producer
@@ -224,6 +237,7 @@ def negated_comparison(instr: Instr, operands: Values) -> Value | None:
     return call("select", flag, operands[2], operands[1])
 
 
+@FAULTS.by(as_rule, "PA06a", "transposes are composed the wrong way round")
 def turned_back(instr: Instr, operands: Values) -> Value | None:
     """A transpose moves dimensions the other way: transposes composed in the wrong order."""
     if instr.op.name != "transpose":
@@ -234,16 +248,16 @@ def turned_back(instr: Instr, operands: Values) -> Value | None:
     return made if made.type is instr.result.type and inverse != order else None
 
 
+@FAULTS.by(as_rule, "PA08a", "a reshape forgets the transpose before it")
 def reshape_through_transpose(instr: Instr, operands: Values) -> Value | None:
-    """A reshape of a transpose is a reshape."""
     if instr.op.name == "reshape" and is_made_by(operands[0], "transpose"):
         assert operands[0].producer is not None
         return call("reshape", operands[0].producer.operands[0], shape=instr.attrs["shape"])
     return None
 
 
+@FAULTS.by(as_rule, "PA09a", "(x * c) / c -> x")
 def scaled_back(instr: Instr, operands: Values) -> Value | None:
-    """``(x * c) / c -> x`` and ``(x + c) - c -> x``."""
     inverse = {"div": "mul", "sub": "add"}.get(instr.op.name)
     if inverse is None or not is_made_by(operands[0], inverse):
         return None
@@ -333,45 +347,11 @@ def _wrong_order_of_results(graph: Graph) -> Graph:
     return rebuild(graph, rewrite)
 
 
-def _rule(id: str, title: str, rule: Rule) -> Fault:
-    return Fault(id, GROUP, "pass", title, with_passes(ruled(rule.__name__, rule)), depth=3)
-
-
-def _pass(id: str, title: str, name: str, run: Callable[[Graph], Graph]) -> Fault:
-    return Fault(id, GROUP, "pass", title, with_passes(Pass(name, f"a -> {name}", run)), depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _rule("SV06", "x * 0 -> 0 for floats (pytorch#186281)", times_zero),
-    _rule("SV08", "x + 0.0 -> x", plus_zero),
-    _rule("SV09", "x / x -> 1", over_itself),
-    _rule("SV09b", "x - x -> 0 for floats", minus_itself),
-    _rule("SV09c", "x == x -> true for floats", equals_itself),
-    _rule("SV10", "pow(x, 0.5) -> sqrt(x)", root_for_power),
-    _rule("SV10b", "pow by exp and log", power_by_logarithm),
-    _rule("FU24", "(x + c1) + c2 -> x + (c1 + c2)", constants_first),
-    _rule("FU24b", "(x + c1) + c2 of f32 in f64", in_double),
-    _rule("CA07", "float -> int -> float removed", round_trip),
-    _rule("CA07b", "widening after narrowing removed", narrow_trip),
-    _rule("CA07c", "f32 -> bf16 -> f32 adds half and cuts", rounded_up),
-    _rule("PA01a", "x / c -> x * (1 / c)", by_reciprocal),
-    _rule("PA02a", "x / 2**k -> x >> k", shifted_division),
-    _rule("PA03a", "x % 2**k -> x & (2**k - 1)", masked_remainder),
-    _rule("PA04a", "-(a - b) -> b - a", negated_difference),
-    _rule("PA05a", "a comparison is negated, NaN or not", negated_comparison),
-    _rule("PA06a", "transposes are composed the wrong way round", turned_back),
-    _rule("PA08a", "a reshape forgets the transpose before it", reshape_through_transpose),
-    _rule("PA09a", "(x * c) / c -> x", scaled_back),
-    _pass("PA10a", "CSE without attributes", "cse_attrs", merged(_no_attributes)),
-    Fault(
-        "PA15a",
-        GROUP,
-        "pass",
-        "CSE without attributes that are floats",
-        with_passes(Pass("cse_floats", "a -> cse_floats", merged(_without_floats))),
-    ),
-    _pass("PA11a", "CSE of constants by ==", "cse_zeros", merged(_values_compared)),
-    _pass("PA12a", "CSE of a - b with b - a", "cse_order", _unordered),
-    _pass("PA13a", "an output read inside is lost", "dce_output", _output_forgotten),
-    _pass("PA14a", "results of one instruction swap", "results", _wrong_order_of_results),
+FAULTS.by(as_pass("cse_attrs"), "PA10a", "CSE without attributes")(merged(_no_attributes))
+FAULTS.by(as_pass("cse_floats"), "PA15a", "CSE without attributes that are floats", depth=1)(
+    merged(_without_floats)
 )
+FAULTS.by(as_pass("cse_zeros"), "PA11a", "CSE of constants by ==")(merged(_values_compared))
+FAULTS.by(as_pass("cse_order"), "PA12a", "CSE of a - b with b - a")(_unordered)
+FAULTS.by(as_pass("dce_output"), "PA13a", "an output read inside is lost")(_output_forgotten)
+FAULTS.by(as_pass("results"), "PA14a", "results of one instruction swap")(_wrong_order_of_results)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from bringup.dtypes import bf16
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall
 
-GROUP = "NaN, signed zero, infinity"
+FAULTS = Faults("NaN, signed zero, infinity")
 
 
 def _words(array: Array) -> Array:
@@ -32,6 +30,7 @@ def _unknown(array: Array) -> Array:
     return np.asarray(np.isnan(array) & (_words(np.ascontiguousarray(np.abs(array))) != quiet))
 
 
+@FAULTS.op("SV30a", "NaN of f32 becomes bf16 by its high bits", "convert")
 def high_bits(call: OpCall) -> Array | None:
     """f32 becomes bf16 by its high bits, NaN too: a payload in the low ones alone makes inf."""
     (x,) = call.operands
@@ -41,6 +40,7 @@ def high_bits(call: OpCall) -> Array | None:
     return np.where(np.isnan(x), high, call.right)
 
 
+@FAULTS.op("SV31a", "NaN of f64 becomes f32 by its high bits", "convert")
 def low_payload(call: OpCall) -> Array | None:
     """f64 becomes f32 by parts: a payload that ends in the low bits makes inf."""
     (x,) = call.operands
@@ -51,6 +51,7 @@ def low_payload(call: OpCall) -> Array | None:
     return np.where(lost, np.copysign(np.float32(np.inf), call.right), call.right)
 
 
+@FAULTS.op("SV32a", "only NaN of arithmetic becomes 0", "convert")
 def known_nan_alone(call: OpCall) -> Array | None:
     """NaN becomes 0 by comparing its bits with those that arithmetic gives."""
     (x,) = call.operands
@@ -59,8 +60,8 @@ def known_nan_alone(call: OpCall) -> Array | None:
     return np.where(_unknown(x), np.array(np.iinfo(call.dtype).max, call.dtype), call.right)
 
 
+@FAULTS.op("SV33a", "only NaN of arithmetic differs from itself", "compare")
 def equal_in_bits(call: OpCall) -> Array | None:
-    """A comparison knows NaN by the bits that arithmetic gives."""
     a, b = call.operands
     if not _wide(a) or call.attrs["direction"] not in ("eq", "ne"):
         return None
@@ -68,36 +69,23 @@ def equal_in_bits(call: OpCall) -> Array | None:
     return np.where(same, call.attrs["direction"] == "eq", call.right)
 
 
-def maximum_of_bits(call: OpCall) -> Array | None:
-    """A maximum of bits as integers: NaN with a sign is the least number."""
-    a, b = call.operands
-    if not _wide(a):
-        return None
-    return np.where(_signed(a), b, np.where(_signed(b), a, call.right))
-
-
+@FAULTS.op("SV35a", "maxima of rows lose NaN that has a sign", "reduce")
 def folded_bits(call: OpCall) -> Array | None:
-    """Maxima of whole dimensions lose NaN that has a sign."""
     (x,) = call.operands
     if not _wide(x) or call.attrs["kind"] != "max":
         return None
     return call.reference(np.where(_signed(x), x.dtype.type(-np.inf), x))
 
 
-def position_of_bits(call: OpCall) -> Array | None:
-    """NaN with a sign is the least number to argmax."""
-    (x,) = call.operands
-    return call.reference(np.where(_signed(x), x.dtype.type(-np.inf), x)) if _wide(x) else None
-
-
+@FAULTS.op("SV37a", "NaN that has a sign is sorted first", "sort")
 def sorted_by_bits(call: OpCall) -> Array | None:
-    """NaN with a sign comes before every number."""
     (x, *rest) = call.operands
     if rest or not _wide(x):
         return None
     return call.reference(np.where(_signed(x), x.dtype.type(-np.inf), x))
 
 
+@FAULTS.op("SV38a", "signalling NaN is moved as a quiet one", "slice transpose select")
 def quieted(call: OpCall) -> Array | None:
     """Signalling NaN becomes quiet on its way through a register of floats."""
     right = call.right
@@ -107,18 +95,15 @@ def quieted(call: OpCall) -> Array | None:
     return np.where(np.isnan(right), quiet.view(right.dtype), right)
 
 
-def _fault(id: str, title: str, names: str, edit: Callable[[OpCall], Array | None]) -> Fault:
-    return op_fault(id, GROUP, title, names.split(), edit)
+@FAULTS.op("SV34a", "max loses NaN that has a sign", "max")
+def maximum_of_bits(call: OpCall) -> Array | None:
+    a, b = call.operands
+    if not _wide(a):
+        return None
+    return np.where(_signed(a), b, np.where(_signed(b), a, call.right))
 
 
-FAULTS: tuple[Fault, ...] = (
-    _fault("SV30a", "NaN of f32 becomes bf16 by its high bits", "convert", high_bits),
-    _fault("SV31a", "NaN of f64 becomes f32 by its high bits", "convert", low_payload),
-    _fault("SV32a", "only NaN of arithmetic becomes 0", "convert", known_nan_alone),
-    _fault("SV33a", "only NaN of arithmetic differs from itself", "compare", equal_in_bits),
-    _fault("SV34a", "max loses NaN that has a sign", "max", maximum_of_bits),
-    _fault("SV35a", "maxima of rows lose NaN that has a sign", "reduce", folded_bits),
-    _fault("SV36a", "argmax passes NaN that has a sign", "argmax", position_of_bits),
-    _fault("SV37a", "NaN that has a sign is sorted first", "sort", sorted_by_bits),
-    _fault("SV38a", "signalling NaN is moved as a quiet one", "slice transpose select", quieted),
-)
+@FAULTS.op("SV36a", "argmax passes NaN that has a sign", "argmax")
+def position_of_bits(call: OpCall) -> Array | None:
+    (x,) = call.operands
+    return call.reference(np.where(_signed(x), x.dtype.type(-np.inf), x)) if _wide(x) else None

@@ -18,10 +18,10 @@ from bringup.program.program import (
     Step,
     WhileStep,
 )
-from bringup_selftest.corpus import Fault, with_method, with_programs
+from bringup_selftest.corpus import Faults, with_method, with_programs
 from bringup_selftest.editing import (
     call,
-    each_step,
+    in_steps,
     reads_of,
     with_outputs,
     writes_of,
@@ -29,14 +29,14 @@ from bringup_selftest.editing import (
 from bringup_selftest.versions import (
     Plan,
     Version,
+    in_plans,
     pairs,
     planned,
-    planting,
     rewritten,
     spread,
 )
 
-GROUP = "Buffer plan and liveness"
+FAULTS = Faults("Buffer plan and liveness", "plan", depth=3)
 
 
 def _over(plan: Plan, first: Version, second: Version) -> Program:
@@ -45,16 +45,16 @@ def _over(plan: Plan, first: Version, second: Version) -> Program:
     return spread(plan, {first: start, second: start})
 
 
+@FAULTS.by(in_plans, "BF01", "a value's interval ends one step early")
 def ends_early(plan: Plan) -> Program | None:
-    """A value's place is given away one step before its last reader runs."""
     for first, second in pairs(plan.scratch):
         if first.made < second.made == first.last - 1:
             return _over(plan, first, second)
     return None
 
 
+@FAULTS.by(in_plans, "BF02", "a returned value is reused as scratch")
 def output_as_scratch(plan: Plan) -> Program | None:
-    """A value that is returned is overwritten by one that is not."""
     for first in plan.returned:
         for second in plan.scratch:
             if first.made < second.made and second.nbytes <= first.nbytes:
@@ -62,8 +62,8 @@ def output_as_scratch(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF03", "an input is scratch after its last use")
 def input_as_scratch(plan: Plan) -> Program | None:
-    """An input that nobody gave away is scratch after its last use."""
     for first in plan.taken:
         if first.slot.index in plan.program.donated:
             continue
@@ -73,6 +73,7 @@ def input_as_scratch(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF03b", "a kernel works in place on an input")
 def input_in_place(plan: Plan) -> Program | None:
     """A kernel writes over an input that it reads last, though nobody gave it away."""
     for first in plan.taken:
@@ -84,6 +85,7 @@ def input_in_place(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF05", "a block is reused by count of elements, not bytes")
 def counted_in_elements(plan: Plan) -> Program | None:
     """A block is taken for a larger value of as many elements; the neighbour loses its start."""
     for gone, larger in pairs(plan.scratch):
@@ -99,6 +101,7 @@ def counted_in_elements(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF06", "padding is forgotten: neighbours overlap")
 def padding_forgotten(plan: Plan) -> Program | None:
     """Sizes are rounded down to the alignment, and neighbours overlap by less than that."""
     for first, second in pairs(plan.scratch):
@@ -110,8 +113,8 @@ def padding_forgotten(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF08", "in place though the operand is read again later")
 def in_place_too_soon(plan: Plan) -> Program | None:
-    """A kernel writes over an operand that a later one reads again."""
     for first, second in pairs(plan.scratch):
         again = [n for n in first.read if n > second.made]
         if second.made in first.read and again and first.nbytes == second.nbytes:
@@ -119,6 +122,7 @@ def in_place_too_soon(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF09a", "values that live at once share a place")
 def first_tenant_stays(plan: Plan) -> Program | None:
     """Two values that live at once get one place because their types are equal."""
     for first, second in pairs(plan.scratch):
@@ -127,6 +131,7 @@ def first_tenant_stays(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF09b", "two results of one launch share a place")
 def results_of_one_launch(plan: Plan) -> Program | None:
     """Two results of one launch get one place, as neither is read when it is written."""
     for first, second in pairs(plan.scratch):
@@ -135,8 +140,8 @@ def results_of_one_launch(plan: Plan) -> Program | None:
     return None
 
 
+@FAULTS.by(in_plans, "BF08b", "the first reader of several counts as the last")
 def dead_at_branch(plan: Plan) -> Program | None:
-    """The first reader of several counts as the last."""
     for first, second in pairs(plan.scratch):
         if first.read and min(first.read) < second.made < first.last:
             return _over(plan, first, second)
@@ -146,8 +151,8 @@ def dead_at_branch(plan: Plan) -> Program | None:
 # -- loops -----------------------------------------------------------------------------------------
 
 
+@FAULTS.by(in_steps, "BF04", "a carried value lies where the body's temporaries do")
 def carried_in_scratch(step: Step) -> Step:
-    """A loop's second places lie where the temporaries of its body do."""
     if isinstance(step, WhileStep | ScanStep) and step.scratch.type.size:
         return replace(step, spare=_one_at(step.spare, step.scratch.offset))
     return step
@@ -161,8 +166,8 @@ def _one_at(slots: tuple[Slot, ...], offset: int) -> tuple[Slot, ...]:
     )
 
 
+@FAULTS.by(in_steps, "BF04b", "a loop's temporaries lie over what it only reads")
 def invariant_in_scratch(step: Step) -> Step:
-    """The temporaries of a loop's body lie over what the loop reads in every run."""
     if not isinstance(step, WhileStep | ScanStep) or not step.scratch.type.size:
         return step
     moving = {*step.carried, *step.updated}
@@ -173,6 +178,7 @@ def invariant_in_scratch(step: Step) -> Step:
     return step
 
 
+@FAULTS.by(with_programs, "BF11a", "a loop's temporaries lie over what is read behind it")
 def over_what_waits(program: Program) -> Program:
     """The temporaries of a loop or branch lie over a value that is read behind it."""
     for number, step in enumerate(program.steps):
@@ -195,6 +201,7 @@ def program_order(slots: Iterable[Slot]) -> list[Slot]:
     return sorted(slots, key=lambda slot: (slot.space, slot.index, slot.offset))
 
 
+@FAULTS.by(in_steps, "BF04c", "a loop's flag lies in a carried value")
 def flag_in_state(step: Step) -> Step:
     """The flag of a loop's condition lies in the memory of a carried value."""
     if isinstance(step, WhileStep):
@@ -202,8 +209,8 @@ def flag_in_state(step: Step) -> Step:
     return step
 
 
+@FAULTS.by(in_steps, "BF04d", "carried values have one place where they need two")
 def one_side(step: Step) -> Step:
-    """Carried arrays have one place where they need two."""
     if isinstance(step, WhileStep | ScanStep) and len(step.carried) > 1:
         pairs = zip(step.spare, step.results, strict=False)
         spare = tuple(result if slot.type.shape else slot for slot, result in pairs)
@@ -214,6 +221,7 @@ def one_side(step: Step) -> Step:
 # -- content ---------------------------------------------------------------------------------------
 
 
+@FAULTS.by(in_steps, "BF07", "scratch is assumed to be zero")
 def adds_to_scratch(step: Step) -> Step:
     """Sums are added to what is in scratch memory, which was zero when it was new."""
     if not isinstance(step, KernelStep) or not any(s.space == "arena" for s in writes_of(step)):
@@ -259,45 +267,4 @@ def _plans_by_structure(backend: Backend) -> Backend:
     return with_method("compile", compile_)(backend)
 
 
-def _shared(id: str, title: str, share: Callable[[Plan], Program | None]) -> Fault:
-    return Fault(id, GROUP, "plan", title, with_programs(planting(share)), depth=3)
-
-
-def _stepped(id: str, title: str, edit: Callable[[Step], Step]) -> Fault:
-    plant = with_programs(lambda program: each_step(program, edit))
-    return Fault(id, GROUP, "plan", title, plant, depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    _shared("BF01", "a value's interval ends one step early", ends_early),
-    _shared("BF02", "a returned value is reused as scratch", output_as_scratch),
-    _shared("BF03", "an input is scratch after its last use", input_as_scratch),
-    _shared("BF03b", "a kernel works in place on an input", input_in_place),
-    _stepped("BF04", "a carried value lies where the body's temporaries do", carried_in_scratch),
-    _stepped("BF04b", "a loop's temporaries lie over what it only reads", invariant_in_scratch),
-    _stepped("BF04c", "a loop's flag lies in a carried value", flag_in_state),
-    _stepped("BF04d", "carried values have one place where they need two", one_side),
-    Fault(
-        "BF11a",
-        GROUP,
-        "plan",
-        "a loop's temporaries lie over what is read behind it",
-        with_programs(over_what_waits),
-        depth=3,
-    ),
-    _shared("BF05", "a block is reused by count of elements, not bytes", counted_in_elements),
-    _shared("BF06", "padding is forgotten: neighbours overlap", padding_forgotten),
-    _stepped("BF07", "scratch is assumed to be zero", adds_to_scratch),
-    _shared("BF08", "in place though the operand is read again later", in_place_too_soon),
-    _shared("BF08b", "the first reader of several counts as the last", dead_at_branch),
-    _shared("BF09a", "values that live at once share a place", first_tenant_stays),
-    _shared("BF09b", "two results of one launch share a place", results_of_one_launch),
-    Fault(
-        "BF10",
-        GROUP,
-        "plan",
-        "plans are kept by structure, sizes or not",
-        _plans_by_structure,
-        depth=3,
-    ),
-)
+FAULTS.add("BF10", "plans are kept by structure, sizes or not", _plans_by_structure)

@@ -12,11 +12,12 @@ from bringup.backend import Backend
 from bringup.dtypes import u32
 from bringup.graph import Graph, Instr, Value, current_builder, rebuild
 from bringup.passes.base import Pass, deep, literal_of
-from bringup_selftest.corpus import Fault, with_passes
+from bringup_selftest.corpus import Faults, with_passes
 from bringup_selftest.device import BLOCK
 from bringup_selftest.editing import call, is_made_by, number
+from bringup_selftest.faults.passes import as_pass
 
-GROUP = "Random numbers"
+FAULTS = Faults("Random numbers", "pass", depth=3)
 Values = tuple[Value, ...]
 GENERATORS = ("threefry2x32", "philox4x32")
 
@@ -32,8 +33,8 @@ def _generators(edit: Callable[[Values], Values]) -> Callable[[Graph], Graph]:
     return deep(lambda graph: rebuild(graph, rewrite))
 
 
+@FAULTS.by(lambda inject: inject, "RN02", "words depend on how often a program was compiled")
 def by_compilation(backend: Backend) -> Backend:
-    """The key depends on how often the program was compiled."""
     times: dict[object, int] = {}
 
     def run(graph: Graph) -> Graph:
@@ -61,8 +62,8 @@ def by_blocks(operands: Values) -> Values:
     return (*operands[:2], call("mul", x, number(len(operands) - 2, x)), *operands[3:])
 
 
+@FAULTS.by(as_pass("randoms"), "RN05", "a second draw repeats the first")
 def not_advanced(graph: Graph) -> Graph:
-    """A second draw with a key gives the first one's words."""
     seen: dict[object, Values] = {}
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -83,8 +84,13 @@ def _bits(value: Value) -> object:
     return value if literal is None else literal.elements.tobytes()
 
 
+@FAULTS.by(
+    as_pass("redraw"),
+    "FU22",
+    "random words are drawn anew per consumer (tensorflow#11849)",
+    group="Fusion",
+)
 def drawn_again(graph: Graph) -> Graph:
-    """Every reader of random words after the first has words of its own (tensorflow#11849)."""
     read: set[Value] = set()
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -138,9 +144,8 @@ def low_bits_lost(word: Value, count: int) -> Value:
     return call("shl", high, number(min(count + 2, 31) - count, word))
 
 
+@FAULTS.by(as_pass("randoms"), "RN06a", "two words of a block are swapped")
 def words_swapped(graph: Graph) -> Graph:
-    """The first word of a block in the place of the second."""
-
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
         if instr.op.name not in GENERATORS:
             return None
@@ -150,25 +155,13 @@ def words_swapped(graph: Graph) -> Graph:
     return rebuild(graph, rewrite)
 
 
-def _fault(id: str, title: str, run: Callable[[Graph], Graph]) -> Fault:
-    plant = with_passes(Pass("randoms", "words -> other words", run))
-    return Fault(id, GROUP, "pass", title, plant, depth=3)
-
-
-FAULTS: tuple[Fault, ...] = (
-    Fault(
-        "RN02", GROUP, "pass", "words depend on how often a program was compiled",
-        by_compilation,
-        depth=3,
-    ),
-    _fault("RN02b", "the counter begins again in every tile", _generators(by_tile)),
-    _fault("RN04", "a fraction is rounded up to 1 (Fuser#1653)", _of_words(rounded_up)),
-    _fault("RN04b", "the lowest bits of a fraction are never set", _of_words(low_bits_lost)),
-    _fault("RN05", "a second draw repeats the first", not_advanced),
-    _fault("RN05b", "the counter is advanced by words", _generators(by_blocks)),
-    _fault("RN06a", "two words of a block are swapped", words_swapped),
-    Fault(
-        "FU22", "Fusion", "pass", "random words are drawn anew per consumer (tensorflow#11849)",
-        with_passes(Pass("redraw", "words -> words per consumer", drawn_again)), depth=3,
-    ),
-)  # fmt: skip
+FAULTS.by(as_pass("randoms"), "RN02b", "the counter begins again in every tile")(
+    _generators(by_tile)
+)
+FAULTS.by(as_pass("randoms"), "RN04", "a fraction is rounded up to 1 (Fuser#1653)")(
+    _of_words(rounded_up)
+)
+FAULTS.by(as_pass("randoms"), "RN04b", "the lowest bits of a fraction are never set")(
+    _of_words(low_bits_lost)
+)
+FAULTS.by(as_pass("randoms"), "RN05b", "the counter is advanced by words")(_generators(by_blocks))

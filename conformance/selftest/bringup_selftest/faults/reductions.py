@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.ops.table import lookup
-from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup_selftest.corpus import Array, Faults, OpCall, kind, of
 
-GROUP = "Reductions and scans"
+FAULTS = Faults("Reductions and scans")
 #: Elements that one block scans.
 _SCANNED = 256
 _BLOCK = 64
@@ -21,15 +21,8 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind not in "biu"
 
 
-def from_one(call: OpCall) -> Array | None:
-    """A sum starts at 1."""
-    if call.attrs["kind"] != "add" or call.dtype.kind == "b":
-        return None
-    return np.asarray(call.right + call.dtype.type(1))
-
-
+@FAULTS.op("RD07", "16-bit floats are summed in 16 bits", "reduce")
 def narrow_sum(call: OpCall) -> Array | None:
-    """Sums of 16-bit floats are kept in 16 bits all the way."""
     (x,) = call.operands
     dims = call.attrs["dims"]
     if call.attrs["kind"] != "add" or not _is_float(x) or x.itemsize != 2 or len(dims) != 1:
@@ -41,8 +34,8 @@ def narrow_sum(call: OpCall) -> Array | None:
     return total
 
 
+@FAULTS.op("RD09", "variance as a difference", "var")
 def difference_of_squares(call: OpCall) -> Array | None:
-    """The variance is E[x^2] - E[x]^2 in the input's dtype."""
     (x,) = call.operands
     dims = tuple(call.attrs["dims"])
     count = int(np.prod([x.shape[d] for d in dims]))
@@ -60,8 +53,8 @@ def _scan(call: OpCall) -> tuple[Array, int, int]:
     return x, d, x.shape[d]
 
 
+@FAULTS.op("RD10", "scans lose the carry at 256", "cumulative")
 def lost_carry(call: OpCall) -> Array | None:
-    """Every block of a scan begins anew."""
     x, d, n = _scan(call)
     if n <= _SCANNED:
         return None
@@ -69,8 +62,8 @@ def lost_carry(call: OpCall) -> Array | None:
     return np.concatenate([call.reference(part) for part in parts], axis=d)
 
 
+@FAULTS.op("RD11", "the second block has the carry twice", "cumulative")
 def double_carry(call: OpCall) -> Array | None:
-    """The carry is added twice to the second block."""
     _, d, n = _scan(call)
     if n <= _SCANNED or call.attrs["kind"] != "add":
         return None
@@ -79,8 +72,8 @@ def double_carry(call: OpCall) -> Array | None:
     return np.moveaxis(wrong, 0, d)
 
 
+@FAULTS.op("RD12", "exclusive scans keep the first input", "cumulative")
 def first_kept(call: OpCall) -> Array | None:
-    """An exclusive scan keeps the first input."""
     x, d, n = _scan(call)
     if not call.attrs["exclusive"] or n == 0:
         return None
@@ -90,21 +83,16 @@ def first_kept(call: OpCall) -> Array | None:
     return wrong
 
 
-def forward_always(call: OpCall) -> Array | None:
-    """A scan from the end runs from the start."""
-    return call.reference(*call.operands, reverse=False)
-
-
+@FAULTS.op("RD14", "argmax takes the last of equals", ("argmax", "argmin"))
 def last_equal(call: OpCall) -> Array | None:
-    """Of equal values the last is found."""
     (x,) = call.operands
     d = call.attrs["dim"]
     flipped = call.reference(np.flip(x, d))
     return np.asarray(x.shape[d] - 1 - flipped).astype(call.dtype)
 
 
+@FAULTS.op("RD14b", "later blocks win ties", ("argmax", "argmin"))
 def blocks_in_any_order(call: OpCall) -> Array | None:
-    """Between blocks the later of equal values wins."""
     (x,) = call.operands
     d = call.attrs["dim"]
     if x.shape[d] <= _BLOCK:
@@ -115,8 +103,8 @@ def blocks_in_any_order(call: OpCall) -> Array | None:
     return np.where(hit, np.argmax(tail == best, axis=d) + _BLOCK, call.right).astype(call.dtype)
 
 
+@FAULTS.op("RD15", "any and all stop at the first block", "reduce")
 def first_block(call: OpCall) -> Array | None:
-    """Whether any or all hold is asked of the first block alone."""
     (x,) = call.operands
     dims = call.attrs["dims"]
     if call.attrs["kind"] not in ("and", "or") or len(dims) != 1 or x.shape[dims[0]] <= _BLOCK:
@@ -124,6 +112,7 @@ def first_block(call: OpCall) -> Array | None:
     return call.reference(np.take(x, range(_BLOCK), axis=dims[0]))
 
 
+@FAULTS.op("RD20a", "of several axes the last is one element", "reduce")
 def first_axis_only(call: OpCall) -> Array | None:
     """Of several axes in the middle, the last is reduced at its first element alone."""
     (x,) = call.operands
@@ -134,13 +123,8 @@ def first_axis_only(call: OpCall) -> Array | None:
     return call.reference(kept)
 
 
-def uncorrected(call: OpCall) -> Array | None:
-    """The correction of a variance is ignored."""
-    return call.reference(*call.operands, correction=0.0)
-
-
+@FAULTS.op("RD23a", "means divide by the last axis", "mean")
 def mean_of_last(call: OpCall) -> Array | None:
-    """A mean divides by the length of the last axis."""
     (x,) = call.operands
     dims = call.attrs["dims"]
     if not x.ndim or not x.size:
@@ -149,6 +133,7 @@ def mean_of_last(call: OpCall) -> Array | None:
     return np.asarray(total / x.shape[-1]).astype(call.dtype)
 
 
+@FAULTS.op("RD24a", "a fold in parts loses an element at the seam", "reduce")
 def seam_lost(call: OpCall) -> Array | None:
     """A fold in parts is off by one: the first element behind the first part is in none."""
     (x,) = call.operands
@@ -158,21 +143,17 @@ def seam_lost(call: OpCall) -> Array | None:
     return call.reference(np.delete(x, _BLOCK, axis=dims[0]))
 
 
+@FAULTS.op("RD38a", "epsilon is always 1e-5", ("layer_norm", "rms_norm"))
+@FAULTS.op("RD39a", "epsilon of groups is 1e-5", "group_norm")
 def usual_epsilon(call: OpCall) -> Array | None:
-    """Norms add 1e-5, whatever they are asked for."""
     return call.reference(*call.operands, epsilon=1e-5)
 
 
+@FAULTS.op("RD33a", "sums of -0 are +0", "reduce")
+@FAULTS.op("RD34a", "sums of windows of -0 are +0", "reduce_window")
+@FAULTS.op("RD36a", "running sums of -0 are +0", "cumulative")
 def positive_zero(call: OpCall) -> Array | None:
-    """Sums of floats begin with +0."""
     if call.dtype.kind in "biu" or call.attrs["kind"] != "add":
-        return None
-    return np.where(call.right == 0, np.zeros_like(call.right), call.right)
-
-
-def unsigned_product(call: OpCall) -> Array | None:
-    """Products of floats that are 0 have no sign."""
-    if call.dtype.kind in "biu" or call.attrs["kind"] != "mul":
         return None
     return np.where(call.right == 0, np.zeros_like(call.right), call.right)
 
@@ -184,19 +165,19 @@ def _partial_overflow(x: Array, dims: tuple[int, ...]) -> Array:
     return np.asarray((np.abs(np.cumsum(line.astype(np.float64), axis=-1)) > 65504).any(axis=-1))
 
 
+@FAULTS.op("RD30a", "f16 sums overflow half-way", "reduce", when=of(np.float16))
 def half_way_overflow(call: OpCall) -> Array | None:
-    """Sums of f16 are infinite if a sum on the way is."""
     (x,) = call.operands
-    if call.dtype != np.float16 or call.attrs["kind"] != "add" or not x.size:
+    if call.attrs["kind"] != "add" or not x.size:
         return None
     lost = _partial_overflow(x, call.attrs["dims"]) & np.isfinite(call.right)
     return np.where(lost, np.float16(np.inf), call.right)
 
 
+@FAULTS.op("RD31a", "f16 means overflow with the sum", "mean", when=of(np.float16))
 def sum_before_quotient(call: OpCall) -> Array | None:
-    """The mean of f16 is infinite if the sum is."""
     (x,) = call.operands
-    if call.dtype != np.float16 or not x.size:
+    if not x.size:
         return None
     total = x.astype(np.float64).sum(axis=call.attrs["dims"])
     return np.where(
@@ -204,37 +185,32 @@ def sum_before_quotient(call: OpCall) -> Array | None:
     )
 
 
+@FAULTS.op("RD32a", "f16 norms overflow with a square", "rms_norm", when=of(np.float16))
 def overflowing_squares(call: OpCall) -> Array | None:
-    """A norm of f16 is 0 if the square of an element is infinite."""
     x = call.operands[0]
-    if call.dtype != np.float16 or not x.size:
+    if not x.size:
         return None
     lost = (np.abs(x) > 256).any(axis=call.attrs["dims"], keepdims=True) & np.isfinite(call.right)
     return np.where(lost, np.float16(0), call.right)
 
 
-FAULTS: tuple[Fault, ...] = (
-    op_fault("RD38a", GROUP, "epsilon is always 1e-5", ("layer_norm", "rms_norm"), usual_epsilon),
-    op_fault("RD39a", GROUP, "epsilon of groups is 1e-5", "group_norm", usual_epsilon),
-    op_fault("RD33a", GROUP, "sums of -0 are +0", "reduce", positive_zero),
-    op_fault("RD34a", GROUP, "sums of windows of -0 are +0", "reduce_window", positive_zero),
-    op_fault("RD35a", GROUP, "products that are 0 have no sign", "reduce", unsigned_product),
-    op_fault("RD36a", GROUP, "running sums of -0 are +0", "cumulative", positive_zero),
-    op_fault("RD30a", GROUP, "f16 sums overflow half-way", "reduce", half_way_overflow),
-    op_fault("RD31a", GROUP, "f16 means overflow with the sum", "mean", sum_before_quotient),
-    op_fault("RD32a", GROUP, "f16 norms overflow with a square", "rms_norm", overflowing_squares),
-    op_fault("RD01", GROUP, "sums start at 1", "reduce", from_one),
-    op_fault("RD07", GROUP, "16-bit floats are summed in 16 bits", "reduce", narrow_sum),
-    op_fault("RD09", GROUP, "variance as a difference", "var", difference_of_squares),
-    op_fault("RD10", GROUP, "scans lose the carry at 256", "cumulative", lost_carry),
-    op_fault("RD11", GROUP, "the second block has the carry twice", "cumulative", double_carry),
-    op_fault("RD12", GROUP, "exclusive scans keep the first input", "cumulative", first_kept),
-    op_fault("RD14", GROUP, "argmax takes the last of equals", ("argmax", "argmin"), last_equal),
-    op_fault("RD14b", GROUP, "later blocks win ties", ("argmax", "argmin"), blocks_in_any_order),
-    op_fault("RD15", GROUP, "any and all stop at the first block", "reduce", first_block),
-    op_fault("RD20a", GROUP, "of several axes the last is one element", "reduce", first_axis_only),
-    op_fault("RD21a", GROUP, "the variance is not corrected", "var", uncorrected),
-    op_fault("RD22a", GROUP, "reversed scans run forward", "cumulative", forward_always),
-    op_fault("RD23a", GROUP, "means divide by the last axis", "mean", mean_of_last),
-    op_fault("RD24a", GROUP, "a fold in parts loses an element at the seam", "reduce", seam_lost),
+@FAULTS.op("RD35a", "products that are 0 have no sign", "reduce")
+def unsigned_product(call: OpCall) -> Array | None:
+    if call.dtype.kind in "biu" or call.attrs["kind"] != "mul":
+        return None
+    return np.where(call.right == 0, np.zeros_like(call.right), call.right)
+
+
+@FAULTS.op("RD01", "sums start at 1", "reduce", when=kind("add"))
+def from_one(call: OpCall) -> Array | None:
+    if call.dtype.kind == "b":
+        return None
+    return np.asarray(call.right + call.dtype.type(1))
+
+
+FAULTS.op("RD21a", "the variance is not corrected", "var")(
+    lambda c: c.reference(*c.operands, correction=0.0)
+)
+FAULTS.op("RD22a", "reversed scans run forward", "cumulative")(
+    lambda c: c.reference(*c.operands, reverse=False)
 )

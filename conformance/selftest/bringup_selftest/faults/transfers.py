@@ -1,6 +1,6 @@
 """Faults of transfers, queues and the allocator.
 
-Those of queues are planted in a device that does nothing before somebody waits.
+Those of queues are injected into a device that does nothing before somebody waits.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from bringup.backend.device import Executable, Handle
 from bringup.errors import DeviceError, OutOfMemoryError
 from bringup.kernel.form import Kernel
 from bringup.program.program import KernelStep, Program
-from bringup_selftest.corpus import Fault, Kind, Plant, with_method
+from bringup_selftest.corpus import Faults, Inject, method, with_method
 from bringup_selftest.editing import in_launches, written
 
-GROUP = "Transfers, streams, synchronisation"
+FAULTS = Faults("Transfers, streams, synchronisation", "mem", depth=3)
+# Of faults of queues: the device does nothing before somebody waits.
+_LATE: dict[str, Any] = {"kind": "str", "asynchronous": True}
 #: Bytes that a transfer moves at once.
 CHUNK = 256 * 1024
 #: Bytes from which one takes another way.
 LONG = 1024 * 1024
 
 
-def both(*plants: Plant) -> Plant:
-    """Several plants that make one fault."""
+def both(*injections: Inject) -> Inject:
+    """Several injections that make one fault."""
 
-    def plant(backend: Backend) -> Backend:
-        for each in plants:
+    def inject(backend: Backend) -> Backend:
+        for each in injections:
             backend = each(backend)
         return backend
 
-    return plant
+    return inject
 
 
 def _read(device: Any, handle: Handle, out: memoryview) -> None:
@@ -66,6 +68,14 @@ def before_the_last_call(device: Any, _inner: Any, handle: Handle, out: memoryvi
     _read(device, handle, out)
 
 
+@FAULTS.by(
+    method("download"),
+    "TS05",
+    "an event is recorded before its launch",
+    kind="str",
+    depth=2,
+    asynchronous=True,
+)
 def but_the_last_launch(device: Any, _inner: Any, handle: Handle, out: memoryview) -> None:
     """A download that waits for an event recorded before the last piece of work."""
     _drained(device, len(device.queue) - 1)
@@ -143,13 +153,14 @@ def filled_at_once(device: Any, inner: Any, handle: Handle, data: memoryview) ->
     device.heap.bytes_of(handle, len(data))[...] = list(data)
 
 
+@FAULTS.by(method("submit"), "TS13a", "a full queue loses its oldest entry", **_LATE)
 def overrun(device: Any, inner: Any, work: Callable[[], None]) -> None:
-    """A ring of so many entries overwrites its oldest."""
     if len(device.queue) >= 64:
         del device.queue[0]
     inner(work)
 
 
+@FAULTS.by(method("alloc"), "TS11", "an error is told by the next call")
 def errors_wait(device: Any, inner: Any, nbytes: int) -> Handle:
     """An allocation that fails is reported by the next call, and forgotten."""
     pending, device.pending = getattr(device, "pending", None), None
@@ -185,18 +196,18 @@ def in_elements(device: Any, inner: Any, handle: Handle, out: memoryview) -> Non
     inner(handle, out[: len(out) // 8] if wide else out)
 
 
+@FAULTS.by(method("download"), "TS08c", "a download stops at a chunk")
 def first_chunk(_device: Any, inner: Any, handle: Handle, out: memoryview) -> None:
-    """A download past a chunk leaves out the rest."""
     inner(handle, out[:CHUNK])
 
 
+@FAULTS.by(method("upload"), "TS08d", "an upload stops at a chunk")
 def first_chunk_up(_device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
-    """An upload past a chunk leaves out the rest."""
     inner(handle, data[:CHUNK])
 
 
+@FAULTS.by(method("copy"), "TS08b", "a copy moves whole words")
 def whole_words(_device: Any, inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
-    """A copy moves whole words of four bytes."""
     inner(target, source, nbytes // 4 * 4)
 
 
@@ -205,14 +216,15 @@ def copied_at_once(device: Any, _inner: Any, target: Handle, source: Handle, nby
     device.heap.bytes_of(target, nbytes)[...] = device.heap.bytes_of(source, nbytes)
 
 
+@FAULTS.by(method("copy"), "TS08e", "a large copy goes the other way")
 def other_way(_device: Any, inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
-    """A copy of more than a chunk goes from target to source."""
     if nbytes > CHUNK:
         inner(source, target, nbytes)
     else:
         inner(target, source, nbytes)
 
 
+@FAULTS.by(in_launches, "TS09", "a copy ignores the target's offset")
 def from_the_start(step: KernelStep) -> KernelStep:
     """A launch that only copies writes at the start of scratch, whatever its offset."""
     if not _copies(step.kernel):
@@ -236,16 +248,18 @@ def _long(n: int) -> bool:
     return n >= LONG
 
 
+@FAULTS.by(method("download"), "TS16a", "a long download does not wait", **_LATE)
 def long_not_waited_for(device: Any, inner: Any, handle: Handle, out: memoryview) -> None:
     """A long download goes by another engine, which waits for nothing."""
     (too_soon(device, inner, handle, out) if _long(len(out)) else inner(handle, out))
 
 
+@FAULTS.by(method("upload"), "TS17a", "a long upload reads the host late", **_LATE)
 def long_lazily(device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
-    """A long upload reads the host's memory when its turn comes."""
     (lazily(device, inner, handle, data) if _long(len(data)) else inner(handle, data))
 
 
+@FAULTS.by(method("copy"), "TS18a", "a long copy does not wait", **_LATE)
 def long_at_once(device: Any, inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
     """A long copy goes by another engine, which waits for nothing."""
     if _long(nbytes):
@@ -254,6 +268,7 @@ def long_at_once(device: Any, inner: Any, target: Handle, source: Handle, nbytes
         inner(target, source, nbytes)
 
 
+@FAULTS.by(method("upload"), "TS19a", "a long upload loses its end")
 def pieces_but_the_last(_device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
     """A long upload goes in pieces of 64 KiB, of which the last, which is no whole one, is lost."""
     inner(handle, data[: len(data) // 65536 * 65536] if _long(len(data)) else data)
@@ -262,13 +277,14 @@ def pieces_but_the_last(_device: Any, inner: Any, handle: Handle, data: memoryvi
 # -- nothing ---------------------------------------------------------------------------------------
 
 
+@FAULTS.by(method("alloc"), "TS12", "no bytes cannot be allocated")
 def no_empty_memory(_device: Any, inner: Any, nbytes: int) -> Handle:
-    """An allocation of no bytes fails."""
     if not nbytes:
         raise DeviceError("0 bytes cannot be allocated")
     return inner(nbytes)
 
 
+@FAULTS.by(method("alloc"), "TS12b", "empty memory is shared")
 def one_empty_block(device: Any, inner: Any, nbytes: int) -> Handle:
     """All allocations of no bytes are the same block, which later ones get too."""
     if nbytes:
@@ -279,13 +295,19 @@ def one_empty_block(device: Any, inner: Any, nbytes: int) -> Handle:
     return shared
 
 
+@FAULTS.by(method("upload"), "TS12c", "no bytes cannot be moved")
 def no_empty_transfer(_device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
-    """A transfer of no bytes fails."""
     if not len(data):
         raise DeviceError("0 bytes cannot be moved")
     inner(handle, data)
 
 
+@FAULTS.by(
+    method("adopt"),
+    "TS20a",
+    "another device's work is not waited for",
+    **_LATE,
+)
 def adopted_early(device: Any, _inner: Any, source: Any, handle: Handle, nbytes: int) -> Handle:
     """What another device holds is read before its queued work has written it."""
     made = device.alloc(nbytes)
@@ -294,8 +316,8 @@ def adopted_early(device: Any, _inner: Any, source: Any, handle: Handle, nbytes:
     return made
 
 
+@FAULTS.by(method("adopt"), "TS20b", "whole words come from another device")
 def adopted_in_words(device: Any, _inner: Any, source: Any, handle: Handle, nbytes: int) -> Handle:
-    """Whole words come from another device, and the rest does not."""
     made, whole = device.alloc(nbytes), nbytes // 8 * 8
     for each in (source, device):
         each.drain()
@@ -303,57 +325,41 @@ def adopted_in_words(device: Any, _inner: Any, source: Any, handle: Handle, nbyt
     return made
 
 
-def _late(id: str, title: str, plant: Plant, kind: Kind = "str", depth: int = 3) -> Fault:
-    return Fault(id, GROUP, kind, title, plant, depth=depth, asynchronous=True)
-
-
-def _bytes(id: str, title: str, plant: Plant) -> Fault:
-    return Fault(id, GROUP, "mem", title, plant, depth=3)
-
-
 _AFTER_CALLS = with_method("compile", _marked)
 _FRESH = both(with_method("alloc", past_the_queue), with_method("upload", filled_at_once))
 
-FAULTS: tuple[Fault, ...] = (
-    _late("TS01", "a download does not wait", with_method("download", too_soon)),
-    _late("TS03", "an upload reads the host late (rustnn#167)", with_method("upload", lazily)),
-    _late(
-        "TS04",
-        "a download waits for the call before",
-        both(_AFTER_CALLS, with_method("download", before_the_last_call)),
-    ),
-    _late(
-        "TS05",
-        "an event is recorded before its launch",
-        with_method("download", but_the_last_launch),
-        depth=2,
-    ),
-    _late(
-        "TS06",
-        "a dependency between streams is dropped (ROCm/pytorch#3194)",
-        both(with_method("compile", _two_streams), with_method("drain", forgotten)),
-    ),
-    _late("TS07", "memory is freed under queued work", both(_FRESH, with_method("free", at_once))),
-    _bytes(
-        "TS08",
-        "a length counts elements of eight bytes",
-        both(with_method("compile", _eights), with_method("download", in_elements)),
-    ),
-    _bytes("TS08b", "a copy moves whole words", with_method("copy", whole_words)),
-    _bytes("TS08c", "a download stops at a chunk", with_method("download", first_chunk)),
-    _bytes("TS08d", "an upload stops at a chunk", with_method("upload", first_chunk_up)),
-    _bytes("TS08e", "a large copy goes the other way", with_method("copy", other_way)),
-    _bytes("TS09", "a copy ignores the target's offset", in_launches(from_the_start)),
-    _bytes("TS11", "an error is told by the next call", with_method("alloc", errors_wait)),
-    _bytes("TS12", "no bytes cannot be allocated", with_method("alloc", no_empty_memory)),
-    _bytes("TS12b", "empty memory is shared", with_method("alloc", one_empty_block)),
-    _bytes("TS12c", "no bytes cannot be moved", with_method("upload", no_empty_transfer)),
-    _late("TS15a", "a copy does not wait for queued work", with_method("copy", copied_at_once)),
-    _late("TS16a", "a long download does not wait", with_method("download", long_not_waited_for)),
-    _late("TS17a", "a long upload reads the host late", with_method("upload", long_lazily)),
-    _late("TS18a", "a long copy does not wait", with_method("copy", long_at_once)),
-    _bytes("TS19a", "a long upload loses its end", with_method("upload", pieces_but_the_last)),
-    _late("TS20a", "another device's work is not waited for", with_method("adopt", adopted_early)),
-    _bytes("TS20b", "whole words come from another device", with_method("adopt", adopted_in_words)),
-    _late("TS13a", "a full queue loses its oldest entry", with_method("submit", overrun)),
+
+FAULTS.by(method("download"), "TS01", "a download does not wait", **_LATE)(too_soon)
+FAULTS.by(
+    method("upload"),
+    "TS03",
+    "an upload reads the host late (rustnn#167)",
+    **_LATE,
+)(lazily)
+FAULTS.add(
+    "TS04",
+    "a download waits for the call before",
+    both(_AFTER_CALLS, with_method("download", before_the_last_call)),
+    **_LATE,
 )
+
+FAULTS.add(
+    "TS06",
+    "a dependency between streams is dropped (ROCm/pytorch#3194)",
+    both(with_method("compile", _two_streams), with_method("drain", forgotten)),
+    **_LATE,
+)
+FAULTS.add(
+    "TS07",
+    "memory is freed under queued work",
+    both(_FRESH, with_method("free", at_once)),
+    **_LATE,
+)
+FAULTS.add(
+    "TS08",
+    "a length counts elements of eight bytes",
+    both(with_method("compile", _eights), with_method("download", in_elements)),
+)
+
+
+FAULTS.by(method("copy"), "TS15a", "a copy does not wait for queued work", **_LATE)(copied_at_once)

@@ -33,7 +33,7 @@ from bringup_conformance.generate.choices import Stream
 from bringup_selftest.killing import Kill
 from bringup_selftest.mutants import source
 from bringup_selftest.mutants.mutant import Kind, Mutant
-from bringup_selftest.watching import Trial, lost, watched
+from bringup_selftest.process_pool import Trial, lost, watched
 
 # What core says of a module that LLVM does not take: no emitter with such a mistake is ever used.
 # Said too of a function that does not take the changed code.
@@ -313,7 +313,7 @@ def _problem(target: DeviceTarget, item: Case | Check) -> Problem | None:
 def _try(
     asked: Asked, items: Sequence[Case | Check], mutant: Mutant, row: Kill
 ) -> Iterator[tuple[Kill, bool]]:
-    """Plant a mutant and run what meets it until something fails, as `killing.examine` does."""
+    """Inject a mutant and run what meets it until something fails, as `killing.examine` does."""
     import resource  # which systems have that have fork
 
     # A wrong size may be any: it must not take the machine's memory.

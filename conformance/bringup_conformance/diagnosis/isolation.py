@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bringup_conformance.cases import Case, Problem
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.running import RemoteError
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.failures import case_to_json
-from bringup_conformance.shrink.cause import Cause
 
 
 def ends_processes(problem: Problem) -> bool:

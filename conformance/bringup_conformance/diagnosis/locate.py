@@ -28,18 +28,14 @@ from bringup.program.verify import verify_program
 from bringup.runtime.compiler import fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.execution.running import error_text
-from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
-from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.oracle.verdict import Mismatch, Verdict
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.interference import first_corruption, overlapping_slots
-from bringup_conformance.shrink.op_by_op import (
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.interference import first_corruption, overlapping_slots
+from bringup_conformance.diagnosis.op_by_op import (
     cause_by_instruction,
     cause_inside,
     ops_wrong_alone,
 )
-from bringup_conformance.shrink.run_part import (
+from bringup_conformance.diagnosis.run_part import (
     DataSets,
     Values,
     case_of,
@@ -53,12 +49,16 @@ from bringup_conformance.shrink.run_part import (
     unread_inputs,
     verdict,
 )
-from bringup_conformance.shrink.step_programs import (
+from bringup_conformance.diagnosis.step_programs import (
     PlacedValue,
     input_slots,
     single_step,
     step_values,
 )
+from bringup_conformance.execution.running import error_text
+from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.verdict import Mismatch, Verdict
 
 #: Told what would be the cause if the device died now.
 Suspect = Callable[[Cause], None]

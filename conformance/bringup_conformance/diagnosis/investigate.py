@@ -12,6 +12,11 @@ from bringup.dtypes import BY_NAME
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import lookup
 from bringup_conformance.cases import Case, Outcome, Problem, instructions
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.edits import Candidate
+from bringup_conformance.diagnosis.isolation import ends_processes, locate_isolated, safe_target
+from bringup_conformance.diagnosis.locate import locate
+from bringup_conformance.diagnosis.shrinker import Effort, shrink_program
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.running import attempt, error_text, made_inputs
 from bringup_conformance.execution.support import Support
@@ -19,11 +24,6 @@ from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
 from bringup_conformance.reporting.failures import TIMEOUT, case_to_json, digest, problem_to_json
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.edits import Candidate
-from bringup_conformance.shrink.isolation import ends_processes, locate_isolated, safe_target
-from bringup_conformance.shrink.locate import locate
-from bringup_conformance.shrink.shrinker import Effort, shrink_program
 
 #: Where there is no time to wait for so many hangs, what hangs is not made small.
 MOST_HANGS = 4

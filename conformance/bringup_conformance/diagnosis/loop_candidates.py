@@ -18,9 +18,7 @@ from bringup.ops.subgraphs import reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
 from bringup.passes.dce import dce, eliminate
-from bringup_conformance.generate.program_builder import pruned
-from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.shrink.edits import (
+from bringup_conformance.diagnosis.edits import (
     Candidate,
     Edit,
     Replacement,
@@ -31,6 +29,8 @@ from bringup_conformance.shrink.edits import (
     loop_controls,
     pass_through,
 )
+from bringup_conformance.generate.program_builder import pruned
+from bringup_conformance.generate.recipes import Recipe
 
 #: Trips of the scan that takes the place of a ``while``: as few as show that a state is carried.
 _TRIPS = (2, 3)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bringup.backend import BufferView, KernelsDevice, OpsDevice, current_step
@@ -20,7 +21,7 @@ from bringup_conformance.generate.choices import Choices
 from bringup_conformance.oracle.numbers import Array
 
 
-class Through(Device):
+class ProxyDevice(Device):
     """A device that does what another one does."""
 
     def __init__(self, inner: Device, capabilities: Capabilities | None = None) -> None:
@@ -61,7 +62,7 @@ class Through(Device):
         return self.inner.host_view(handle, type_)
 
 
-class Counting(Through):
+class CountingDevice(ProxyDevice):
     """Counts the programs it is given to compile."""
 
     def __init__(self, inner: Device) -> None:
@@ -74,7 +75,7 @@ class Counting(Through):
         return super().compile(program)
 
 
-class Refusing(Through):
+class RefusingDevice(ProxyDevice):
     """Refuses to compile as long as it is told to, after the inner device has done it."""
 
     def __init__(self, inner: Device) -> None:
@@ -89,14 +90,12 @@ class Refusing(Through):
         return made
 
 
-class Failing(Through):
+class FailingDevice(ProxyDevice):
     """Runs programs and then fails, as long as it is told to: at once, or, on demand, late: at the
     next wait.
     """
 
     def __init__(self, inner: Device, *, late: bool) -> None:
-        from dataclasses import replace
-
         super().__init__(inner, replace(inner.capabilities, asynchronous=late))
         self.late = late
         self.fails = False
@@ -157,7 +156,7 @@ def is_stepwise(device: Device) -> bool:
     return type(device).compile in (OpsDevice.compile, KernelsDevice.compile)
 
 
-class Stepwise(KernelsDevice):
+class StepwiseProxy(KernelsDevice):
     """Another device of functions or kernels, which asks this one for memory.
 
     Subclasses say what handles are; ``inside`` gives the inner device's view.
@@ -201,49 +200,25 @@ class Stepwise(KernelsDevice):
         return self.inner
 
 
-class Delaying(Through):
+class DelayingDevice(ProxyDevice):
     """Lets a moment pass before what it passes on, now and then."""
 
     def __init__(self, inner: Device, choices: Choices) -> None:
         super().__init__(inner)
         self._choices = choices
+        for name in ("alloc", "free", "upload", "download", "copy"):
+            setattr(self, name, self._delayed(getattr(self, name)))
 
-    def _pause(self) -> None:
-        milliseconds = self._choices.integer(-5, 2)
-        if milliseconds > 0:
-            time.sleep(milliseconds / 1000)
+    def _delayed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def later(*args: Any) -> Any:
+            milliseconds = self._choices.integer(-5, 2)
+            if milliseconds > 0:
+                time.sleep(milliseconds / 1000)
+            return call(*args)
 
-    def alloc(self, nbytes: int) -> Handle:
-        """Later."""
-        self._pause()
-        return super().alloc(nbytes)
-
-    def free(self, handle: Handle) -> None:
-        """Later."""
-        self._pause()
-        super().free(handle)
-
-    def upload(self, handle: Handle, data: memoryview) -> None:
-        """Later."""
-        self._pause()
-        super().upload(handle, data)
-
-    def download(self, handle: Handle, out: memoryview) -> None:
-        """Later."""
-        self._pause()
-        super().download(handle, out)
-
-    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
-        """Later."""
-        self._pause()
-        super().copy(target, source, nbytes)
+        return later
 
     def compile(self, program: Program) -> Executable:
         """An executable that runs later."""
-        made = super().compile(program)
-
-        def call(inputs: Sequence[Handle]) -> list[Handle]:
-            self._pause()
-            return made(inputs)
-
-        return call
+        executable: Executable = self._delayed(super().compile(program))
+        return executable

@@ -1,4 +1,4 @@
-"""Another process that runs near-identical programs: ``python -m … name seed turn``.
+"""Another process that runs near-identical programs: ``python -m … name seed order``.
 
 Prints a line of JSON: what was wrong, empty if nothing was.
 """
@@ -18,56 +18,48 @@ from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.choices import Stream
-from bringup_conformance.runtime.bench import Bench, Broken, facts_of
-from bringup_conformance.runtime.programs import Sample
-from bringup_conformance.runtime.variants import families
+from bringup_conformance.runtime.cache_key_cases import families
+from bringup_conformance.runtime.fixture import CheckFailed, DeviceFixture, summary_of
+from bringup_conformance.runtime.programs import Sample, call_sample
 
 # What a process may take, in seconds, where nobody watches this one.
 _PATIENCE = 300.0
 _TICK = 0.5
-_MODULE = "bringup_conformance.runtime.second"
+_MODULE = "bringup_conformance.runtime.second_process"
 _RULES = ("cache.key-constant", "cache.key-operands", "cache.key-structure")
 
 
-def bench_of(name: str, seed: int) -> Bench:
+def fixture_of(name: str, seed: int) -> DeviceFixture:
     """A device opened in this process."""
     target = DeviceTarget.named(name)
-    facts = facts_of(target.capabilities, Support(target.missing), seed)
-    assert not isinstance(facts, str)
-    return Bench(facts, target)
+    info = summary_of(target.capabilities, Support(target.missing), seed)
+    assert not isinstance(info, str)
+    return DeviceFixture(info, target)
 
 
-def run_here(name: str, seed: int, turn: int) -> str:
+def run_here(name: str, seed: int, which: int) -> str:
     """Open a device and run every program that other processes run too; what is wrong, or ""."""
-    bench = bench_of(name, seed)
+    dut = fixture_of(name, seed)
     try:
-        for sample in _in_turn(bench, turn):
-            check(bench, sample, f"{sample.name} in another process")
-    except Broken as broken:
+        for sample in _in_random_order(dut, which):
+            call_sample(dut, sample, f"{sample.name} in another process")
+    except CheckFailed as broken:
         return broken.problem.what
     return ""
 
 
-def _in_turn(bench: Bench, turn: int) -> Iterator[Sample]:
-    found = families(bench)
+def _in_random_order(dut: DeviceFixture, which: int) -> Iterator[Sample]:
+    found = families(dut)
     samples = [sample for rule in _RULES for sample in found[rule]]
-    order = Stream(bench.facts.seed, "turn", turn)
+    order = Stream(dut.info.seed, "turn", which)
     while samples:
         yield samples.pop(order.integer(0, len(samples) - 1))
 
 
-def check(bench: Bench, sample: Sample, where: str, *rules: str) -> None:
-    """Run a program once, compiled for this call, and compare its results with the right ones."""
-    results = bench.jit(sample.fn)(*map(bench.array, sample.inputs))
-    results = list(results) if isinstance(results, tuple | list) else [results]
-    for i, (result, right) in enumerate(zip(results, sample.expected, strict=True)):
-        bench.equal(bench.host(result), right, f"{where}: result {i}", *rules)
-
-
-def start(name: str, seed: int, turn: int, caches: Path) -> subprocess.Popen[str]:
+def start(name: str, seed: int, which: int, caches: Path) -> subprocess.Popen[str]:
     """Another interpreter whose files of compiled programs, if it keeps any, are in a folder."""
     folder = str(caches)
-    words = (name, str(seed), str(turn))
+    words = (name, str(seed), str(which))
     return started(_MODULE, *words, XDG_CACHE_HOME=folder, LOCALAPPDATA=folder)
 
 

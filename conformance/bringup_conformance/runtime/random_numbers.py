@@ -13,14 +13,16 @@ from bringup.ops.table import lookup
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+
+CHECKS = ContractChecks()
 
 _WORDS = u32[2]
 
 
-def _needs(bench: Bench) -> None:
+def _needs(dut: DeviceFixture) -> None:
     row = lookup("threefry2x32")
-    reason = bench.facts.support.reason(row, [u32[4]] * 4, {})
+    reason = dut.info.support.reason(row, [u32[4]] * 4, {})
     if reason is not None:
         raise NotOffered(reason)
 
@@ -33,41 +35,43 @@ def _key(seed: int) -> Array:
     return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
 
-def _same_key(bench: Bench) -> None:
+@CHECKS.shows("random.same-key")
+def _same_key(dut: DeviceFixture) -> None:
     """The bits of the reference: compiled, anew, recorded, op by op, and inside of a program."""
-    _needs(bench)
+    _needs(dut)
     for shape in ((7,), (1025,), (33, 5)):
         fn = _bits(shape)
         graph = bu.trace(fn, _WORDS)
         for seed in (0, 42, (1 << 63) + 12345):
             words = _key(seed)
             right = np.array(evaluate(graph, [words])[0])
-            array = bench.array(words)
-            compiled = bench.jit(fn)
+            array = dut.array(words)
+            compiled = dut.jit(fn)
             found = {"compiled": compiled(array), "called again": compiled(array)}
-            found["compiled anew"] = bench.jit(fn)(array)
-            found["in a program"] = bench.jit(lambda w, fn=fn: bu.flip(bu.flip(fn(w))) ^ 0)(array)
-            found["beside other uses"] = bench.jit(lambda w, fn=fn: (fn(w) + 1, fn(w)))(array)[1]
-            with bu.device(bench.open):
+            found["compiled anew"] = dut.jit(fn)(array)
+            found["in a program"] = dut.jit(lambda w, fn=fn: bu.flip(bu.flip(fn(w))) ^ 0)(array)
+            found["beside other uses"] = dut.jit(lambda w, fn=fn: (fn(w) + 1, fn(w)))(array)[1]
+            with bu.device(dut.open):
                 found["recorded"] = fn(array)
             for how, result in found.items():
                 where = f"bits of key {seed} of shape {shape}, {how}"
-                bench.equal(bench.host(result), right, where, kind="unstable")
-            apart = DeviceTarget(bench.open).compile(graph, fuse=False)([words])[0]
-            bench.equal(apart, right, f"bits of key {seed}, op by op", kind="unstable")
+                dut.equal(dut.host(result), right, where, kind="unstable")
+            apart = DeviceTarget(dut.open).compile(graph, fuse=False)([words])[0]
+            dut.equal(apart, right, f"bits of key {seed}, op by op", kind="unstable")
 
 
-def _split_apart(bench: Bench) -> None:
+@CHECKS.shows("random.keys-apart")
+def _split_apart(dut: DeviceFixture) -> None:
     """Keys made by splitting and folding in are those of the reference, and all different."""
-    _needs(bench)
+    _needs(dut)
     words = _key(7)
 
     def split(given: bu.Array) -> bu.Array:
         return bu.random.split(bu.random.Key(given), 50).data
 
     right = np.array(evaluate(bu.trace(split, _WORDS), [words])[0])
-    found = bench.host(bench.jit(split)(bench.array(words)))
-    bench.equal(found, right, "fifty keys of one")
+    found = dut.host(dut.jit(split)(dut.array(words)))
+    dut.equal(found, right, "fifty keys of one")
     seen = {row.tobytes() for row in found} | {words.tobytes()}
     for n in (0, 1, 2, 1 << 31):
 
@@ -75,17 +79,17 @@ def _split_apart(bench: Bench) -> None:
             return bu.random.fold_in(bu.random.Key(given), n).data
 
         right = np.array(evaluate(bu.trace(fold, _WORDS), [words])[0])
-        made = bench.host(bench.jit(fold)(bench.array(words)))
-        bench.equal(made, right, f"a key with {n} folded in")
+        made = dut.host(dut.jit(fold)(dut.array(words)))
+        dut.equal(made, right, f"a key with {n} folded in")
         seen.add(made.tobytes())
-    bench.require(len(seen) == 55, f"{55 - len(seen)} of 55 keys are the same as others")
-    _one_program(bench, words)
-    first, second = (bench.host(bench.jit(_bits((200,)))(bench.array(w))) for w in found[:2])
+    dut.require(len(seen) == 55, f"{55 - len(seen)} of 55 keys are the same as others")
+    _one_program(dut, words)
+    first, second = (dut.host(dut.jit(_bits((200,)))(dut.array(w))) for w in found[:2])
     alike = int((first == second).sum())
-    bench.require(alike < 3, f"{alike} of 200 words of two split keys are equal")
+    dut.require(alike < 3, f"{alike} of 200 words of two split keys are equal")
 
 
-def _one_program(bench: Bench, words: Array) -> None:
+def _one_program(dut: DeviceFixture, words: Array) -> None:
     """All that one key is used for, side by side on equal shapes."""
 
     def fn(given: bu.Array) -> tuple[bu.Array, ...]:
@@ -94,62 +98,54 @@ def _one_program(bench: Bench, words: Array) -> None:
         return bits, keys, bu.random.bits(bu.random.fold_in(key, 1), (50,))
 
     right = evaluate(bu.trace(fn, _WORDS), [words])
-    for i, (found, expected) in enumerate(
-        zip(bench.jit(fn)(bench.array(words)), right, strict=True)
-    ):
-        bench.equal(bench.host(found), np.array(expected), f"use {i} of one key in a program")
+    for i, (found, expected) in enumerate(zip(dut.jit(fn)(dut.array(words)), right, strict=True)):
+        dut.equal(dut.host(found), np.array(expected), f"use {i} of one key in a program")
 
 
-def _uniform_range(bench: Bench) -> None:
+@CHECKS.shows("random.uniform-range")
+def _uniform_range(dut: DeviceFixture) -> None:
     """Uniform numbers are in [0, 1), use the lowest bit they have, and fill both halves."""
-    _needs(bench)
-    count = bench.count(40_000, 6000)
+    _needs(dut)
+    count = dut.count(40_000, 6000)
     tried = 0
-    for dtype in (d for d in bench.facts.dtypes if d.is_float):
+    for dtype in (d for d in dut.info.dtypes if d.is_float):
 
         def fn(words: bu.Array, dtype: object = dtype) -> bu.Array:
             return bu.random.uniform(bu.random.Key(words), (count,), dtype=dtype)
 
-        if missing_from(bench.facts.capabilities, bu.trace(fn, _WORDS)) is not None:
+        if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
             continue
         tried += 1
-        found = bench.host(bench.jit(fn)(bench.array(_key(3)))).astype(np.float64)
+        found = dut.host(dut.jit(fn)(dut.array(_key(3)))).astype(np.float64)
         low, high = float(found.min()), float(found.max())
-        bench.require(low >= 0 and high < 1, f"uniform {dtype} lies in [{low}, {high}]")
+        dut.require(low >= 0 and high < 1, f"uniform {dtype} lies in [{low}, {high}]")
         digits = np.finfo(dtype.numpy).nmant if dtype.name != "bf16" else 7
         last = np.floor(found * 2.0**digits) % 2
         share = float(last.mean())
-        bench.require(0.4 < share < 0.6, f"uniform {dtype}: {share:.0%} have bit {digits} set")
+        dut.require(0.4 < share < 0.6, f"uniform {dtype}: {share:.0%} have bit {digits} set")
         middle = float(found.mean())
-        bench.require(0.47 < middle < 0.53, f"uniform {dtype} has the mean {middle:.3f}")
+        dut.require(0.47 < middle < 0.53, f"uniform {dtype} has the mean {middle:.3f}")
     if not tried:
         raise NotOffered("it makes no uniform numbers of any dtype")
 
 
-def _normal_finite(bench: Bench) -> None:
+@CHECKS.shows("random.normal-finite")
+def _normal_finite(dut: DeviceFixture) -> None:
     """Normal numbers are finite, of both signs, and spread as they should be."""
-    _needs(bench)
-    if not bench.dtype.is_float:
+    _needs(dut)
+    if not dut.dtype.is_float:
         raise NotOffered("it computes in no float")
-    count = bench.count(40_000, 6000)
+    count = dut.count(40_000, 6000)
 
     def fn(words: bu.Array) -> bu.Array:
-        return bu.random.normal(bu.random.Key(words), (count,), dtype=bench.dtype)
+        return bu.random.normal(bu.random.Key(words), (count,), dtype=dut.dtype)
 
-    if missing_from(bench.facts.capabilities, bu.trace(fn, _WORDS)) is not None:
-        raise NotOffered(f"it makes no normal numbers of {bench.dtype}")
-    found = bench.host(bench.jit(fn)(bench.array(_key(11)))).astype(np.float64)
-    bench.require(bool(np.isfinite(found).all()), "a normal number is not finite")
+    if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
+        raise NotOffered(f"it makes no normal numbers of {dut.dtype}")
+    found = dut.host(dut.jit(fn)(dut.array(_key(11)))).astype(np.float64)
+    dut.require(bool(np.isfinite(found).all()), "a normal number is not finite")
     mean, deviation = float(found.mean()), float(found.std())
-    bench.require(
+    dut.require(
         abs(mean) < 0.08 and abs(deviation - 1) < 0.08,
         f"normal numbers have mean {mean:.3f} and deviation {deviation:.3f}",
     )
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("random.same-key",), _same_key),
-    Promise(("random.keys-apart",), _split_apart),
-    Promise(("random.uniform-range",), _uniform_range),
-    Promise(("random.normal-finite",), _normal_finite),
-)

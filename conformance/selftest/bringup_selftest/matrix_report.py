@@ -17,7 +17,7 @@ from bringup_selftest.matrix import Matrix
 
 def show(console: Console, found: Matrix) -> None:
     """A row for each group, survivors, then the sum of it."""
-    ladder = levels.ladder(found.how.level)
+    ladder = levels.ladder(found.options.level)
     table = Table(box=None, header_style="bold")
     table.add_column("faults of")
     for name in ("killed", "of", "", *ladder, "cases", "ops"):
@@ -67,7 +67,7 @@ def markdown(found: Matrix) -> str:
 
 
 def _lines(found: Matrix) -> Iterator[str]:
-    ladder = levels.ladder(found.how.level)
+    ladder = levels.ladder(found.options.level)
     yield "# Kill matrix"
     yield ""
     yield f"{summary(found)}."

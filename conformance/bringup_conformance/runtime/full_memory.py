@@ -16,7 +16,7 @@ from bringup.errors import OutOfMemoryError
 from bringup.graph import Builder, Literal
 from bringup.ops.table import lookup
 from bringup.runtime.compiler import Options, compile_graph
-from bringup_conformance.runtime.bench import Bench
+from bringup_conformance.runtime.fixture import DeviceFixture
 
 #: Memory is taken in so many parts; more rounds than that find a part that is kept in each.
 _PARTS = 10
@@ -25,65 +25,65 @@ _ROUNDS = 12
 _MOST = 4 << 30
 
 
-def _part(bench: Bench) -> int | None:
+def _part(dut: DeviceFixture) -> int | None:
     """Elements of one part, None if the device's memory is unknown or too large to fill."""
-    total = bench.facts.capabilities.limits.memory_bytes
+    total = dut.info.capabilities.limits.memory_bytes
     if not total or total > _MOST:
         return None
-    return max(total // _PARTS // bench.dtype.itemsize, 1)
+    return max(total // _PARTS // dut.dtype.itemsize, 1)
 
 
-def _again(bench: Bench, what: str, do: Callable[[], None]) -> None:
+def _again(dut: DeviceFixture, what: str, do: Callable[[], None]) -> None:
     for number in range(_ROUNDS):
         try:
             do()
             gc.collect()
-            bench.device.synchronize()
+            dut.device.synchronize()
         except OutOfMemoryError as error:
-            bench.broken(f"{what}: there is no memory left in round {number}: {error.what}")
+            dut.fail(f"{what}: there is no memory left in round {number}: {error.what}")
 
 
-def calls(bench: Bench) -> None:
+def calls(dut: DeviceFixture) -> None:
     """Calls, donated calls, and calls that need as much scratch as their plan says."""
-    n = _part(bench)
+    n = _part(dut)
     if n is None:
         return
-    x = bench.small(n)
+    x = dut.small(n)
     for what, donate in (("calls", ()), ("donated calls", (0,))):
-        step = bench.jit(lambda a: a + 1, donate_argnums=donate)
+        step = dut.jit(lambda a: a + 1, donate_argnums=donate)
 
         def call(step: Callable[..., bu.Array] = step) -> None:
-            result = step(bench.array(x))
-            bench.equal(bench.host(result[:3]), x[:3] + np.array(1, x.dtype), "a large result")
+            result = step(dut.array(x))
+            dut.equal(dut.host(result[:3]), x[:3] + np.array(1, x.dtype), "a large result")
 
-        _again(bench, f"{what} on a tenth of all memory", call)
-    _planned(bench, n)
+        _again(dut, f"{what} on a tenth of all memory", call)
+    _planned(dut, n)
 
 
-def _planned(bench: Bench, n: int) -> None:
+def _planned(dut: DeviceFixture, n: int) -> None:
     """A program whose inputs, results and scratch take some six tenths."""
-    type_ = bench.type(n)
+    type_ = dut.type(n)
     graph = bu.trace(lambda a: bu.flip(bu.flip(a) + a) - a, type_)
-    compiled = compile_graph(graph, bench.open, options=Options(fuse=False))
+    compiled = compile_graph(graph, dut.open, options=Options(fuse=False))
     scratch = sum(program.arena_bytes for program in compiled.programs)
     if scratch > 5 * type_.nbytes:
         return
-    x = bench.small(n)
-    with bench.handles() as held:
+    x = dut.small(n)
+    with dut.handles() as held:
         try:
             (result,) = held.run(compiled, [held.put(x)])
         except OutOfMemoryError as error:
             planned = (scratch + 2 * type_.nbytes) >> 20
-            bench.broken(f"a call that takes {planned} MiB by its plan: {error.what}")
-        bench.equal(held.get(result, bench.type(3)), x[::-1][:3].copy(), "a large result")
+            dut.fail(f"a call that takes {planned} MiB by its plan: {error.what}")
+        dut.equal(held.get(result, dut.type(3)), x[::-1][:3].copy(), "a large result")
 
 
-def compiles(bench: Bench) -> None:
+def compiles(dut: DeviceFixture) -> None:
     """Programs with large tables, each dropped before the next is made."""
-    n = _part(bench)
+    n = _part(dut)
     if n is None:
         return
-    x = bench.small(n)
+    x = dut.small(n)
     made: list[int] = []
 
     def compile_() -> None:
@@ -91,37 +91,37 @@ def compiles(bench: Bench) -> None:
         table = x.copy()
         table[-1] = len(made)
         with Builder() as builder:
-            kept = lookup("constant")(value=Literal.of(table, bench.dtype))
-            outputs = [lookup("add")(builder.input(bench.type(n)), kept)]
-        compiled = compile_graph(builder.build(outputs, "table"), bench.open)
-        with bench.handles() as held:
+            kept = lookup("constant")(value=Literal.of(table, dut.dtype))
+            outputs = [lookup("add")(builder.input(dut.type(n)), kept)]
+        compiled = compile_graph(builder.build(outputs, "table"), dut.open)
+        with dut.handles() as held:
             (result,) = held.run(compiled, [held.put(x)])
-            bench.equal(held.get(result, bench.type(3)), (x + table)[:3], "a sum with a table")
+            dut.equal(held.get(result, dut.type(3)), (x + table)[:3], "a sum with a table")
         bu.clear_caches()
 
-    _again(bench, "programs with tables of a tenth of all memory", compile_)
+    _again(dut, "programs with tables of a tenth of all memory", compile_)
 
 
-def errors(bench: Bench) -> None:
+def errors(dut: DeviceFixture) -> None:
     """Calls that fail for lack of memory behind their first result."""
-    n = _part(bench)
+    n = _part(dut)
     if n is None:
         return
-    x = bench.small(n)
-    many = bench.jit(lambda a: (a + 1, bu.broadcast_to(a, (_PARTS + 1, n)) + 1))
+    x = dut.small(n)
+    many = dut.jit(lambda a: (a + 1, bu.broadcast_to(a, (_PARTS + 1, n)) + 1))
 
     def fail() -> None:
-        array = bench.array(x)
+        array = dut.array(x)
         try:
             many(array)
         except OutOfMemoryError:
             return
-        bench.broken("more memory was given than there is", "errors.out-of-memory")
+        dut.fail("more memory was given than there is", "errors.out-of-memory")
 
-    _again(bench, "calls that fail for lack of memory", fail)
-    step = bench.jit(lambda a: a + 2)
+    _again(dut, "calls that fail for lack of memory", fail)
+    step = dut.jit(lambda a: a + 2)
 
     def call() -> None:
-        step(bench.array(x))
+        step(dut.array(x))
 
-    _again(bench, "calls after such as failed", call)
+    _again(dut, "calls after such as failed", call)

@@ -1,9 +1,9 @@
-"""What the list of faults holds and the corpus does not plant, each with the reason."""
+"""What the list of faults holds and the corpus does not inject, each with the reason."""
 
 from __future__ import annotations
 
 #: Lines that no fault behind the seam can show.
-EXCUSED: dict[str, str] = {
+NOT_INJECTED: dict[str, str] = {
     "RD03": "core folds reductions over no elements, dots of no products among them",
     "RD17": "core folds reductions of single numbers",
     "BR04": "devices see dense arrays: hosts lay out transposed ones before an upload",
@@ -17,8 +17,8 @@ EXCUSED: dict[str, str] = {
     "device; `errors.late-error-told` has the layer above the device fail late instead",
     "ER11": "discovery is core's, before any backend is loaded; tests of core plant broken plugins",
 }
-#: Parts of lines that are planted otherwise than they are written.
-PLANTED_AS: dict[str, str] = {
+#: Parts of lines that are injected otherwise than they are written.
+INJECTED_AS: dict[str, str] = {
     "IX04": "offsets wrap at 2^18 bytes instead of 2^31, which only level `exhaustive` meets",
     "SO05": "top-k is a sort and a slice here: the last of a sorted line is lost",
     "IN05": "the odd value alone; a process that ends is a result of every run with workers",

@@ -1,4 +1,6 @@
-"""What a check of the runtime works with: an opened device, arrays on it, programs, and handles."""
+"""What checks of the runtime contract work with: the device under test (``dut``), arrays on it,
+programs, and handles.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _HOST = (1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DeviceSummary:
     """What is known of a device before it is opened.
 
     dtype: what the programs of checks compute in.  dtypes: all that it adds and chooses elements
@@ -53,13 +55,13 @@ class Facts:
 _PREFERRED = ("f32", "f16", "bf16", "f64", "i32", "i64", "i16", "u32")
 
 
-def facts_of(capabilities: Capabilities, support: Support, seed: int) -> Facts | str:
+def summary_of(capabilities: Capabilities, support: Support, seed: int) -> DeviceSummary | str:
     """What is known of a device by its declaration, or why nothing can be checked on it."""
     usable = [d for d in map(BY_NAME.__getitem__, _PREFERRED) if _computes(support, d)]
     if not usable:
         return f"it adds and multiplies none of {', '.join(_PREFERRED)}"
     dtypes = tuple(d for d in ALL if d is usable[0] or runs(support, "select", d))
-    return Facts(capabilities, support, seed, usable[0], dtypes)
+    return DeviceSummary(capabilities, support, seed, usable[0], dtypes)
 
 
 def runs(support: Support, name: str, dtype: DType) -> bool:
@@ -76,18 +78,22 @@ def _computes(support: Support, dtype: DType) -> bool:
     return all(runs(support, name, dtype) for name in ("add", "mul"))
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A check before it meets a plan.
+#: What shows that rules hold: raises `CheckFailed` if they do not.
+Run = Callable[["DeviceFixture"], None]
 
-    rules: those it shows to hold; the first names it.  run: raises `Broken` if they do not.  ops:
-    what the device must have for it.  needs: a field of `Capabilities` that must be true.
+
+@dataclass(frozen=True, slots=True)
+class ContractCheck:
+    """A check of the runtime contract, before it meets a plan.
+
+    rules: those it shows to hold; the first names it.  ops: what the device must have for it.
+    needs: a field of `Capabilities` that must be true.
     """
 
     rules: tuple[str, ...]
-    run: Callable[[Bench], None]
-    ops: tuple[str, ...] = ("add", "mul")
-    needs: str = ""
+    run: Run
+    ops: tuple[str, ...]
+    needs: str
 
     @property
     def area(self) -> str:
@@ -100,7 +106,22 @@ class Promise:
         return self.rules[0].partition(".")[2]
 
 
-class Broken(Exception):
+class ContractChecks(list[ContractCheck]):
+    """The checks of a module."""
+
+    def shows(
+        self, *rules: str, ops: tuple[str, ...] = ("add", "mul"), needs: str = ""
+    ) -> Callable[[Run], Run]:
+        """Add the check that this decorates, or is called with; see `ContractCheck`."""
+
+        def add(run: Run) -> Run:
+            self.append(ContractCheck(rules, run, ops, needs))
+            return run
+
+        return add
+
+
+class CheckFailed(Exception):
     """A promise does not hold."""
 
     def __init__(self, problem: Problem) -> None:
@@ -108,13 +129,13 @@ class Broken(Exception):
         self.problem = problem
 
 
-class Bench:
+class DeviceFixture:
     """An opened device with what checks ask of it."""
 
-    def __init__(self, facts: Facts, target: Target) -> None:
+    def __init__(self, info: DeviceSummary, target: Target) -> None:
         if not isinstance(target, DeviceTarget):
             raise NotOffered(f"{target.name} is no opened device")
-        self.facts = facts
+        self.info = info
         self.open: OpenDevice = target.device
 
     @property
@@ -125,12 +146,12 @@ class Bench:
     @property
     def dtype(self) -> DType:
         """What programs compute in."""
-        return self.facts.dtype
+        return self.info.dtype
 
     @property
     def simulated(self) -> bool:
         """Whether counts and sizes have to be small."""
-        return self.facts.simulated
+        return self.info.simulated
 
     def count(self, full: int, simulated: int) -> int:
         """How often to do something."""
@@ -138,13 +159,13 @@ class Bench:
 
     def choices(self, *key: int | str) -> Stream:
         """Decisions of the run's seed."""
-        return Stream(self.facts.seed, "runtime", *key)
+        return Stream(self.info.seed, "runtime", *key)
 
-    def elsewhere(self, device: Device) -> Bench:
-        """The same work with another device in the place of this one."""
+    def on_device(self, device: Device) -> DeviceFixture:
+        """The same fixture with another device instead of this one."""
         where = self.open
         other = OpenDevice(where.backend_name, where.index, where.backend, device, where.info)
-        return Bench(self.facts, DeviceTarget(other))
+        return DeviceFixture(self.info, DeviceTarget(other))
 
     @property
     def by_name(self) -> str | None:
@@ -154,7 +175,7 @@ class Bench:
         except BackendError:
             return None
 
-    def neighbour(self) -> Bench:
+    def neighbour(self) -> DeviceFixture:
         """Another device of the backend: the opened one of that name if there is.
 
         Raises NotOffered.
@@ -171,7 +192,7 @@ class Bench:
             target = DeviceTarget(get(f"{here.backend_name}:{index}"))
         else:
             target = DeviceTarget.of(here.backend, index)
-        return Bench(self.facts, target)
+        return DeviceFixture(self.info, target)
 
     # ---- data
 
@@ -181,11 +202,11 @@ class Bench:
 
     def small(self, *shape: int, seed: int = 0, dtype: DType | None = None) -> Array:
         """Small integers: sums and products of them are exact."""
-        return Recipe("small", self.facts.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
+        return Recipe("small", self.info.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
 
     def ramp(self, *shape: int, seed: int = 0, dtype: DType | None = None) -> Array:
         """1, 2, 3, …, over again when the dtype cannot hold more."""
-        return Recipe("ramp", self.facts.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
+        return Recipe("ramp", self.info.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
 
     def array(self, host: Array) -> bu.Array:
         """An array on the device."""
@@ -219,21 +240,21 @@ class Bench:
 
     # ---- verdicts
 
-    def broken(self, what: str, *rules: str, kind: str = "broken") -> NoReturn:
+    def fail(self, what: str, *rules: str, kind: str = "broken") -> NoReturn:
         """The promise does not hold.  rules: which, if the check is about several."""
-        raise Broken(Problem(kind, what, rules=rules))
+        raise CheckFailed(Problem(kind, what, rules=rules))
 
     def require(self, holds: bool, what: str, *rules: str) -> None:
         """Broken unless something holds."""
         if not holds:
-            self.broken(what, *rules)
+            self.fail(what, *rules)
 
     def equal(
         self, actual: Array, expected: Array, what: str, *rules: str, kind: str = "broken"
     ) -> None:
         """Broken unless two arrays are of one type and have the same bits, any NaN like another."""
         if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
-            self.broken(
+            self.fail(
                 f"{what}: {actual.dtype}{list(actual.shape)} is not"
                 f" {expected.dtype}{list(expected.shape)}",
                 *rules,
@@ -244,12 +265,26 @@ class Bench:
             return
         index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), actual.shape))
         found, right = actual[index], expected[index]
-        self.broken(
+        self.fail(
             f"{what}: {wrong.size} of {actual.size} elements differ, the first at"
             f" {list(index)}: {found!s}, not {right!s}",
             *rules,
             kind=kind,
         )
+
+    def all_equal(
+        self,
+        results: Any,
+        expected: Sequence[Array],
+        what: str,
+        *rules: str,
+        kind: str = "broken",
+    ) -> None:
+        """Fail unless the results of a call, one or several, are the expected ones."""
+        listed = list(results) if isinstance(results, tuple | list) else [results]
+        for i, (result, right) in enumerate(zip(listed, expected, strict=True)):
+            host = result if isinstance(result, np.ndarray) else self.host(result)
+            self.equal(host, right, f"{what}: result {i}", *rules, kind=kind)
 
 
 class Handles:

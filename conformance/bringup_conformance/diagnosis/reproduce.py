@@ -8,15 +8,15 @@ from typing import Any
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Problem, instructions
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.investigate import cause_of, diagnosed_here, with_cause
+from bringup_conformance.diagnosis.isolation import safe_target
+from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, timeout_of
 from bringup_conformance.reporting.reports import Failure
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.diagnose import cause_of, diagnosed_here, with_cause
-from bringup_conformance.shrink.isolation import safe_target
-from bringup_conformance.shrink.shrinker import Effort
 
 
 def explain(

@@ -14,7 +14,7 @@ from bringup.errors import BringupError
 from bringup.graph import Graph, Instr, Literal, Value
 from bringup.graph.builder import Builder
 from bringup.types import TensorType
-from bringup_conformance.shrink.edits import Candidate
+from bringup_conformance.diagnosis.edits import Candidate
 
 #: What is tried in the place of less usual dtypes.
 _PLAINER = {

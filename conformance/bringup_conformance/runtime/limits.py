@@ -13,7 +13,9 @@ from bringup.types import TensorType
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import missing_from
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+
+CHECKS = ContractChecks()
 
 # The most dimensions that an array of the host has.
 _HOST_RANK = 32
@@ -22,42 +24,42 @@ _LONGEST = 1 << 20
 _MOST_BUFFERS = 300
 
 
-def _rank(bench: Bench) -> None:
+@CHECKS.shows("limits.rank")
+def _rank(dut: DeviceFixture) -> None:
     """At the declared rank, and one and many beyond; elements beyond their limit too."""
-    limits = bench.facts.capabilities.limits
+    limits = dut.info.capabilities.limits
     rank = min(limits.rank, _HOST_RANK)
     shape = tuple(2 if d in (0, rank - 1) else 1 for d in range(rank))
-    x = bench.ramp(*shape)
+    x = dut.ramp(*shape)
     for name, fn, right in (
         ("x + x", lambda a: a + a, x + x),
         ("x reversed", lambda a: bu.flip(a) + a, np.flip(x) + x),
         ("the sum", lambda a: bu.sum(a, dtype=a.dtype), x.sum(dtype=x.dtype)),
     ):
-        found = bench.host(bench.jit(fn)(bench.array(x)))
-        bench.equal(found, np.asarray(right), f"{name} at rank {rank}")
+        found = dut.host(dut.jit(fn)(dut.array(x)))
+        dut.equal(found, np.asarray(right), f"{name} at rank {rank}")
     beyond = (
-        ("rank", TensorType((1,) * (limits.rank + 1), bench.dtype)),
-        ("rank", TensorType((1,) * (2 * limits.rank), bench.dtype)),
-        ("elements", TensorType((limits.elements + 1,), bench.dtype)),
+        ("rank", TensorType((1,) * (limits.rank + 1), dut.dtype)),
+        ("rank", TensorType((1,) * (2 * limits.rank), dut.dtype)),
+        ("elements", TensorType((limits.elements + 1,), dut.dtype)),
     )
     for name, type_ in beyond:
         try:
-            bench.lower(lambda a: a + a, type_)
+            dut.lower(lambda a: a + a, type_)
         except UnsupportedError as error:
-            bench.require(name in str(error), f"the error does not name {name!r}: {error.what}")
+            dut.require(name in str(error), f"the error does not name {name!r}: {error.what}")
             continue
-        bench.broken(
-            f"a program beyond the declared {name} of {getattr(limits, name)} went through"
-        )
+        dut.fail(f"a program beyond the declared {name} of {getattr(limits, name)} went through")
 
 
-def _buffers(bench: Bench) -> None:
+@CHECKS.shows("limits.buffers")
+def _buffers(dut: DeviceFixture) -> None:
     """More operands, and more results, than a kernel has buffers."""
-    count = bench.facts.capabilities.limits.buffers + 3
+    count = dut.info.capabilities.limits.buffers + 3
     if count > _MOST_BUFFERS:
         raise NotOffered(f"a kernel of it has {count - 3} buffers, more than are tried")
-    arrays = [bench.small(19, seed=n) for n in range(count)]
-    total = np.asarray(sum(arrays), bench.dtype.numpy)
+    arrays = [dut.small(19, seed=n) for n in range(count)]
+    total = np.asarray(sum(arrays), dut.dtype.numpy)
 
     def added(*given: bu.Array) -> bu.Array:
         whole = given[0]
@@ -68,11 +70,11 @@ def _buffers(bench: Bench) -> None:
     def apart(*given: bu.Array) -> list[bu.Array]:
         return [one + one for one in given]
 
-    on_device = [bench.array(x) for x in arrays]
-    found = bench.host(bench.jit(added)(*on_device))
-    bench.equal(found, total, f"the sum of {count} operands")
-    for i, (result, x) in enumerate(zip(bench.jit(apart)(*on_device), arrays, strict=True)):
-        bench.equal(bench.host(result), x + x, f"result {i} of {count}")
+    on_device = [dut.array(x) for x in arrays]
+    found = dut.host(dut.jit(added)(*on_device))
+    dut.equal(found, total, f"the sum of {count} operands")
+    for i, (result, x) in enumerate(zip(dut.jit(apart)(*on_device), arrays, strict=True)):
+        dut.equal(dut.host(result), x + x, f"result {i} of {count}")
 
 
 Kind = tuple[str, Callable[..., Any], Callable[..., Any]]
@@ -116,31 +118,33 @@ def _kinds() -> tuple[Kind, ...]:
     )
 
 
-def _kind(bench: Bench, kind: Kind, x: Array, where: str) -> None:
+def _kind(dut: DeviceFixture, kind: Kind, x: Array, where: str) -> None:
     name, fn, reference = kind
-    graph = bu.trace(fn, bench.type(*x.shape))
-    if missing_from(bench.facts.capabilities, graph) is not None:
+    graph = bu.trace(fn, dut.type(*x.shape))
+    if missing_from(dut.info.capabilities, graph) is not None:
         return
     right = np.asarray(reference(x)).astype(x.dtype)
     for turn in ("first", "again"):
-        found = bench.host(bench.jit(fn)(bench.array(x)))
-        bench.equal(found, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
+        found = dut.host(dut.jit(fn)(dut.array(x)))
+        dut.equal(found, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
 
 
-def _empty(bench: Bench) -> None:
+@CHECKS.shows("limits.empty")
+def _empty(dut: DeviceFixture) -> None:
     """No rows; no columns where that is anything; with full arrays in between."""
     for kind in _kinds():
         for shape in ((0, 4), (0, 1), (0, 0), (3, 3)):
             if kind[0] == "gathered" and 0 in shape[1:]:
                 continue
-            _kind(bench, kind, bench.ramp(*shape), f"shape {shape}")
+            _kind(dut, kind, dut.ramp(*shape), f"shape {shape}")
         if kind[0] not in ("gathered",):
-            _kind(bench, kind, bench.ramp(4, 0), "shape (4, 0)")
+            _kind(dut, kind, dut.ramp(4, 0), "shape (4, 0)")
 
 
-def _scalars(bench: Bench) -> None:
+@CHECKS.shows("limits.scalars")
+def _scalars(dut: DeviceFixture) -> None:
     """Rank 0 by itself, with arrays, and as what is left of them."""
-    x = bench.ramp(7)
+    x = dut.ramp(7)
     three = np.array(3, x.dtype)
     cases: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Any], ...] = (
         ("s + s", lambda s: s + s, (three,), three + three),
@@ -155,21 +159,22 @@ def _scalars(bench: Bench) -> None:
     )
     for name, fn, inputs, right in cases:
         given = [np.asarray(i) for i in inputs]
-        found = bench.host(bench.jit(fn)(*map(bench.array, given)))
-        bench.equal(found, np.asarray(right), name)
-        with bu.device(bench.open):
-            found = bench.host(fn(*map(bench.array, given)))
-        bench.equal(found, np.asarray(right), f"{name}, recorded")
+        found = dut.host(dut.jit(fn)(*map(dut.array, given)))
+        dut.equal(found, np.asarray(right), name)
+        with bu.device(dut.open):
+            found = dut.host(fn(*map(dut.array, given)))
+        dut.equal(found, np.asarray(right), f"{name}, recorded")
 
 
-def _long_rows(bench: Bench) -> None:
+@CHECKS.shows("limits.long-rows", ops=("add", "mul", "reduce"))
+def _long_rows(dut: DeviceFixture) -> None:
     """Rows round the declared length: sums, extremes, and what is left when they are taken off."""
-    row = bench.facts.capabilities.limits.row_elements
+    row = dut.info.capabilities.limits.row_elements
     if row > _LONGEST:
         raise NotOffered(f"it revisits rows of up to {row} elements, more than are tried")
-    one = np.array(1, bench.dtype.numpy)
+    one = np.array(1, dut.dtype.numpy)
     for n in (row - 1, row, row + 1, row + 67):
-        x = np.zeros((2, n), bench.dtype.numpy)
+        x = np.zeros((2, n), dut.dtype.numpy)
         x[0, :: n // 3], x[1, -1], x[1, 5] = one, one + one, one
         largest, total = x.max(1, keepdims=True), x.sum(1, keepdims=True, dtype=x.dtype)
 
@@ -178,16 +183,17 @@ def _long_rows(bench: Bench) -> None:
             rest = top - a
             return rest, bu.sum(a, axis=1, keepdims=True, dtype=a.dtype) + rest
 
-        first, second = bench.jit(fn)(bench.array(x))
-        bench.equal(bench.host(first), largest - x, f"rows of {n}: what is left of the largest")
+        first, second = dut.jit(fn)(dut.array(x))
+        dut.equal(dut.host(first), largest - x, f"rows of {n}: what is left of the largest")
         right = total + (largest - x)
-        bench.equal(bench.host(second), right, f"rows of {n}: the sum beside it")
+        dut.equal(dut.host(second), right, f"rows of {n}: the sum beside it")
 
 
-def _many_instructions(bench: Bench) -> None:
+@CHECKS.shows("limits.many-instructions")
+def _many_instructions(dut: DeviceFixture) -> None:
     """A thousand instructions that no rule makes fewer."""
-    x = bench.small(13)
-    rounds = bench.count(500, 125)
+    x = dut.small(13)
+    rounds = dut.count(500, 125)
 
     def fn(a: bu.Array) -> bu.Array:
         b = a
@@ -199,15 +205,5 @@ def _many_instructions(bench: Bench) -> None:
     for n in range(rounds):
         other = x if n % 2 else x + np.array(n, x.dtype)
         right = (np.maximum if n % 2 else np.minimum)(np.flip(right), other)
-    found = bench.host(bench.jit(fn)(bench.array(x)))
-    bench.equal(found, np.asarray(right, order="C"), f"{2 * rounds} instructions")
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("limits.rank",), _rank),
-    Promise(("limits.buffers",), _buffers),
-    Promise(("limits.empty",), _empty),
-    Promise(("limits.scalars",), _scalars),
-    Promise(("limits.long-rows",), _long_rows, ops=("add", "mul", "reduce")),
-    Promise(("limits.many-instructions",), _many_instructions),
-)
+    found = dut.host(dut.jit(fn)(dut.array(x)))
+    dut.equal(found, np.asarray(right, order="C"), f"{2 * rounds} instructions")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bringup_conformance.cases import instructions
+from bringup_conformance.diagnosis.candidates import candidates
+from bringup_conformance.diagnosis.edits import Candidate
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.shrink.candidates import candidates
-from bringup_conformance.shrink.edits import Candidate
 
 #: Whether a program still shows the fault.
 Fails = Callable[[Candidate], bool]

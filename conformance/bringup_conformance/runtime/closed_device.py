@@ -19,23 +19,25 @@ from bringup.errors import DeviceError
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime import second
-from bringup_conformance.runtime.bench import Bench, Broken, Promise
+from bringup_conformance.runtime import second_process
+from bringup_conformance.runtime.fixture import CheckFailed, ContractChecks, DeviceFixture
+
+CHECKS = ContractChecks()
 
 _N = 300
-_MODULE = "bringup_conformance.runtime.closing"
+_MODULE = "bringup_conformance.runtime.closed_device"
 
 
 class _Left:
     """What a process still has of a device."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        x, one = bench.ramp(_N), np.array(1, bench.dtype.numpy)
-        array, unused = bench.array(x), bench.array(x)
-        step, taking = (bench.jit(lambda a: bu.flip(a) + 1, donate_argnums=d) for d in ((), 0))
+    def __init__(self, dut: DeviceFixture) -> None:
+        self.fixture = dut
+        x, one = dut.ramp(_N), np.array(1, dut.dtype.numpy)
+        array, unused = dut.array(x), dut.array(x)
+        step, taking = (dut.jit(lambda a: bu.flip(a) + 1, donate_argnums=d) for d in ((), 0))
         result, stepped = step(array), np.flip(x) + one
-        bench.host(taking(bench.array(x)))
+        dut.host(taking(dut.array(x)))
         waiting = array + 1
         self.uses: tuple[tuple[str, Callable[[], Any], Array], ...] = (
             ("an array", lambda: array, x),
@@ -44,32 +46,33 @@ class _Left:
             ("a program", lambda: step(array), stepped),
             ("a program, with new memory,", lambda: step(x), stepped),
             ("a program that takes its input", lambda: taking(unused), stepped),
-            ("a new array", lambda: bench.array(x), x),
+            ("a new array", lambda: dut.array(x), x),
         )
 
     def use(self) -> None:
-        """Raises Broken for a value that is neither right nor refused."""
+        """Raises CheckFailed for a value that is neither right nor refused."""
         for what, made, right in self.uses:
             try:
-                found = self.bench.host(made())
+                found = self.fixture.host(made())
             except DeviceError:
                 continue
-            self.bench.equal(found, right, f"{what} of a closed device")
+            self.fixture.equal(found, right, f"{what} of a closed device")
 
 
-def _after_close(bench: Bench) -> None:
+@CHECKS.shows("lifetime.after-close")
+def _after_close(dut: DeviceFixture) -> None:
     """In a process that ends; or on a device of its own, where no other process finds the
     backend.
     """
-    if bench.by_name is not None:
-        said = second.wait(second.started(_MODULE, bench.by_name, str(bench.facts.seed)))
-        bench.require(not said, f"in a process that ends: {said}")
+    if dut.by_name is not None:
+        said = second_process.wait(second_process.started(_MODULE, dut.by_name, str(dut.info.seed)))
+        dut.require(not said, f"in a process that ends: {said}")
         return
     try:
-        target = DeviceTarget.of(bench.open.backend, bench.open.index)
+        target = DeviceTarget.of(dut.open.backend, dut.open.index)
     except DeviceError as error:
         raise NotOffered(f"it is not opened a second time: {error.what}") from None
-    other = Bench(bench.facts, target)
+    other = DeviceFixture(dut.info, target)
     left = _Left(other)
     other.device.close()
     left.use()
@@ -80,19 +83,17 @@ def _end(made: list[_Left]) -> None:
     try:
         for each in made:
             each.use()
-    except Broken as broken:
-        second.tell(broken.problem.what)
+    except CheckFailed as broken:
+        second_process.tell(broken.problem.what)
     except Exception as error:  # noqa: BLE001  (told where somebody waits)
-        second.tell(f"{type(error).__name__}: {error}")
+        second_process.tell(f"{type(error).__name__}: {error}")
     else:
-        second.tell("")
+        second_process.tell("")
 
-
-PROMISES: tuple[Promise, ...] = (Promise(("lifetime.after-close",), _after_close),)
 
 if __name__ == "__main__":
-    second.begin()
+    second_process.begin()
     left: list[_Left] = []
     # Exit handlers of this kind run last in, first out: this one behind the device's.
     weakref.finalize(_Left, _end, left)
-    left.append(_Left(second.bench_of(sys.argv[1], int(sys.argv[2]))))
+    left.append(_Left(second_process.fixture_of(sys.argv[1], int(sys.argv[2]))))

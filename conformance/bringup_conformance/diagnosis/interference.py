@@ -9,12 +9,9 @@ from bringup.errors import BringupError
 from bringup.graph import Value
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Slot
 from bringup.runtime.devices import OpenDevice
-from bringup_conformance.execution.running import error_text
-from bringup_conformance.execution.targets import runnable_of
-from bringup_conformance.oracle.numbers import same_bits
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.run_part import DataSets, Values
-from bringup_conformance.shrink.step_programs import (
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.run_part import DataSets, Values
+from bringup_conformance.diagnosis.step_programs import (
     CopySteps,
     PlacedValue,
     StepValues,
@@ -22,7 +19,10 @@ from bringup_conformance.shrink.step_programs import (
     overlap,
     written_slots,
 )
-from bringup_conformance.shrink.step_subsets import FailingSteps, Judge, StepSubsets
+from bringup_conformance.diagnosis.step_subsets import FailingSteps, Judge, StepSubsets
+from bringup_conformance.execution.running import error_text
+from bringup_conformance.execution.targets import runnable_of
+from bringup_conformance.oracle.numbers import same_bits
 
 
 def overlapping_slots(steps: StepValues) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from bringup_conformance.execution.processes import exit_reason
 from bringup_selftest.control import control_of
 from bringup_selftest.corpus import Fault, faults
-from bringup_selftest.killing import How, Kill, examine
+from bringup_selftest.killing import Kill, Options, examine
 
 T = TypeVar("T")
 #: Seconds that one item may be silent for; far more than any takes.
@@ -42,22 +42,22 @@ class Trial(Generic[T]):
 
 
 def examined(
-    chosen: Sequence[Fault], how: How, jobs: int, patience: float = PATIENCE
+    chosen: Sequence[Fault], options: Options, jobs: int, patience: float = PATIENCE
 ) -> Iterator[Kill]:
     """Examine faults, ``jobs`` at a time, and yield what came of each as it is known.
 
-    patience: as of `watched`.  A control is run here when the first fault of its setting has its
+    patience: as of `watched`.  A control is run here when the first fault of its config has its
     turn, while others are examined.
     """
-    settings = list(dict.fromkeys(map(how.setting, chosen)))
+    configs = list(dict.fromkeys(map(options.config, chosen)))
 
     def trials() -> Iterator[Trial[Kill]]:
-        for fault in sorted(chosen, key=lambda fault: settings.index(how.setting(fault))):
-            control_of(how.setting(fault))
+        for fault in sorted(chosen, key=lambda fault: configs.index(options.config(fault))):
+            control_of(options.config(fault))
             row = Kill(fault.id, fault.group, fault.kind, fault.title, killed=True)
-            yield Trial(row, partial(_examine, how), lost)
+            yield Trial(row, partial(_examine, options), lost)
 
-    yield from watched(trials(), jobs, patience + how.shrink_seconds)
+    yield from watched(trials(), jobs, patience + options.shrink_seconds)
 
 
 def lost(row: Kill, kind: str, what: str) -> Kill:
@@ -65,8 +65,8 @@ def lost(row: Kill, kind: str, what: str) -> Kill:
     return replace(row, problem=kind, what=what)
 
 
-def _examine(how: How, row: Kill) -> Iterator[tuple[Kill, bool]]:
-    return examine(next(fault for fault in faults() if fault.id == row.id), how)
+def _examine(options: Options, row: Kill) -> Iterator[tuple[Kill, bool]]:
+    return examine(next(fault for fault in faults() if fault.id == row.id), options)
 
 
 def watched(trials: Iterable[Trial[T]], jobs: int, patience: float) -> Iterator[T]:

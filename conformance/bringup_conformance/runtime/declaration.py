@@ -25,10 +25,11 @@ from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.contractions import LAYOUTS, laid_out
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.runtime.bench import Bench, Promise
-from bringup_conformance.runtime.crowds import crowds
-from bringup_conformance.runtime.programs import samples
-from bringup_conformance.runtime.second import check
+from bringup_conformance.runtime.arena_pressure import arena_samples
+from bringup_conformance.runtime.fixture import ContractChecks, DeviceFixture
+from bringup_conformance.runtime.programs import call_sample, samples
+
+CHECKS = ContractChecks()
 
 #: Sides of products that are lowered and not run.
 _SHORT, _LONG = 97, (1024, 4096)
@@ -44,10 +45,11 @@ _LARGE: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = (
 _UNKNOWN = "no such target"
 
 
-def _device_asked(bench: Bench) -> None:
+@CHECKS.shows("placement.device-asked")
+def _device_asked(dut: DeviceFixture) -> None:
     """Results are where they were asked for; devices that are not there are named."""
-    here = bench.open
-    x = bench.ramp(12)
+    here = dut.open
+    x = dut.ramp(12)
     with bu.device(here):
         made = {
             "asarray": bu.asarray(x),
@@ -55,62 +57,61 @@ def _device_asked(bench: Bench) -> None:
             "an operation": bu.asarray(x) + 1,
             "a call": bu.jit(lambda a: a + a)(x),
         }
-    made["a call by name"] = bench.jit(lambda a: a + a)(x)
+    made["a call by name"] = dut.jit(lambda a: a + a)(x)
     made["an operation on it"] = made["a call by name"] * 2
     made["moved"] = bu.asarray(x, device=here).to(here)
     for what, array in made.items():
-        bench.require(array.device is here, f"{what} is on {array.device}, not on {here}")
-        bench.host(array)
-        bench.require(array.device is here, f"{what} is on {array.device} once it is looked at")
+        dut.require(array.device is here, f"{what} is on {array.device}, not on {here}")
+        dut.host(array)
+        dut.require(array.device is here, f"{what} is on {array.device} once it is looked at")
     try:
         get(f"{here.backend_name}:4095")
     except BackendError as error:
-        bench.require(error.fix is not None or "4095" not in error.what, f"no fix: {error.what}")
+        dut.require(error.fix is not None or "4095" not in error.what, f"no fix: {error.what}")
         return
-    bench.broken("device 4095 was opened")
+    dut.fail("device 4095 was opened")
 
 
-def _complete(bench: Bench) -> None:
+@CHECKS.shows("placement.complete")
+def _complete(dut: DeviceFixture) -> None:
     """Every node of the optimised graph has a row with device and reason."""
-    for sample in samples(bench):
-        compiled = bench.lower(sample.fn, *sample.types)
+    for sample in samples(dut):
+        compiled = dut.lower(sample.fn, *sample.types)
         rows = compiled.placement()
         count = len(compiled.optimized.instrs)
-        bench.require(
-            len(rows) >= count, f"{sample.name}: {len(rows)} rows for {count} instructions"
-        )
+        dut.require(len(rows) >= count, f"{sample.name}: {len(rows)} rows for {count} instructions")
         for row in rows:
-            bench.require(
-                row.device == bench.open.name,
+            dut.require(
+                row.device == dut.open.name,
                 f"{sample.name}: {row.node} is said to run on {row.device}",
             )
-            bench.require(
-                bool(row.node and row.reason), f"{sample.name}: {row.node!r} has no reason"
-            )
+            dut.require(bool(row.node and row.reason), f"{sample.name}: {row.node!r} has no reason")
 
 
-def _without_hardware(bench: Bench) -> None:
+@CHECKS.shows("declaration.without-hardware")
+def _without_hardware(dut: DeviceFixture) -> None:
     """The backend's answer, asked twice, and the opened device's."""
-    here = bench.open
+    here = dut.open
     answers = [here.backend.capabilities() for _ in range(2)]
-    bench.require(answers[0] == answers[1], "two answers about capabilities differ")
+    dut.require(answers[0] == answers[1], "two answers about capabilities differ")
     if here.index:
         return  # the backend answers for its default device
-    bench.require(
+    dut.require(
         answers[0] == here.device.capabilities,
         "the opened device declares other capabilities than the backend without it",
     )
 
 
-def _claims_run(bench: Bench) -> None:
+@CHECKS.shows("declaration.claims-run")
+def _claims_run(dut: DeviceFixture) -> None:
     """An instruction of every name that is claimed, with one of its dtypes, by itself."""
-    capabilities = bench.facts.capabilities
+    capabilities = dut.info.capabilities
     for row in all_ops():
-        dtypes = [d for d in row.dtypes if _claims(bench, row, d.name)]
+        dtypes = [d for d in row.dtypes if _claims(dut, row, d.name)]
         if not dtypes:
             continue
-        dtype = pick(bench.choices("claims", row.name), dtypes)
-        found = instances(row, dtype, capabilities.shapes, bench.facts.seed, few=True)
+        dtype = pick(dut.choices("claims", row.name), dtypes)
+        found = instances(row, dtype, capabilities.shapes, dut.info.seed, few=True)
         for instance in found[:1]:
             graph = single(row, instance.operands, dict(instance.attrs))
             if missing_from(capabilities, graph) is not None:
@@ -121,18 +122,18 @@ def _claims_run(bench: Bench) -> None:
                 for i, type_ in enumerate(instance.operands)
             ]
             try:
-                made = DeviceTarget(bench.open).compile(graph)(data)
+                made = DeviceTarget(dut.open).compile(graph)(data)
             except BringupError as error:
-                bench.broken(f"{row.name} of {dtype} is claimed and fails: {error.what}")
+                dut.fail(f"{row.name} of {dtype} is claimed and fails: {error.what}")
             for array, value in zip(made, graph.outputs, strict=True):
-                bench.require(
+                dut.require(
                     (array.shape, array.dtype) == (value.shape, value.dtype.numpy),
                     f"{row.name} of {dtype} gave {array.dtype}{array.shape}, not {value.type}",
                 )
 
 
-def _claims(bench: Bench, row: OpDef, dtype: str) -> bool:
-    kept = bench.facts.capabilities
+def _claims(dut: DeviceFixture, row: OpDef, dtype: str) -> bool:
+    kept = dut.info.capabilities
     return any(
         dtype in {d.name for d in claims.get(name, frozenset())}
         for claims in (kept.ops, kept.kernels)
@@ -140,70 +141,73 @@ def _claims(bench: Bench, row: OpDef, dtype: str) -> bool:
     )
 
 
-def _lists_itself(bench: Bench) -> None:
+@CHECKS.shows("declaration.lists-itself")
+def _lists_itself(dut: DeviceFixture) -> None:
     """The list of devices holds this one, each with a number and a product of its own."""
-    here = bench.open
+    here = dut.open
     try:
         infos = list(here.backend.devices())
     except NoHardware as error:
         raise NotOffered(f"its backend lists no hardware: {error}") from None
     indices = [info.index for info in infos]
-    bench.require(here.index in indices, f"device {here.index} is not in the list {indices}")
-    bench.require(len(set(indices)) == len(indices), f"the list has a number twice: {indices}")
+    dut.require(here.index in indices, f"device {here.index} is not in the list {indices}")
+    dut.require(len(set(indices)) == len(indices), f"the list has a number twice: {indices}")
     for info in infos:
-        bench.require(bool(info.product.strip()), f"device {info.index} has no product name")
+        dut.require(bool(info.product.strip()), f"device {info.index} has no product name")
 
 
-def _lowered_equal(bench: Bench) -> None:
+@CHECKS.shows("declaration.lowered-equal")
+def _lowered_equal(dut: DeviceFixture) -> None:
     """The texts of a program for the backend's own target, made twice without the device."""
-    backend = bench.open.backend
-    for sample in samples(bench):
+    backend = dut.open.backend
+    for sample in samples(dut):
         graph = bu.trace(sample.fn, *sample.types)
         try:
             first, second = (_texts(lower_graph(graph, backend)) for _ in range(2))
         except UnsupportedError as error:
             raise NotOffered(f"it shows no texts: {error.what}") from None
-        bench.require(all(first), f"{sample.name}: a text is empty")
-        bench.require(first == second, f"{sample.name}: the texts of one program differ")
+        dut.require(all(first), f"{sample.name}: a text is empty")
+        dut.require(first == second, f"{sample.name}: the texts of one program differ")
 
 
-def _targets_lowered(bench: Bench) -> None:
+@CHECKS.shows("declaration.targets-lowered")
+def _targets_lowered(dut: DeviceFixture) -> None:
     """Programs as large as users have them, without a device; then a target of no name."""
-    backend = bench.open.backend
+    backend = dut.open.backend
     names = backend.targets()
     if not names:
         raise NotOffered("its backend names no targets")
     for name in names:
         theirs = backend.capabilities(name)
-        for graph in (*_products(bench, theirs, name), *_large(bench, theirs, name)):
-            _lowers(bench, graph, name)
-    if bench.simulated:  # what others run at level ``ops`` is lowered at least
-        own = bench.facts.capabilities
-        for graph in (*_products(bench, own, ""), *_large(bench, own, ""), *_far(bench)):
-            _lowers(bench, graph, "")
-    small = samples(bench)[0]
+        for graph in (*_products(dut, theirs, name), *_large(dut, theirs, name)):
+            _lowers(dut, graph, name)
+    if dut.simulated:  # what others run at level ``ops`` is lowered at least
+        own = dut.info.capabilities
+        for graph in (*_products(dut, own, ""), *_large(dut, own, ""), *_far(dut)):
+            _lowers(dut, graph, "")
+    small = samples(dut)[0]
     program = bu.trace(small.fn, *small.types)
     for ask in (backend.capabilities, lambda name: lower_graph(program, backend, name)):
         try:
             ask(_UNKNOWN)
         except UnsupportedError:
             continue
-        bench.broken(f"the target {_UNKNOWN!r} is taken for another one")
+        dut.fail(f"the target {_UNKNOWN!r} is taken for another one")
 
 
-def _lowers(bench: Bench, graph: Graph, target: str) -> None:
+def _lowers(dut: DeviceFixture, graph: Graph, target: str) -> None:
     where = f"{graph.name} of {', '.join(str(v.type) for v in graph.inputs)} for {target!r}"
     try:
-        texts = _texts(lower_graph(graph, bench.open.backend, target))
+        texts = _texts(lower_graph(graph, dut.open.backend, target))
     except BringupError as error:
-        bench.broken(f"{where} is not lowered: {error.what}")
-    bench.require(all(texts), f"{where}: a text is empty")
+        dut.fail(f"{where} is not lowered: {error.what}")
+    dut.require(all(texts), f"{where}: a text is empty")
 
 
-def _products(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
+def _products(dut: DeviceFixture, capabilities: Capabilities, target: str) -> Iterator[Graph]:
     """Of some float dtypes, of all for the device's own target: in products targets differ most."""
-    row, choices = lookup("dot_general"), bench.choices("targets", target)
-    dtypes, step = [d for d in row.dtypes if d.is_float], bench.count(2, 4) if target else 1
+    row, choices = lookup("dot_general"), dut.choices("targets", target)
+    dtypes, step = [d for d in row.dtypes if d.is_float], dut.count(2, 4) if target else 1
     for dtype in dtypes[choices.integer(0, step - 1) :: step]:
         short = choices.integer(0, 3)  # which side is, or none
         m, n, k = (_SHORT if side == short else pick(choices, _LONG) for side in range(3))
@@ -214,18 +218,18 @@ def _products(bench: Bench, capabilities: Capabilities, target: str) -> Iterator
             yield graph
 
 
-def _far(bench: Bench) -> Iterator[Graph]:
+def _far(dut: DeviceFixture) -> Iterator[Graph]:
     """Instructions in sizes that take too long to simulate: of each row the largest, and another
     where the device has a function for it.
     """
-    capabilities, choices = bench.facts.capabilities, bench.choices("far")
+    capabilities, choices = dut.info.capabilities, dut.choices("far")
     for row in all_ops():
         if row.kind is Kind.CONTROL:
             continue
         found = [
             instance
             for dtype in row.dtypes
-            for instance in instances(row, dtype, capabilities.shapes, bench.facts.seed)
+            for instance in instances(row, dtype, capabilities.shapes, dut.info.seed)
             if instance.far
         ]
         if not found:
@@ -239,9 +243,9 @@ def _far(bench: Bench) -> Iterator[Graph]:
                 yield graph
 
 
-def _large(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
+def _large(dut: DeviceFixture, capabilities: Capabilities, target: str) -> Iterator[Graph]:
     """One of `_LARGE`; all for the device's own target."""
-    forms = (pick(bench.choices("large", target), _LARGE),) if target else _LARGE
+    forms = (pick(dut.choices("large", target), _LARGE),) if target else _LARGE
     for name, shape, attrs in forms:
         graph = single(lookup(name), (f32[shape],), attrs)
         if missing_from(capabilities, graph) is None:
@@ -252,7 +256,8 @@ def _texts(compiled: Compiled) -> tuple[str, str]:
     return compiled.source, compiled.asm
 
 
-def _traced_equal(bench: Bench) -> None:
+@CHECKS.shows("placement.traced-equal")
+def _traced_equal(dut: DeviceFixture) -> None:
     """Programs that are compiled and run while a timeline is kept."""
     if timeline.enabled():
         raise NotOffered("a timeline is kept already")
@@ -260,20 +265,8 @@ def _traced_equal(bench: Bench) -> None:
         bu.clear_caches()
         timeline.start(Path(folder, "timeline.json"))
         try:
-            for sample in (*samples(bench), *crowds(bench, 33)):
-                check(bench, sample, f"{sample.name}, on a timeline")
+            for sample in (*samples(dut), *arena_samples(dut, 33)):
+                call_sample(dut, sample, f"{sample.name}, on a timeline")
         finally:
             timeline.stop()
             bu.clear_caches()
-
-
-PROMISES: tuple[Promise, ...] = (
-    Promise(("placement.device-asked",), _device_asked),
-    Promise(("placement.complete",), _complete),
-    Promise(("declaration.without-hardware",), _without_hardware),
-    Promise(("declaration.claims-run",), _claims_run),
-    Promise(("declaration.lists-itself",), _lists_itself),
-    Promise(("declaration.lowered-equal",), _lowered_equal),
-    Promise(("declaration.targets-lowered",), _targets_lowered),
-    Promise(("placement.traced-equal",), _traced_equal),
-)

@@ -16,7 +16,7 @@ from bringup.integers import round_up
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.wrapping import Stepwise, Through, is_stepwise
+from bringup_conformance.runtime.proxy_devices import ProxyDevice, StepwiseProxy, is_stepwise
 
 #: Bytes of a band, more than the widest vector and a few elements besides.
 BAND = 256
@@ -70,7 +70,7 @@ class Ledger:
 
 
 class _Bands:
-    """What both kinds of banded devices share."""
+    """What both kinds of with_guard_bands devices share."""
 
     inner: Device
     ledger: Ledger
@@ -152,11 +152,11 @@ class _Bands:
             self.ledger.faults.append(f"freed memory of {block.nbytes} bytes was used")
 
 
-class BandedSteps(_Bands, Stepwise):
+class GuardedSteps(_Bands, StepwiseProxy):
     """Bands before and behind everything: operands, results, scratch and constants."""
 
     def __init__(self, inner: Device, poison: int) -> None:
-        Stepwise.__init__(self, inner)
+        StepwiseProxy.__init__(self, inner)
         self.ledger, self.poison = Ledger(), poison
         step = self.capabilities.alignment
         self._front = round_up(BAND, step)
@@ -168,11 +168,11 @@ class BandedSteps(_Bands, Stepwise):
         return BufferView(block.inner, block.front + view.offset, view.type)
 
 
-class BandedPrograms(_Bands, Through):
+class GuardedPrograms(_Bands, ProxyDevice):
     """Bands behind what is uploaded; a device that takes whole programs makes the rest itself."""
 
     def __init__(self, inner: Device, poison: int) -> None:
-        Through.__init__(self, inner)
+        ProxyDevice.__init__(self, inner)
         self.refcounted_handles = False
         self.ledger, self.poison, self._front = Ledger(), poison, 0
 
@@ -203,12 +203,12 @@ class BandedPrograms(_Bands, Through):
         return None
 
 
-def banded(device: Device, poison: int = 0xFF) -> BandedSteps | BandedPrograms:
+def with_guard_bands(device: Device, poison: int = 0xFF) -> GuardedSteps | GuardedPrograms:
     """A device with bands round the memory of another one.
 
     poison: the byte that fresh memory is full of; 0xFF makes NaN of every float.
     """
-    return (BandedSteps if is_stepwise(device) else BandedPrograms)(device, poison)
+    return (GuardedSteps if is_stepwise(device) else GuardedPrograms)(device, poison)
 
 
 def _band(length: int) -> Array:

@@ -10,8 +10,7 @@ from itertools import product
 
 from bringup.errors import BringupError
 from bringup.graph import Graph, Instr
-from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.shrink.edits import (
+from bringup_conformance.diagnosis.edits import (
     Candidate,
     Replacement,
     as_constants,
@@ -23,8 +22,9 @@ from bringup_conformance.shrink.edits import (
     pass_through,
     with_operands,
 )
-from bringup_conformance.shrink.loop_candidates import smaller_loops
-from bringup_conformance.shrink.resizing import plainer_dtypes, smaller_sizes
+from bringup_conformance.diagnosis.loop_candidates import smaller_loops
+from bringup_conformance.diagnosis.resizing import plainer_dtypes, smaller_sizes
+from bringup_conformance.generate.recipes import Recipe
 
 #: Data of new inputs.
 _NEW_DATA = (Recipe("ramp"), Recipe("signed"), Recipe("negative"), Recipe("special"))

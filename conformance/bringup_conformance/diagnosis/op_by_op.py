@@ -13,11 +13,8 @@ from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import chosen
 from bringup_conformance.cases import Case
-from bringup_conformance.execution.running import error_text
-from bringup_conformance.execution.targets import Target
-from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.shrink.cause import Cause
-from bringup_conformance.shrink.run_part import (
+from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.run_part import (
     DataSets,
     Values,
     case_of,
@@ -25,13 +22,16 @@ from bringup_conformance.shrink.run_part import (
     run_and_compare,
     subgraph,
 )
+from bringup_conformance.execution.running import error_text
+from bringup_conformance.execution.targets import Target
+from bringup_conformance.oracle.numbers import Array
 
 #: Runs of one body that are looked at.
 _MOST_RUNS = 8
 
 
 class Locate(Protocol):
-    """`bringup_conformance.shrink.locate.located`."""
+    """`bringup_conformance.diagnosis.locate.located`."""
 
     def __call__(
         self, target: Target, case: Case, sets: DataSets, *, fuse: bool, skip: frozenset[str],

@@ -13,15 +13,15 @@ from bringup.errors import BringupError
 from bringup.graph import Value
 from bringup.program.program import Program, Slot
 from bringup.runtime.devices import OpenDevice
-from bringup_conformance.execution.targets import runnable_of
-from bringup_conformance.oracle.numbers import Array, same_bits
-from bringup_conformance.shrink.run_part import Values
-from bringup_conformance.shrink.step_programs import (
+from bringup_conformance.diagnosis.run_part import Values
+from bringup_conformance.diagnosis.step_programs import (
     CopySteps,
     PlacedValue,
     StepValues,
     step_subset,
 )
+from bringup_conformance.execution.targets import runnable_of
+from bringup_conformance.oracle.numbers import Array, same_bits
 
 #: Says what is wrong with the array of a value on a data set; nothing if it is right.
 Judge = Callable[[Value, Array, int], str]
