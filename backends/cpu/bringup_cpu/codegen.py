@@ -142,7 +142,7 @@ class _Generator:
             partials.append(MemoryRef(OWN, SCRATCH, offset))
             offset += round_up(type_.nbytes, LINE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, offset)
-        self._launch(frame, split.partial, refs + partials, split.clips, offset)
+        self._launch(frame, split.partial, refs + partials, split.axis_limits, offset)
         self._launch(frame, split.final, refs + partials, {}, offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:

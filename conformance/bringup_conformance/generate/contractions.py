@@ -42,7 +42,7 @@ def far(shapes: Shapes) -> Sizes:
     return 97, 131, 4 + max((257, *shapes.contraction))
 
 
-def boundaries(shapes: Shapes, turn: int) -> list[Sizes]:
+def boundaries(shapes: Shapes, offset: int) -> list[Sizes]:
     """Below, at and above each declared length, as rows, columns and contracted indices in turn;
     then as many multiplications as are declared, some fewer and some more.
 
@@ -51,7 +51,7 @@ def boundaries(shapes: Shapes, turn: int) -> list[Sizes]:
     """
     values = [n + d for n in shapes.contraction for d in (-1, 0, 1)]
     count = len(values)
-    step = 1 + turn % (count - 1) if values else 0
+    step = 1 + offset % (count - 1) if values else 0
     found = [(values[i], values[(i + step) % count], values[i - step]) for i in range(count)]
     if shapes.products:
         side = round(shapes.products ** (1 / 3))
@@ -104,20 +104,20 @@ def _small(w: int) -> Iterator[Site]:
 
 def _far(draw: Drawing) -> Iterator[Site]:
     """All boundaries and layouts for f32, a boundary or a layout for other dtypes in turn."""
-    turn, limits = draw.turn, boundaries(draw.shapes, draw.turn)
+    offset, limits = draw.offset, boundaries(draw.shapes, draw.offset)
     whole = draw.dtype is f32 and not draw.few
     if not whole:
-        limits = [pick(draw.choices, limits)] if limits and turn % 2 else []
+        limits = [pick(draw.choices, limits)] if limits and offset % 2 else []
     for number, sizes in enumerate(limits):
-        yield laid_out(sizes, turn + number)
+        yield laid_out(sizes, offset + number)
     if whole or not (limits or draw.few):
-        for layout in range(LAYOUTS) if whole else (turn,):
+        for layout in range(LAYOUTS) if whole else (offset,):
             yield laid_out(far(draw.shapes), layout)
     if draw.few and draw.shapes.products and draw.dtype.is_float and draw.dtype.bits == 16:
-        yield laid_out(beyond(draw.shapes), turn % 4)
+        yield laid_out(beyond(draw.shapes), offset % 4)
     if draw.far:
-        for number, sizes in enumerate(_LARGEST if whole else (_LARGEST[turn % 2],)):
-            yield laid_out(sizes, turn % 4 + number)
+        for number, sizes in enumerate(_LARGEST if whole else (_LARGEST[offset % 2],)):
+            yield laid_out(sizes, offset % 4 + number)
 
 
 def dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -139,7 +139,7 @@ def dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for site in _far(draw):
         yield replace(_instance(draw, site, _FAR_DATA), far=True)
     if result is not None and draw.far:
-        wide = laid_out(far(draw.shapes), draw.turn + 1)
+        wide = laid_out(far(draw.shapes), draw.offset + 1)
         yield replace(_instance(draw, wide, _FAR_DATA, result=result), far=True)
 
 

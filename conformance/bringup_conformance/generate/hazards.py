@@ -94,8 +94,8 @@ def cases(
     """
     build, dtypes = next((table[name], dtypes) for table, dtypes in TABLES if name in table)
     others = () if few else dtypes[1:]
-    turn = seed + NAMES.index(name)
-    for dtype in dict.fromkeys((dtypes[0], others[turn % len(others)] if others else dtypes[0])):
+    offset = seed + NAMES.index(name)
+    for dtype in dict.fromkeys((dtypes[0], others[offset % len(others)] if others else dtypes[0])):
         w, block = max(shapes.vector, 4), min(shapes.block, 1024)
         sizes, choices = (w + 1, 7, 9) if few else far(shapes), Stream(seed, name, dtype.name)
         inputs = PatternInputs(Builder(), dtype, w, block, sizes, choices)

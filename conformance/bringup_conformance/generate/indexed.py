@@ -106,8 +106,8 @@ def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         *(((_FAR, (w,)),) if draw.far else ()),
     )
     for number, (shape, sizes) in enumerate(forms):
-        for turn in range(1 if draw.few else 3):
-            index = _index(shape, number + 3 * turn + draw.choices.integer(0, 7))
+        for attempt in range(1 if draw.few else 3):
+            index = _index(shape, number + 3 * attempt + draw.choices.integer(0, 7))
             starts = [index[()]] * len(shape)
             if reads:
                 yield _instance([draw.dtype[shape], *starts], {"sizes": sizes}, _READ)

@@ -50,10 +50,10 @@ class Drawing:
         #: Whether this is the dtype that a dear row gets all of its instances with.
         self.main = dtype is (f32 if f32 in row.dtypes else row.dtypes[0])
         self.first = few or self.main or dtype is row.dtypes[0]
-        self.turn = seed + row.dtypes.index(dtype)
+        self.offset = seed + row.dtypes.index(dtype)
         #: Whether sizes past every block are worth their price: also on a dtype that the seed
         #: chooses.
-        self.far = not few and (self.main or self.turn % len(row.dtypes) == 0)
+        self.far = not few and (self.main or self.offset % len(row.dtypes) == 0)
 
     def sizes(self, count: int) -> list[int]:
         """Boundary lengths, one of each of the first strata; for dtypes that come later, one round
@@ -61,7 +61,7 @@ class Drawing:
         """
         found = [pick(self.choices, stratum) for stratum in strata(self.shapes)[:count]]
         if not self.first:
-            found = [n for i, n in enumerate(found) if i == 0 or (i + self.turn) % 2]
+            found = [n for i, n in enumerate(found) if i == 0 or (i + self.offset) % 2]
         return list(dict.fromkeys(found))
 
     def shape(self, rank: int) -> tuple[int, ...]:

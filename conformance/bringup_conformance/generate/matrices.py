@@ -29,7 +29,7 @@ def _sizes(draw: Drawing) -> list[int]:
     """
     w = draw.vector
     sizes = [1, 2, 5, 9] if draw.few else [1, 2, 5, 8, 9, w + 1, 2 * w + 3, 70]
-    return sizes if draw.main else sizes[draw.turn % 2 :: 2]
+    return sizes if draw.main else sizes[draw.offset % 2 :: 2]
 
 
 def square(row: OpDef, draw: Drawing) -> Iterator[Instance]:

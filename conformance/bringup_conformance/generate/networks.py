@@ -162,7 +162,7 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     if draw.far:
         # Past a few blocks of keys and of queries, none of them whole.
         far = (dtype[2, 97, 37], dtype[2, 149, 37], dtype[2, 149, 45])
-        attrs = {"scale": 0.125, "causal": bool(draw.turn % 2)}
+        attrs = {"scale": 0.125, "causal": bool(draw.offset % 2)}
         yield Instance(far, tuple(attrs.items()), ("signed", "small"), far=True)
 
 

@@ -45,7 +45,12 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         sites += [((2, 17), 1)] if dtype is f32 else []
     else:
         sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
-        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), draw.turn // 2 % 2)]
+        sites += [
+            ((2, 7, w + 1), 1),
+            ((w * w + 1,), 0),
+            ((1, 1), 1),
+            ((w, w), draw.offset // 2 % 2),
+        ]
         # Whole vectors, but no power of two of them.
         sites += [((2 * w, 3 * w), 1)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
@@ -53,9 +58,9 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         sites += [((LARGE[0],), 0), ((2, 2 * LARGE[0] - 1), 1)] if dtype in (f32, i32) else []
     for number, (shape, dim) in enumerate(sites):
         # Other dtypes are sorted at every site too, but either alone or with what moves along.
-        ways = (0, 1) if draw.main else ((number + draw.turn) % 2,)
+        ways = (0, 1) if draw.main else ((number + draw.offset) % 2,)
         for way in ways:
-            down = (number // 2 + way + draw.turn // 2) % 2
+            down = (number // 2 + way + draw.offset // 2) % 2
             attrs = {"dim": dim, "descending": bool(down)}
             if way:
                 yield _instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
@@ -63,7 +68,7 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
                 yield _instance([dtype[shape]], attrs, KEYS)
     if draw.far:
         # Blocks of a processor's own cache, whose records may keep no NaN and no sign of zero.
-        attrs = {"dim": 0, "descending": bool(draw.turn % 2)}
+        attrs = {"dim": 0, "descending": bool(draw.offset % 2)}
         yield replace(_instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
     shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}

@@ -127,8 +127,8 @@ def _with_payloads(column: Array, texts: Sequence[str], dtype: DType) -> Array:
     patterns = nan_patterns(dtype, np.arange(column.size, dtype=np.uint64) * np.uint64(_SPREAD))
     if len(patterns) == 1:  # without payloads, NaN has the bits that a bitcast gives
         return column
-    turn = np.arange(column.size) // len(texts) % len(patterns)
-    return np.where(again, np.choose(turn, patterns).view(column.dtype), column)
+    pattern = np.arange(column.size) // len(texts) % len(patterns)
+    return np.where(again, np.choose(pattern, patterns).view(column.dtype), column)
 
 
 def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdict:

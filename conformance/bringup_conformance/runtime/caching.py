@@ -33,14 +33,14 @@ def _nearly_same(rule: str) -> Callable[[DeviceFixture], None]:
         if len(found) < 2:
             raise NotOffered("it has no two programs of this family")
         order = dut.choices(rule)
-        for turn in ("compiled", "recorded", "compiled again"):
+        for call in ("compiled", "recorded", "compiled again"):
             left = list(found)
             while left:
                 sample = left.pop(order.integer(0, len(left) - 1))
-                if turn == "recorded":
+                if call == "recorded":
                     _recorded(dut, sample)
                 else:
-                    call_sample(dut, sample, f"{sample.name}, {turn}")
+                    call_sample(dut, sample, f"{sample.name}, {call}")
 
     return run
 
@@ -56,8 +56,8 @@ def _hit_same(dut: DeviceFixture) -> None:
     """The call that compiles, the next ones, one in another thread, and one compiled anew."""
     for sample in samples(dut):
         fn = dut.jit(sample.fn)
-        for turn in ("the call that compiles", "the second call", "the third call"):
-            call_sample(dut, sample, f"{sample.name}, {turn}", fn=fn)
+        for call in ("the call that compiles", "the second call", "the third call"):
+            call_sample(dut, sample, f"{sample.name}, {call}", fn=fn)
         errors: list[BaseException] = []
         worker = threading.Thread(target=_caught, args=(errors, dut, fn, sample))
         worker.start()
@@ -114,7 +114,7 @@ def _caught(
 
 @CHECKS.shows("cache.key-donation")
 def _key_donation(dut: DeviceFixture) -> None:
-    """Functions with and without donation, in turn, each way first once: where nothing is donated,
+    """Functions with and without donation, in call, each way first once: where nothing is donated,
     inputs stay.
     """
     x, y = dut.ramp(65), dut.small(65, seed=2)
@@ -140,12 +140,12 @@ def _key_donation(dut: DeviceFixture) -> None:
 
 @CHECKS.shows("cache.key-device")
 def _key_device(dut: DeviceFixture) -> None:
-    """One function on two devices of the backend in turn: each result is on its own device."""
+    """One function on two devices of the backend in call: each result is on its own device."""
     places = (dut, dut.neighbour())
     for sample in samples(dut):
         fn = bu.jit(sample.fn)
-        for turn in range(4):
-            where = places[turn % 2]
+        for call in range(4):
+            where = places[call % 2]
             arrays = [where.array(x) for x in sample.inputs]
             results = fn(*arrays)
             for result in results if isinstance(results, tuple) else (results,):
@@ -181,16 +181,16 @@ def _disk_same(dut: DeviceFixture) -> None:
     name, seed = _named(dut), dut.info.seed
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        for turn, what in enumerate(("the first", "the second", "after damage, the third")):
-            if turn == 2:
+        for call, what in enumerate(("the first", "the second", "after damage, the third")):
+            if call == 2:
                 _damage(place)
-            said = second_process.wait(second_process.start(name, seed, turn, place))
+            said = second_process.wait(second_process.start(name, seed, call, place))
             if said:
-                dut.fail(f"{what} of several processes in turn: {said}")
+                dut.fail(f"{what} of several processes in call: {said}")
 
 
 def _damage(folder: Path) -> None:
-    """Cut, empty and overwrite files in turn; of folders with files, leave one as it is, put a file
+    """Cut, empty and overwrite files in call; of folders with files, leave one as it is, put a file
     in the place of the next, and let everybody write into the third.
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file())

@@ -87,7 +87,7 @@ def watched(trials: Iterable[Trial[T]], jobs: int, patience: float) -> Iterator[
             start = time.monotonic()
             heard = [x for x in wait(list(running), _TICK) if isinstance(x, Connection)]
             for each in heard:
-                running[each].hear()
+                running[each].receive()
             for process in list(running.values()):
                 if process.connection not in heard:
                     process.silent += time.monotonic() - start
@@ -123,7 +123,7 @@ class _Process(Generic[T]):
         self._settled = self._ended = False
         self.silent = 0.0
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Take one message, or the end."""
         try:
             self.row, self._settled = self.connection.recv()

@@ -31,9 +31,8 @@ from bringup.api.trace import (
     trace_function,
 )
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
-from bringup.backend.foreign import REPORT
-from bringup.backend.foreign import guarded as vendor_call
 from bringup.backend.registry import load
+from bringup.backend.vendor_errors import REPORT, vendor_call
 from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,

@@ -169,13 +169,13 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
     return strong, False
 
 
-def dtype_of(meant: Any) -> DType:
+def dtype_of(spec: Any) -> DType:
     """`as_dtype`, where Python's ``float`` and ``complex`` mean the defaults, as in
     `scalar_dtype`.
     """
-    if meant is float or meant is complex:
-        return scalar_dtype(meant.__name__)
-    return as_dtype(meant)
+    if spec is float or spec is complex:
+        return scalar_dtype(spec.__name__)
+    return as_dtype(spec)
 
 
 def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -> DType:

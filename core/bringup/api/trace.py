@@ -58,7 +58,7 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
         return _KINDS[kind_of(leaf)]
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
-        fix=_type_meant(leaf) or "pass an array, or make the argument of a jit static",
+        fix=_type_hint(leaf) or "pass an array, or make the argument of a jit static",
     )
 
 
@@ -82,7 +82,7 @@ for _kind in (np.ndarray, np.complexfloating, complex, TensorType, DType):
     register_view(_kind, _seen)
 
 
-def _type_meant(leaf: Any) -> str | None:
+def _type_hint(leaf: Any) -> str | None:
     """The fix for a type given as text."""
     try:
         type_ = TensorType.parse(leaf) if isinstance(leaf, str) else None

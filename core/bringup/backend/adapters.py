@@ -43,7 +43,7 @@ from weakref import WeakValueDictionary
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo
-from bringup.backend.foreign import foreign
+from bringup.backend.vendor_errors import is_vendor_error
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
@@ -232,7 +232,7 @@ class KernelsDevice(_StepsDevice):
             device_error(error, step)
             raise
         except Exception as error:
-            if not foreign(error):
+            if not is_vendor_error(error):
                 raise
             raise _compile_error("render", error, str(kernel), step) from error
         text = source if isinstance(source, str) else str(kernel)
@@ -244,7 +244,7 @@ class KernelsDevice(_StepsDevice):
                 error.source = error.source or text
             raise
         except Exception as error:
-            if not foreign(error):
+            if not is_vendor_error(error):
                 raise
             raise _compile_error("load", error, text, step) from error
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.backend.foreign import described, foreign, meant
+from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
@@ -19,7 +19,7 @@ from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
 
 _ATTRS_SHOWN = 200
-_issuing = threading.local()
+_submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
 # The timeline stands above this layer, and hands its spans down.
@@ -39,7 +39,7 @@ def current_step() -> Step | None:
     A device whose work fails after the call returned keeps it with the queued work, so that the
     error at the wait can say ``location=step.location`` and ``step.name``.
     """
-    step: Step | None = getattr(_issuing, "step", None)
+    step: Step | None = getattr(_submitting, "step", None)
     return None if step is None else located(step)
 
 
@@ -57,8 +57,8 @@ def locator() -> Callable[[Step], Step]:
 
     For devices that need it only of work that fails.
     """
-    line: Line | None = getattr(_issuing, "line", None)
-    record: list[object] | None = getattr(_issuing, "record", None)
+    line: Line | None = getattr(_submitting, "line", None)
+    record: list[object] | None = getattr(_submitting, "record", None)
 
     def found(step: Step) -> Step:
         if line is not None or record is not None:
@@ -83,12 +83,12 @@ def running_at(line: Line) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _meanwhile(name: str, value: object) -> Iterator[None]:
-    around = getattr(_issuing, name, None)
-    setattr(_issuing, name, value)
+    around = getattr(_submitting, name, None)
+    setattr(_submitting, name, value)
     try:
         yield
     finally:
-        setattr(_issuing, name, around)
+        setattr(_submitting, name, around)
 
 
 @record
@@ -168,7 +168,7 @@ class StepsExecutable:
         span = _spans[0]
         try:
             for call in self._calls:
-                _issuing.step = call.step
+                _submitting.step = call.step
                 views = [
                     BufferView(
                         arena[0] if slot.space == "arena" else spaces[slot.space][slot.index],
@@ -185,18 +185,18 @@ class StepsExecutable:
                 raise
             raise wrapped from error
         finally:
-            _issuing.step = None
+            _submitting.step = None
 
     def _alloc(self, nbytes: int, purpose: str) -> Handle:
         try:
             return self._device.alloc(nbytes)
         except Exception as error:
-            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {described(error)}"
+            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {describe_error(error)}"
             if isinstance(error, BringupError):
                 error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
-            if not foreign(error):
+            if not is_vendor_error(error):
                 raise
-            raise meant(error)(what) from error
+            raise error_class_for(error)(what) from error
 
 
 def device_error(error: Exception, step: Step) -> Exception:
@@ -207,10 +207,10 @@ def device_error(error: Exception, step: Step) -> Exception:
     if isinstance(error, BringupError):
         error.location = error.location or step.location
         error.instruction = error.instruction or step_text(step)
-    if not foreign(error):
+    if not is_vendor_error(error):
         return error
-    return meant(error)(
-        f"{step.name}: {described(error)}", location=step.location, instruction=step_text(step)
+    return error_class_for(error)(
+        f"{step.name}: {describe_error(error)}", location=step.location, instruction=step_text(step)
     )
 
 

@@ -49,7 +49,7 @@ def probe_elsewhere(candidate: Candidate, seconds: float = SECONDS) -> BackendSt
         return _broken(known, f"it did not answer within {seconds:g} s", output)
     output = done.stderr.decode(errors="replace")
     if done.returncode or not done.stdout:
-        return _broken(known, _death(done.returncode), output)
+        return _broken(known, _exit_reason(done.returncode), output)
     return replace(_status(json.loads(done.stdout)), output=output)
 
 
@@ -81,7 +81,7 @@ def _broken(known: BackendStatus, reason: str, output: str) -> BackendStatus:
     return replace(known, state="broken", reason=reason, fix=fix, output=output)
 
 
-def _death(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code >= 0:
         return f"its interpreter ended with status {code} before it answered"
     import signal

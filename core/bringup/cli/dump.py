@@ -20,7 +20,7 @@ from typing import Any
 from bringup.backend.registry import core_backends, load
 from bringup.cli.app import LEVELS
 from bringup.cli.output import document, heading, line
-from bringup.cli.shell import found_wrong, meant
+from bringup.cli.shell import did_you_mean, found_wrong
 from bringup.errors import BringupError, UnsupportedError
 from bringup.graph.parser import parse_graph
 from bringup.ops import find
@@ -44,7 +44,9 @@ def show(
     chosen = tuple(levels) or _BY_DEFAULT
     unknown = [level for level in chosen if level not in LEVELS]
     if unknown:
-        raise BringupError(f"there is no level {unknown[0]!r}", fix=meant(unknown[0], LEVELS))
+        raise BringupError(
+            f"there is no level {unknown[0]!r}", fix=did_you_mean(unknown[0], LEVELS)
+        )
     target = target or _default_target()
     load(target.partition(":")[0])  # a wrong name is no error of the function
     with TemporaryDirectory() as folder, _dumping_to(folder):

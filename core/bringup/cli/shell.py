@@ -153,7 +153,7 @@ def found_wrong(error: BringupError) -> BringupError:
     return error
 
 
-def meant(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """What a wrong name should have been: the close ones, else all."""
     known = list(names)
     close = difflib.get_close_matches(name, known, n=3)

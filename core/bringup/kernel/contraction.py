@@ -37,7 +37,7 @@ class Contraction:
     """A kernel as sums of products: ``out[batch, rows, columns] = Σ left[rows] · right[columns]``.
 
     left: has the rows.  right: has the columns, along which results lie side by side in memory, if
-    along either.  clips: inner axes that stop early at an expression of batch axes.
+    along either.  axis_limits: inner axes that stop early at an expression of batch axes.
     """
 
     kernel: Kernel
@@ -46,7 +46,7 @@ class Contraction:
     right: Factor
     inner: Axes
     fold: Fold
-    clips: Mapping[Axis, Expr]
+    axis_limits: Mapping[Axis, Expr]
 
     @property
     def epilogue(self) -> tuple[Stage, ...]:
@@ -72,7 +72,7 @@ def size(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
-def recognise(kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> Contraction | None:
+def recognise(kernel: Kernel, axis_limits: Mapping[Axis, Expr] | None = None) -> Contraction | None:
     """The kernel as a contraction; None if it has another form, or no row or column to share."""
     product = _product(kernel)
     if product is None:
@@ -89,7 +89,7 @@ def recognise(kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> Contr
     if run(store, columns) < run(store, rows):
         sides = sides[::-1]
     inner = _ordered(kernel.stages[0].axes, steps_of(body, body.outputs[0]))
-    return Contraction(kernel, batch, *sides, inner, fold, clips or {})
+    return Contraction(kernel, batch, *sides, inner, fold, axis_limits or {})
 
 
 def _ordered(axes: Axes, steps: Iterable[Instr]) -> Axes:

@@ -254,17 +254,17 @@ class LaunchMemory(Protocol):
 
 
 def evaluate_kernel(
-    kernel: Kernel, buffers: Sequence[Array], *, clips: Mapping[Axis, Expr] | None = None
+    kernel: Kernel, buffers: Sequence[Array], *, axis_limits: Mapping[Axis, Expr] | None = None
 ) -> None:
     """Run one launch; the ``out`` buffers are written in place.
 
     buffers: one C-contiguous array per buffer that is no tile, in order, of the declared dtype and
     size.  An ``out`` array may be the very memory of an ``in`` array.
-    clips: inner axes that stop early at an expression of grid axes.
+    axis_limits: inner axes that stop early at an expression of grid axes.
     Raises GraphError for an access that the form forbids; see the module's text.
     """
     memory = Memory(kernel, buffers)
-    run_kernel(kernel, memory, clips=clips)
+    run_kernel(kernel, memory, axis_limits=axis_limits)
     memory.leave()
 
 
@@ -272,20 +272,21 @@ def run_kernel(
     kernel: Kernel,
     memory: LaunchMemory,
     *,
-    clips: Mapping[Axis, Expr] | None = None,
+    axis_limits: Mapping[Axis, Expr] | None = None,
     points_at_once: int = 0,
 ) -> None:
     """Run one launch on any memory.
 
-    clips: as of `evaluate_kernel`.  points_at_once: grid points of a block; blocks are run one
-    after the other.  0 for as many as fit a few megabytes.
+    axis_limits: as of `evaluate_kernel`.
+    points_at_once: grid points of a block; blocks are run one after the other.  0 for as many as
+    fit a few megabytes.
     """
     trips = max((s.trips for s in kernel.stages), default=1)
     block = points_at_once or max(1, _AT_ONCE // max(trips, 1))
     for low in range(0, kernel.points, block):
         points = np.arange(low, min(low + block, kernel.points), dtype=np.int64)
         memory.enter(points)
-        _Block(kernel, memory, points, clips or {}).run()
+        _Block(kernel, memory, points, axis_limits or {}).run()
 
 
 class _Block:
@@ -294,12 +295,12 @@ class _Block:
     """
 
     def __init__(
-        self, kernel: Kernel, memory: LaunchMemory, points: Array, clips: Mapping[Axis, Expr]
+        self, kernel: Kernel, memory: LaunchMemory, points: Array, axis_limits: Mapping[Axis, Expr]
     ) -> None:
         self.kernel = kernel
         self.memory = memory
         self.points = points
-        self.clips = clips
+        self.axis_limits = axis_limits
         self.grid = dict(axis_values(kernel.grid, points[:, None]))
 
     def run(self) -> None:
@@ -325,11 +326,11 @@ class _Block:
         return made
 
     def _alive(self, stage: Stage, axes: Mapping[Axis, Array]) -> Array:
-        """Which iterations exist, given the clips."""
+        """Which iterations exist, given the axis_limits."""
         alive = np.ones((1, 1), np.bool_)
         for axis in stage.axes:
-            if axis in self.clips:
-                alive = alive & (axes[axis] < expr_value(self.clips[axis], axes))
+            if axis in self.axis_limits:
+                alive = alive & (axes[axis] < expr_value(self.axis_limits[axis], axes))
         return alive
 
     def _instr(

@@ -29,15 +29,15 @@ class SplitFold:
 
     partial: folds one chunk at each point of a grid (chunk, …), with all that is stored on the way,
     and stores the registers; its last buffers are the partial results.
-    clips: by the inner axis that runs over a chunk, how many elements are left from the start of
-    the chunk at this grid point.  The loop takes ``min(axis.size, clip)`` steps: in every chunk but
-    the last the clip is larger than the axis.
+    axis_limits: by the inner axis that runs over a chunk, how many elements are left from the start
+    of the chunk at this grid point.  The loop takes ``min(axis.size, limit)`` steps: in every chunk
+    but the last the limit is larger than the axis.
     final: folds the partial results, then goes on as the original; the partial results are its last
     buffers too.
     """
 
     partial: Kernel
-    clips: Mapping[Axis, Expr]
+    axis_limits: Mapping[Axis, Expr]
     final: Kernel
     scratch: tuple[TensorType, ...]
 
@@ -63,8 +63,8 @@ def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> Split
         return None
     chunks = ceil_div(axis.size, size)
     scratch = tuple(TensorType((chunks * kernel.points,), f.dtype) for f in first.folds)
-    partial, clips = _partial(kernel, first, axis, size, chunks, scratch)
-    return SplitFold(partial, clips, _final(kernel, first, chunks, scratch), scratch)
+    partial, axis_limits = _partial(kernel, first, axis, size, chunks, scratch)
+    return SplitFold(partial, axis_limits, _final(kernel, first, chunks, scratch), scratch)
 
 
 def _points(kernel: Kernel) -> Expr:

@@ -184,8 +184,8 @@ def _fill(operands: Types, attrs: Attrs) -> Attrs:
     result = attrs.get("result") or dtype
     wide = attrs.get("accumulate") or max(accumulator(dtype), result, key=lambda d: d.bits)
     inner = max(rank - 2, 0)
-    lone = {"strides": 1, "lo": 0, "hi": 0, "lhs_dilation": 1, "rhs_dilation": 1}
-    filled: dict[str, Any] = {key: (value,) * inner for key, value in lone.items()}
+    defaults = {"strides": 1, "lo": 0, "hi": 0, "lhs_dilation": 1, "rhs_dilation": 1}
+    filled: dict[str, Any] = {key: (value,) * inner for key, value in defaults.items()}
     filled.update(dict.fromkeys(_PLACES, tuple(range(rank))))
     return {**filled, "result": result, "accumulate": wide}
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
-from bringup.backend.foreign import REPORT, described, foreign, guarded
 from bringup.backend.partition import Partition, partition
 from bringup.backend.placement import check_placement, placement, runs_on_host
+from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_error, vendor_call
 from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.kernel.fuse import Launch, fuse
@@ -350,9 +350,9 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
     try:
         made: Any = device.device.compile(program)
     except Exception as error:
-        if not foreign(error):
+        if not is_vendor_error(error):
             raise
-        raise CompileError(f"{name}: {described(error)}", fix=REPORT) from error
+        raise CompileError(f"{name}: {describe_error(error)}", fix=REPORT) from error
     if not callable(made):
         raise CompileError(f"{name} gave {type(made).__name__}, which nobody can call", fix=REPORT)
     executable: Executable = made
@@ -360,7 +360,7 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
 
 
 def _own_passes(backend: Backend) -> Sequence[Pass]:
-    with guarded(backend, "passes_before_fusion"):
+    with vendor_call(backend, "passes_before_fusion"):
         found: Any = backend.passes_before_fusion()
     if not isinstance(found, Sequence) or not all(isinstance(p, Pass) for p in found):
         what = f"{type(backend).__name__}.passes_before_fusion gave {found!r}, no sequence of Pass"
@@ -369,7 +369,7 @@ def _own_passes(backend: Backend) -> Sequence[Pass]:
 
 
 def _lowered(backend: Backend, program: Program, *target: str) -> Lowered:
-    with guarded(backend, "lower"):
+    with vendor_call(backend, "lower"):
         found: Any = backend.lower(program, *target)
     if not isinstance(found, Lowered):
         what = f"{type(backend).__name__}.lower gave {type(found).__name__}, no Lowered"

@@ -19,9 +19,9 @@ from typing import Any
 from bringup.backend.adapters_run import observe_steps
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, DeviceInfo, NoHardware
-from bringup.backend.foreign import foreign
 from bringup.backend.loading import Refusal, checked_devices, sentence
 from bringup.backend.registry import core_backends, list_backends, load
+from bringup.backend.vendor_errors import is_vendor_error
 from bringup.errors import BackendError, BringupError
 from bringup.locks import ProcessLock
 from bringup.records import record
@@ -192,7 +192,7 @@ def _info(name: str, backend: Backend, index: int) -> DeviceInfo:
     except Refusal as refusal:
         raise BackendError(f"backend {name!r} is broken: {refusal}", fix=refusal.fix) from None
     except Exception as error:
-        if not foreign(error):
+        if not is_vendor_error(error):
             raise
         what = f"backend {name!r} cannot list its devices: {sentence(error)}"
         raise BackendError(what) from error
@@ -207,7 +207,7 @@ def _opened(name: str, backend: Backend, index: int) -> Device:
     try:
         device: Any = backend.open(index)
     except Exception as error:
-        if not foreign(error):
+        if not is_vendor_error(error):
             raise
         raise BackendError(f"device {name}:{index} cannot be opened: {sentence(error)}") from error
     if not isinstance(device, Device) or not _has_capabilities(device):

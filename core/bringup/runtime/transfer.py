@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bringup.backend.foreign import REPORT, guarded
+from bringup.backend.vendor_errors import REPORT, vendor_call
 from bringup.errors import DeviceError
 from bringup.runtime import async_errors, timeline
 from bringup.types import TensorType
@@ -78,7 +78,7 @@ def upload(device: Device, data: Host) -> Any:
     dense = np.asarray(data, order="C")
     buffer = _allocated(device, dense.nbytes)
     if dense.nbytes:
-        with timeline.span("upload", "transfer", bytes=dense.nbytes), guarded(device, "upload"):
+        with timeline.span("upload", "transfer", bytes=dense.nbytes), vendor_call(device, "upload"):
             device.upload(handle_of(buffer), dense.reshape(-1).view(np.uint8).data)
     return buffer
 
@@ -90,7 +90,7 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
         if out.nbytes:
             with (
                 timeline.span("download", "transfer", bytes=out.nbytes),
-                guarded(device, "download"),
+                vendor_call(device, "download"),
             ):
                 device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
     return out
@@ -99,7 +99,7 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
     """A read-only array over the device's own memory; None if the host cannot see it."""
     with _looking(device, buffer) as unproved:
-        with guarded(device, "host_view"):
+        with vendor_call(device, "host_view"):
             seen: Any = device.host_view(handle_of(buffer), type_)
         if seen is None:
             unproved.clear()
@@ -117,7 +117,7 @@ def duplicate(device: Device, buffer: Any, type_: TensorType) -> Any:
     """A new buffer with the same content."""
     copy = _allocated(device, type_.nbytes)
     if type_.nbytes:
-        with timeline.span("copy", "transfer", bytes=type_.nbytes), guarded(device, "copy"):
+        with timeline.span("copy", "transfer", bytes=type_.nbytes), vendor_call(device, "copy"):
             device.copy(handle_of(copy), handle_of(buffer), type_.nbytes)
     if type(copy) is Buffer and type(buffer) is Buffer:
         copy.run = buffer.run
@@ -128,7 +128,7 @@ def adopted(source: Device, target: Device, buffer: Any, type_: TensorType) -> A
     """A new buffer on another device, copied without the host; None if that cannot be."""
     if type(buffer) is Buffer and buffer.run is not None:
         buffer.run.check()
-    with timeline.span("copy", "transfer", bytes=type_.nbytes), guarded(target, "adopt"):
+    with timeline.span("copy", "transfer", bytes=type_.nbytes), vendor_call(target, "adopt"):
         handle = target.adopt(source, handle_of(buffer), type_.nbytes)
     if handle is None:
         return None
@@ -171,7 +171,7 @@ def _run(
     taken: frozenset[int],
 ) -> list[Handle]:
     handles = _handles(buffers, taken)
-    with guarded(device, "compile(…)()"):
+    with vendor_call(device, "compile(…)()"):
         given: Any = executable(handles)
         made = list(given) if given is not None else None
     if made is None:
@@ -192,7 +192,7 @@ def _run(
 
 
 def _allocated(device: Device, nbytes: int) -> Any:
-    with guarded(device, "alloc"):
+    with vendor_call(device, "alloc"):
         handle = device.alloc(nbytes)
     if handle is None:
         raise _wrong(device, "alloc gave no handle")

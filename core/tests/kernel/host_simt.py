@@ -156,9 +156,9 @@ def _host() -> _Host:
 class SimtLaunch:
     """A compiled kernel; call it with one array per buffer that is no tile."""
 
-    def __init__(self, kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> None:
+    def __init__(self, kernel: Kernel, axis_limits: Mapping[Axis, Expr] | None = None) -> None:
         module, name = Module(), f"kernel_{next(_serial)}"
-        self.made = emit_simt(module, kernel, name, TARGET, clips)
+        self.made = emit_simt(module, kernel, name, TARGET, axis_limits)
         assert WARP <= self.made.threads <= THREADS
         assert self.made.threads % WARP == 0
         self.address = _host().load(module, name)
@@ -194,4 +194,4 @@ def _compiled(kernel: Kernel, chunk: int) -> tuple[list[SimtLaunch], Sequence[An
     split = split_fold(kernel, chunk_elements=chunk, max_points=1000) if chunk else None
     if split is None:
         return [SimtLaunch(kernel)], ()
-    return [SimtLaunch(split.partial, split.clips), SimtLaunch(split.final)], split.scratch
+    return [SimtLaunch(split.partial, split.axis_limits), SimtLaunch(split.final)], split.scratch

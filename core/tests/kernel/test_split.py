@@ -91,7 +91,7 @@ def run_split(kernel: Kernel, split: SplitFold) -> list[bytes]:
     final, second = writing(split.final)
     assert not first & second
     assert set(kernel.outputs) <= first | second
-    evaluate_kernel(partial, [*buffers, *scratch], clips=split.clips)
+    evaluate_kernel(partial, [*buffers, *scratch], axis_limits=split.axis_limits)
     evaluate_kernel(final, [*buffers, *scratch])
     return [buffers[i].tobytes() for i in kernel.outputs]
 
@@ -123,7 +123,7 @@ def test_the_last_chunk_stops_early(length: int) -> None:
     chunks = -(-length // 4)
     assert split.partial.points == chunks
     assert [t.shape for t in split.scratch] == [(chunks,), (chunks,)]
-    ((axis, clip),) = split.clips.items()
+    ((axis, clip),) = split.axis_limits.items()
     assert axis.size == 4
     assert clip.last == length
     assert run_split(kernel, split) == run_whole(kernel)

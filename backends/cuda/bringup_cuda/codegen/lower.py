@@ -93,7 +93,7 @@ def _translate_kernel(codegen: CodegenContext, step: KernelStep) -> list[Command
     partials = tuple(codegen.scratch(t.nbytes) for t in split.scratch)
     count = len(step.kernel.buffers)
     kernels = [
-        _emit_simt(codegen, split.partial, split.clips, constant),
+        _emit_simt(codegen, split.partial, split.axis_limits, constant),
         _emit_simt(
             codegen, split.final, {}, constant | frozenset(range(count, count + len(partials)))
         ),
@@ -112,20 +112,23 @@ def _constant_buffers(codegen: CodegenContext, step: KernelStep) -> frozenset[in
 
 
 def _emit_simt(
-    codegen: CodegenContext, kernel: Kernel, clips: Mapping[Axis, Expr], constant: frozenset[int]
+    codegen: CodegenContext,
+    kernel: Kernel,
+    axis_limits: Mapping[Axis, Expr],
+    constant: frozenset[int],
 ) -> SimtKernel:
     """The function of a kernel, which equal kernels share.  constant: as in `emit_simt`."""
-    key = f"{sorted(constant)}\n{_text_key(kernel, clips)}"
+    key = f"{sorted(constant)}\n{_text_key(kernel, axis_limits)}"
     return codegen.emit_once(
         key,
         kernel.name,
-        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, clips, constant),
+        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, axis_limits, constant),
     )
 
 
-def _text_key(kernel: Kernel, clips: Mapping[Axis, Expr]) -> str:
+def _text_key(kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> str:
     """A kernel without its name, and where its axes end."""
-    stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
+    stops = "".join(f"{axis} < {stop}\n" for axis, stop in axis_limits.items())
     return stops + str(kernel).split("\n", 1)[-1]
 
 
@@ -140,13 +143,13 @@ def _translate_contraction(codegen: CodegenContext, step: KernelStep) -> list[Co
     split = _split_sums(plan)
     if split is None:
         return [Launch(_emit_contraction(codegen, plan, {}), step.slots, step)]
-    partial_plan = plan_contraction(split.partial, codegen.target, split.clips)
+    partial_plan = plan_contraction(split.partial, codegen.target, split.axis_limits)
     assert partial_plan is not None, "a part of a contraction is a contraction"
     scratch = tuple(codegen.scratch(t.nbytes) for t in split.scratch)
     count = len(step.kernel.buffers)
     partials = frozenset(range(count, count + len(scratch)))
     kernels = [
-        _emit_contraction(codegen, partial_plan, split.clips),
+        _emit_contraction(codegen, partial_plan, split.axis_limits),
         _emit_simt(codegen, split.final, {}, partials),
     ]
     return [Launch(kernel, (*step.slots, *scratch), step) for kernel in kernels]
@@ -168,11 +171,11 @@ def _split_sums(plan: ContractionPlan) -> SplitFold | None:
 
 
 def _emit_contraction(
-    codegen: CodegenContext, plan: ContractionPlan, clips: Mapping[Axis, Expr]
+    codegen: CodegenContext, plan: ContractionPlan, axis_limits: Mapping[Axis, Expr]
 ) -> SimtKernel:
     """The function of a contraction, which equal ones share."""
     kernel = plan.contraction.kernel
-    key = f"contraction\n{_text_key(kernel, clips)}"
+    key = f"contraction\n{_text_key(kernel, axis_limits)}"
     return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
 
 

@@ -63,7 +63,7 @@ def selftest(
     """
     chosen = matrix.fast() if fast else matrix.selected(only)
     if not chosen:
-        raise BringupError(f"no fault is of {only!r}", fix=_meant(only))
+        raise BringupError(f"no fault is of {only!r}", fix=_suggestion(only))
     options = Options(level, seed, simulated=small, directed=directed)
     if fast:
         options = Options("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
@@ -75,7 +75,7 @@ def selftest(
     raise typer.Exit(1 if found.problems else 0)
 
 
-def _meant(only: str) -> str:
+def _suggestion(only: str) -> str:
     """What a wrong selection should have been: close names, else what all faults belong to."""
     known = matrix.selected("")
     kinds, groups = (

@@ -100,10 +100,10 @@ def tensor_dtype(contraction: Contraction, architecture: str) -> DType | None:
 
 
 def plan_contraction(
-    kernel: Kernel, architecture: str, clips: Mapping[Axis, Expr] | None = None
+    kernel: Kernel, architecture: str, axis_limits: Mapping[Axis, Expr] | None = None
 ) -> ContractionPlan | None:
     """How to run a kernel as a contraction; None for kernels that are none."""
-    contraction = recognise(kernel, clips)
+    contraction = recognise(kernel, axis_limits)
     if contraction is None:
         return None
     tensor = tensor_dtype(contraction, architecture)

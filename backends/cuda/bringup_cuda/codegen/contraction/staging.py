@@ -208,7 +208,7 @@ def _access(
 def _clip_lanes(contraction: Contraction, most: int) -> int:
     """Inner elements that end together wherever an axis is clipped."""
     lanes = most
-    for axis, clip in contraction.clips.items():
+    for axis, clip in contraction.axis_limits.items():
         after = size(contraction.inner[contraction.inner.index(axis) + 1 :])
         ends = [after] if after > 1 else [clip.const, *(c for _, c in clip.terms)]
         while lanes > 1 and any(n % lanes for n in ends):
@@ -324,7 +324,7 @@ class TileCopier:
             coordinate = self._coordinate(
                 b.add(first, inner), contraction.inner, bound, vector=plan.along_inner
             )
-            for axis, clip in contraction.clips.items():
+            for axis, clip in contraction.axis_limits.items():
                 stop = emit_index(b, clip, self.batch)
                 inside = b.icmp("slt", coordinate.points[0][axis], stop)
                 coordinate.exists = both(b, coordinate.exists, inside)

@@ -24,17 +24,17 @@ _MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
 )
 
 
-def meant(error: Exception) -> type[BringupError]:
+def error_class_for(error: Exception) -> type[BringupError]:
     """The class of ours that says what a foreign exception does."""
     return next((ours for theirs, ours in _MEANINGS if isinstance(error, theirs)), DeviceError)
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """A foreign exception as text: its class and message."""
     return f"{type(error).__name__}: {error}"
 
 
-def foreign(error: BaseException) -> bool:
+def is_vendor_error(error: BaseException) -> bool:
     """True if a vendor's code raised it: not one of ours, and not of a signal handler.
 
     A handler runs between any two steps of Python, also of a backend. What it raises ends the
@@ -60,7 +60,7 @@ def _handlers() -> set[CodeType]:
     return found
 
 
-class guarded:  # noqa: N801  (a context manager, read as a verb)
+class vendor_call:  # noqa: N801  (a context manager, read as a verb)
     """Inside the block every exception that is none of ours becomes one, and names the method.
 
     owner: the vendor's object.
@@ -82,6 +82,6 @@ class guarded:  # noqa: N801  (a context manager, read as a verb)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception) and foreign(error):
-            what = f"{type(self._owner).__name__}.{self._method}: {described(error)}"
-            raise meant(error)(what, fix=REPORT) from error
+        if isinstance(error, Exception) and is_vendor_error(error):
+            what = f"{type(self._owner).__name__}.{self._method}: {describe_error(error)}"
+            raise error_class_for(error)(what, fix=REPORT) from error
