@@ -163,6 +163,7 @@ def _compile(
     count: told how many steps the program has.
     """
     start = time.perf_counter()
+    debug.listen()
     optimized, context = _optimize(graph, target, fallback, options)
     on_host = any(runs_on_host(instr, target.capabilities) for instr in optimized.instrs)
     if fallback is not None or on_host:
@@ -175,7 +176,6 @@ def _compile(
     if isinstance(target, OfflineTarget):
         lowered = partial(_lowered, target.backend, program, target.architecture)
         return Compiled(graph, optimized, (program,), None, lowered)
-    debug.listen()
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
