@@ -52,8 +52,13 @@ def _materialized(graph: Graph, unchanged_outputs: frozenset[int] = frozenset())
                 else None
             ),
         )
-    positions = [i for i in range(len(graph.outputs)) if i not in unchanged_outputs]
-    copied = [i for i in positions if not _is_written(graph, i, positions)]
+    copied: list[int] = []
+    seen: set[Value] = set()
+    for i, value in enumerate(graph.outputs):
+        if i not in unchanged_outputs:
+            if value in seen or value.producer is None or value.producer.op.name == "constant":
+                copied.append(i)
+            seen.add(value)
     if not copied:
         return graph
     reshape, builder = lookup("reshape"), Builder()
@@ -81,14 +86,6 @@ def _materialized_inside(instr: Instr) -> Mapping[str, Any]:
         if differs:
             changed[name] = new
     return changed
-
-
-def _is_written(graph: Graph, position: int, positions: Sequence[int]) -> bool:
-    """Whether an instruction writes an output, and no earlier output is the same value."""
-    value = graph.outputs[position]
-    if value.producer is None or value.producer.op.name == "constant":
-        return False
-    return all(graph.outputs[i] is not value for i in positions if i < position)
 
 
 def split_concatenates(fuses: Available, operands: int) -> Pass:
