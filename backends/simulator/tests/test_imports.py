@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import bringup_simulator
 
@@ -15,4 +17,7 @@ def test_it_imports_nothing_of_bringup() -> None:
     ]
     assert len(modules) > 5
     code = f"import sys; sys.modules['bringup'] = None; import {', '.join(modules)}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    # Where the tests found it, installed or not.
+    path = str(Path(bringup_simulator.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
