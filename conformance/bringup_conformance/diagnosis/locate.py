@@ -182,7 +182,7 @@ class _Search:
         return launches, replace(program, optimize=self.case.optimize)
 
     @cached_property
-    def made(self) -> tuple[list[Launch], Program]:
+    def planned(self) -> tuple[list[Launch], Program]:
         """The launches of the steps, one each, and the program."""
         return self._fused(self.kernel_passes)
 
@@ -241,7 +241,7 @@ class _Search:
         return self._problem(case_of(self.case, graph), sets, kernel_reference(launch, kernel))
 
     def _in_plan(self) -> Cause | None:
-        _, program = self.made
+        _, program = self.planned
         try:
             verify_program(program)
             problem = self._problem(
@@ -265,12 +265,12 @@ class _Search:
     @cached_property
     def steps(self) -> list[tuple[list[PlacedValue], list[PlacedValue]]]:
         """What each step reads and writes."""
-        launches, program = self.made
+        launches, program = self.planned
         return [step_values(s, x) for s, x in zip(program.steps, launches, strict=True)]
 
     def _in_single_steps(self) -> Cause | None:
         """The first step whose own results are wrong though its inputs are right."""
-        _, program = self.made
+        _, program = self.planned
         for number, (reads, writes) in enumerate(self.steps):
             single = single_step(program, program.steps[number], reads, writes)
             cause = self._step_as_cause(number, single)
@@ -298,7 +298,7 @@ class _Search:
         return self._part(inputs, [v for v, _ in writes])
 
     def _step_as_cause(self, number: int, single: Program) -> Cause:
-        launches, program = self.made
+        launches, program = self.planned
         step, launch = program.steps[number], launches[number]
         kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
         kind = "kernel" if kernel else "loop" if isinstance(step, CONTROL_STEPS) else "op"
@@ -314,7 +314,7 @@ class _Search:
         self, cause: Cause, number: int, problem: Problem, results: list[Array]
     ) -> Cause:
         """A step as the cause, with what is to be shown of it; of a loop, the cause inside."""
-        (launches, program), (reads, writes) = self.made, self.steps[number]
+        (launches, program), (reads, writes) = self.planned, self.steps[number]
         step: Step = program.steps[number]
         if isinstance(step, CONTROL_STEPS):
             instr = launches[number].instr
@@ -353,7 +353,7 @@ class _Search:
 
     def _in_company(self) -> Cause | None:
         """Steps that are right alone and wrong together; else whatever the device does wrong."""
-        _, program = self.made
+        _, program = self.planned
         count, kernels = len(program.steps), tuple(map(str, program.kernels))
         what = "every step runs alone, and the device died when they ran together"
         self.suspect(Cause("together", program.name, what, steps=count, kernels=kernels))
@@ -387,7 +387,7 @@ class _Search:
 
     def _wrong_in_scratch(self, found: Cause) -> Cause:
         """A step that is wrong alone, but only with its results in scratch memory."""
-        _, program = self.made
+        _, program = self.planned
         number = found.step or 0
         single = single_step(program, program.steps[number], *self.steps[number])
         source, asm = texts(self.device, single)

@@ -107,7 +107,7 @@ def _differentiable(row: OpDef, instance: Instance) -> bool:
     if any(v.dtype is not f64 for part in floats for v in part):
         return False
     try:
-        Differentiated.of_graph(graph).made("reverse")
+        Differentiated.of_graph(graph).derivative("reverse")
     except UnsupportedError:
         return False
     return True

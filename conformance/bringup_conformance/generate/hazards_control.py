@@ -107,14 +107,14 @@ def _waiting(inputs: PatternInputs) -> Values:
     first = _product(inputs.square(), inputs.square())
     unit = _clipped(first)
 
-    def made(x: Value, y: Value) -> Value:
+    def combine(x: Value, y: Value) -> Value:
         return mixed(rows.min(_product(x, y), x), rows.max(_product(y, x), y))
 
     def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), _clipped(made(x, y)), y
+        return _after(at), _clipped(combine(x, y)), y
 
     def branch(x: Value, y: Value) -> Values:
-        return (made(x, y),)
+        return (combine(x, y),)
 
     def other(x: Value, y: Value) -> Values:
         return (rows.sub(x, y),)
@@ -145,13 +145,13 @@ def _branches(inputs: PatternInputs) -> Values:
     """Every branch, and numbers of none."""
     x, y = inputs.row(), inputs.row()
 
-    def made(number: int) -> Graph:
+    def branch_graph(number: int) -> Graph:
         def branch(x: Value, y: Value) -> Values:
             return rows.add(x, like(x, number)), (rows.max, rows.min, rows.sub)[number](x, y)
 
         return inside(branch, x.type, y.type)
 
-    branches = tuple(made(n) for n in range(3))
+    branches = tuple(branch_graph(n) for n in range(3))
     found: list[Value] = []
     for number in (0, 1, 2, -1, 3):
         found += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))

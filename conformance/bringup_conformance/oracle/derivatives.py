@@ -93,7 +93,7 @@ class Differentiated:
         )
         return cls(graph, wrt, of)
 
-    def made(self, mode: str) -> Graph:
+    def derivative(self, mode: str) -> Graph:
         """The graph of a mode.  Raises UnsupportedError where the row has no derivative."""
         if mode == "forward":
             return autodiff.jvp_graph(self.graph, self.wrt, self.of)
@@ -287,7 +287,7 @@ def disagreement(row: Differentiated, mode: str, points: Sequence[Point]) -> str
     """What is wrong with a mode's derivative at some points, alone at the first and by `vmap` at
     all; None if nothing is.  Raises Unshown if that tells nothing, UnsupportedError.
     """
-    graph = row.made(mode)
+    graph = row.derivative(mode)
     batched, flags = batch_graph(graph, [True] * len(graph.inputs), len(points))
     each = [row.arguments(mode, point) for point in points]
     wanted = [row.wanted(mode, point) for point in points]

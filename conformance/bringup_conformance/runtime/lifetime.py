@@ -258,13 +258,13 @@ def _result_outlives(dut: DeviceFixture) -> None:
     """Results are read when function, arguments, other results and caches are gone."""
     x = dut.ramp(1500)
 
-    def made() -> tuple[Any, ...]:
+    def make_results() -> tuple[Any, ...]:
         fn = dut.jit(lambda a: (a + a, bu.flip(a), a[5:]))
         array = dut.array(x)
         results = fn(array)
         return (*results, array * 3)
 
-    results = made()
+    results = make_results()
     one = results[1]
     waiting = results[3]
     del results

@@ -210,13 +210,13 @@ class DelayingDevice(ProxyDevice):
             setattr(self, name, self._delayed(getattr(self, name)))
 
     def _delayed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def later(*args: Any) -> Any:
+        def delayed_call(*args: Any) -> Any:
             milliseconds = self._choices.integer(-5, 2)
             if milliseconds > 0:
                 time.sleep(milliseconds / 1000)
             return call(*args)
 
-        return later
+        return delayed_call
 
     def compile(self, program: Program) -> Executable:
         """An executable that runs later."""

@@ -4,7 +4,6 @@ text.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -287,8 +286,3 @@ def _structure(graph: Graph) -> tuple[Any, ...]:
             number[result] = len(number)
     inputs = tuple(v.type for v in graph.inputs)
     return (inputs, tuple(rows), tuple(number[v] for v in graph.outputs))
-
-
-def flat_size(shape: Sequence[int]) -> int:
-    """Number of elements of a shape."""
-    return math.prod(shape)

@@ -173,6 +173,7 @@ class KernelBuilder:
         if any(s != shapes[0] for s in shapes):
             raise Unfusable(f"reductions over different grids: {shapes}")
         self.scope.grid = tuple(Axis(i, n) for i, n in enumerate(shapes[0]))
+        self.scope.grid_index = tuple(map(Expr.of, self.scope.grid))
 
     # -- items and levels --------------------------------------------------------------------------
 
@@ -229,9 +230,7 @@ class KernelBuilder:
         """The index that runs over ``shape``, of the grid's axes and new inner ones."""
         live = [d for d, n in enumerate(shape) if n != 1]
         parts_of = {(live[part.dim], part.role): part for part in parts}
-        grid = dict(
-            zip(((live[p.dim], p.role) for p in parts), map(Expr.of, self.scope.grid), strict=True)
-        )
+        grid = dict(zip(((live[p.dim], p.role) for p in parts), self.scope.grid_index, strict=True))
         index: list[Expr] = [Expr()] * len(shape)
         inner: list[Axis] = []
 

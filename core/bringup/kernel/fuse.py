@@ -11,6 +11,7 @@ What may join what is decided by the rules of `kernel.fusion_rules`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -291,6 +292,9 @@ class _Fusion:
         """For each value that one launch leaves in memory for another: both, and the refusals."""
         numbering = Numbering(self.graph.inputs, self.graph.instrs)
         makers = {value: _name(launch) for launch in launches for value in launch.writes}
+        refusals: defaultdict[Instr, list[Refusal]] = defaultdict(list)
+        for refusal in self.refusals:
+            refusals[refusal.instr].append(refusal)
         lines: list[str] = []
         for value, maker in makers.items():
             readers = [_name(launch) for launch in launches if value in launch.reads]
@@ -305,8 +309,7 @@ class _Fusion:
                 lines.append("  it is an output of the program")
             reasons = [
                 f"  not in {makers[r.cluster.final.region.outputs[0]]}: {r.rule}: {r.reason}"
-                for r in self.refusals
-                if r.instr is instr
+                for r in refusals[instr]
             ]
             lines += dict.fromkeys(reasons)
         return lines

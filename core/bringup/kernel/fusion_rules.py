@@ -260,8 +260,7 @@ def same_memory(q: Together) -> str | None:
 
 def same_grid(q: Together) -> str | None:
     """Both have a grid of the same sizes."""
-    same = q.first.sizes == q.second.sizes
-    return None if same else f"grids of {q.first.sizes} and {q.second.sizes} points"
+    return None if q.first.sizes == q.second.sizes else "their grids differ"
 
 
 def no_contraction(q: Together) -> str | None:
@@ -363,18 +362,6 @@ STORED_BY: tuple[InsideRule, ...] = (
     one_contraction,
     one_kernel,
 )
-#: May two clusters that read the same memory become one?
-SIBLINGS: tuple[TogetherRule, ...] = (
-    two_kernels,
-    same_memory,
-    same_grid,
-    no_contraction,
-    independent,
-    few_buffers_together,
-    short_body_together,
-    one_kernel_together,
-    no_more_stages,
-)
 #: May two clusters that read one value become one that computes it?
 READERS: tuple[TogetherRule, ...] = (
     no_contraction,
@@ -382,6 +369,14 @@ READERS: tuple[TogetherRule, ...] = (
     few_buffers_together,
     short_body_together,
     one_kernel_together,
+)
+#: May two clusters that read the same memory become one?
+SIBLINGS: tuple[TogetherRule, ...] = (
+    two_kernels,
+    same_memory,
+    same_grid,
+    *READERS,
+    no_more_stages,
 )
 
 

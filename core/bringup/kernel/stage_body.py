@@ -52,17 +52,19 @@ class KernelScope:
 
     members: the instructions that the kernel computes.
     grid: its axes, one for each dimension of a register that is longer than 1.
+    grid_index: the index that runs over them.
     buffers: the number of the buffer of each value in memory.
     """
 
     members: set[Instr]
     grid: tuple[Axis, ...] = ()
+    grid_index: Index = ()
     buffers: dict[Value, int] = field(default_factory=dict)
 
     def at_grid(self, shape: tuple[int, ...]) -> Index:
         """The index at which a fold's result of this shape is a register."""
-        axes = iter(self.grid)
-        return tuple(Expr() if n == 1 else Expr.of(next(axes)) for n in shape)
+        axes = iter(self.grid_index)
+        return tuple(Expr() if n == 1 else next(axes) for n in shape)
 
     def inner_axes(self, fold: Instr) -> tuple[tuple[Axis, ...], dict[int, Expr]]:
         """The loop axes of a fold and, for a reduction, the index of each reduced dimension."""

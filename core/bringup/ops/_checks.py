@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import get_args
 
 from bringup.dtypes import DType, Precision, f32
 from bringup.errors import OpTypeError
-from bringup.ops.table import Attr, Attrs, Infer, Types
+from bringup.ops.table import Attr, Attrs, Types
 from bringup.types import TensorType
 
 
@@ -156,16 +156,6 @@ def dtype_attr(name: str, attrs: Attrs, key: str) -> DType:
             f"{name}: attribute {key!r} must be a dtype, got {value!r}", fix=f"pass {key}=f32 or so"
         )
     return value
-
-
-def with_dims(name: str, result: Callable[[TensorType, tuple[int, ...]], TensorType]) -> Infer:
-    """Infer for one operand and an attribute ``dims``: `result` makes the type from both."""
-
-    def infer(operands: Types, attrs: Attrs) -> TensorType:
-        (operand,) = operands
-        return result(operand, dims_of(name, ints(name, attrs, "dims"), operand))
-
-    return infer
 
 
 def without(operand: TensorType, dims: Sequence[int]) -> TensorType:

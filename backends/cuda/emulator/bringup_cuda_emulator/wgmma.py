@@ -499,11 +499,11 @@ def _advance_stamp(b: NativeBuilder, thread: Val) -> Val:
     context = context_of(b, thread)
     stamp = b.bump(context, Context.stamp, 1)
 
-    def later(_: Val, other: Val) -> None:
+    def stamp_thread(_: Val, other: Val) -> None:
         index = b.zext(b.get(other, Thread.index), i64)
         b.put(other, Thread.record, record_at(b, stamp, index))
 
-    each_thread(b, thread, later)
+    each_thread(b, thread, stamp_thread)
     return stamp
 
 

@@ -12,10 +12,6 @@ from bringup_selftest.faults.passes import Values, as_rule, splat_of
 FAULTS = Faults("Integer overflow, division, shifts")
 
 
-def _is_integer(array: Array) -> bool:
-    return array.dtype.kind in "iu"
-
-
 @FAULTS.op("IN03", "the remainder has the other sign", "rem", when=signed)
 def sign_of_dividend(call: OpCall) -> Array | None:
     a, b = call.operands
