@@ -260,7 +260,7 @@ def attr_key(value: Any) -> Any:
 
     >>> attr_key(0.0) == attr_key(-0.0), attr_key(True) == attr_key(1)
     (False, False)
-    >>> attr_key(math.nan) == attr_key(math.nan)
+    >>> attr_key(float("nan")) == attr_key(float("nan"))
     True
     """
     if isinstance(value, float):
