@@ -24,7 +24,7 @@ from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.host.object_cache import ObjectCache
 from bringup.llvm.simt import SimtKernel, emit_simt
 from bringup.llvm.simt.plan import split_for
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program
+from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
     Control,
@@ -66,7 +66,7 @@ def _translate_steps(codegen: CodegenContext, program: Program) -> tuple[Command
     with codegen.nested(program):
         for step in program.steps:
             codegen.begin_step()
-            if isinstance(step, CONTROL_STEPS):
+            if isinstance(step, ControlStep):
                 bodies = tuple(_translate_steps(codegen, body) for body in step.programs)
                 commands.append(Control(step, bodies))
             elif isinstance(step, KernelStep):

@@ -19,13 +19,11 @@ from bringup.errors import BringupError
 from bringup.integers import round_up
 from bringup.ops.subgraphs import chosen
 from bringup.program.program import (
-    CONTROL_STEPS,
-    CaseStep,
+    BranchStep,
     ControlStep,
+    LoopStep,
     Program,
-    ScanStep,
     Slot,
-    WhileStep,
 )
 from bringup_cuda.codegen.commands import (
     Argument,
@@ -151,7 +149,6 @@ class _Loader:
         for command in commands:
             if isinstance(command, Control):
                 step = command.step
-                assert isinstance(step, CONTROL_STEPS)
                 pairs = zip(step.programs, command.programs, strict=True)
                 prepared.add_control(step, [self.load(body, inner) for body, inner in pairs])
             else:
@@ -360,12 +357,10 @@ class ControlCommand:
             addresses[results:],
             table[self._scratch],
         )
-        if isinstance(step, WhileStep):
-            run.while_loop(step)
-        elif isinstance(step, ScanStep):
-            run.scan(step)
+        if isinstance(step, LoopStep):
+            run.loop(step)
         else:
-            run.case(step)
+            run.branch(step)
 
     def close(self) -> None:
         """Drop the bodies, which the loader closes."""
@@ -391,61 +386,47 @@ class _ControlRun:
         self.operands, self.results, self.temporaries = operands, results, temporaries
         self.arena, self.scratch = temporaries[-1], scratch
 
-    def while_loop(self, step: WhileStep) -> None:
+    def loop(self, step: LoopStep) -> None:
         """Run the body while the condition holds, or a known number of times."""
         count = len(step.carried)
-        state, in_place = self._initial_state(step)
-        target, spare = self.results[:count], self.temporaries[:count]
-        flag, trips_left = self.temporaries[count], step.trips
-        while self._holds(state, flag) if trips_left is None else trips_left:
-            trips_left = trips_left if trips_left is None else trips_left - 1
-            self._run_body(1, state, [*target, *in_place])
-            for index, address in zip(step.carried, target, strict=True):
-                state[index] = address
-            target, spare = spare, target
-        self._copy_results(step.results, [state[index] for index in step.carried])
-
-    def _holds(self, state: Sequence[int], flag: int) -> bool:
-        self._run_body(0, state, [flag])
-        return bool(self.gpu.read_bytes(flag, 1)[0])
-
-    def scan(self, step: ScanStep) -> None:
-        """Run the body for each row of the stacks."""
-        if not step.length:
-            self._copy_results(step.results, [self.operands[index] for index in step.carried])
-            return
-        count = len(step.carried)
-        state, in_place = self._initial_state(step)
         first_stack = count + len(step.updated)
-        rows = _StackRows(self.gpu, step.length)
+        state, in_place = self._initial_state(step)
+        rows = _StackRows(self.gpu, step.trips or 0)
         try:
             read = [rows.of(self.operands[i], step.operands[i]) for i in step.stacks]
             result_stacks = zip(self.results[first_stack:], step.results[first_stack:], strict=True)
             written = [rows.of(address, slot) for address, slot in result_stacks]
-            # The targets alternate such that the last iteration writes the results.
-            targets = (self.results[:count], self.temporaries[:count])
-            for left in reversed(range(step.length)):
-                position = left if step.reverse else step.length - 1 - left
-                for index, row in zip(step.stacks, read, strict=True):
-                    state[index] = row.fetch(position)
-                target = targets[left % 2]
-                row_addresses = [row.address(position) for row in written]
-                self._run_body(0, state, [*target, *in_place, *row_addresses])
-                for row in written:
-                    row.store(position)
+            run = 0
+            while self._continues(step, run, state):
+                row = step.row(run)
+                for index, stack in zip(step.stacks, read, strict=True):
+                    state[index] = stack.fetch(row)
+                target = (self.temporaries if step.writes_spare(run) else self.results)[:count]
+                row_addresses = [stack.address(row) for stack in written]
+                self._run_body(-1, state, [*target, *in_place, *row_addresses])
+                for stack in written:
+                    stack.store(row)
                 for index, address in zip(step.carried, target, strict=True):
                     state[index] = address
+                run += 1
         finally:
             rows.close()
         self._copy_results(step.results, [state[index] for index in step.carried])
 
-    def case(self, step: CaseStep) -> None:
-        """Run the branch that the first operand chooses."""
-        index = int.from_bytes(self.gpu.read_bytes(self.operands[0], 4), "little", signed=True)
-        branch = chosen(index, len(step.branches))
-        self._run_body(branch, self.operands[1:], self.results)
+    def _continues(self, step: LoopStep, run: int, state: Sequence[int]) -> bool:
+        """Whether the body of a loop runs once more; waits for the condition where it decides."""
+        if step.trips is not None:
+            return run < step.trips
+        flag = self.temporaries[len(step.carried)]
+        self._run_body(0, state, [flag])
+        return bool(self.gpu.read_bytes(flag, 1)[0])
 
-    def _initial_state(self, step: WhileStep | ScanStep) -> tuple[list[int], list[int]]:
+    def branch(self, step: BranchStep) -> None:
+        """Run the program that the first operand chooses."""
+        index = int.from_bytes(self.gpu.read_bytes(self.operands[0], 4), "little", signed=True)
+        self._run_body(chosen(index, len(step.programs)), self.operands[1:], self.results)
+
+    def _initial_state(self, step: LoopStep) -> tuple[list[int], list[int]]:
         """The addresses of the initial state, and of the values that the body updates in place."""
         state, first = list(self.operands), len(step.carried)
         in_place = self.results[first : first + len(step.updated)]
@@ -480,7 +461,7 @@ class _StackRows:
 
     def of(self, address: int, slot: Slot) -> _StackRow:
         """The rows of one stack."""
-        nbytes = slot.type.nbytes // self.length
+        nbytes = slot.type.nbytes // max(self.length, 1)
         buffer = None
         if nbytes % ROW_ALIGNMENT:
             self._buffers.append(self.gpu.alloc(nbytes))
@@ -489,6 +470,8 @@ class _StackRows:
 
     def close(self) -> None:
         """Free the buffers, which queued work still uses."""
+        if not self._buffers:
+            return
         used = self.gpu.streams.tick()
         for block in self._buffers:
             block.used = used
