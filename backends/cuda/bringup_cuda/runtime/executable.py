@@ -32,8 +32,9 @@ from bringup_cuda.codegen.commands import (
     Control,
     Copy,
     Launch,
-    Translated,
+    launches_of,
 )
+from bringup_cuda.codegen.compile import CompiledProgram
 from bringup_cuda.runtime.command_list import Action, CommandList
 from bringup_cuda.runtime.gpu import Gpu
 from bringup_cuda.runtime.memory import Block
@@ -45,34 +46,30 @@ ROW_ALIGNMENT = 16
 
 
 class CudaExecutable:
-    """A loaded program.  Calls from several threads may overlap.
-
-    source: the LLVM IR that it was compiled from.
-    """
+    """A loaded program.  Calls from several threads may overlap."""
 
     __slots__ = (
         "__weakref__", "_aliases", "_donated", "_gpu", "_input_count", "_launches", "_output_bytes",
-        "_scratch_bytes", "_scratch_offset", "commands", "program", "source",
+        "_scratch_bytes", "_scratch_offset", "commands", "program",
     )  # fmt: skip
 
     def __init__(
-        self, gpu: Gpu, program: Program, translated: Translated, module: LoadedModule
+        self, gpu: Gpu, program: Program, compiled: CompiledProgram, module: LoadedModule
     ) -> None:
         self.program = program
-        self.source = translated.text
         self._gpu = gpu
         loader = _Loader(gpu, module, waits=config.level("BRINGUP_CHECK") > 0)
         # A finaliser, so that all is given back after an error in this method too.
         weakref.finalize(self, loader.close)
-        self.commands = loader.load(program, translated.commands)
-        self._launches = tuple((x.step, x.kernel.name) for x in translated.launches)
+        self.commands = loader.load(program, compiled.commands)
+        self._launches = tuple((x.step, x.kernel.name) for x in launches_of(compiled.commands))
         self._input_count = len(program.inputs)
         self._aliases = dict(program.aliases)
         outputs = enumerate(program.outputs)
         self._output_bytes = [t.nbytes for i, t in outputs if i not in self._aliases]
         # The arena and scratch memory are one block.
         self._scratch_offset = round_up(program.arena_bytes, ALIGNMENT)
-        self._scratch_bytes = self._scratch_offset + translated.scratch_bytes
+        self._scratch_bytes = self._scratch_offset + compiled.scratch_bytes
         aliased = set(self._aliases.values())
         self._donated = [i for i in sorted(program.donated) if i not in aliased]
 
