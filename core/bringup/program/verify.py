@@ -118,7 +118,7 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
 
 
 def _control_signature(step: ControlStep) -> Iterator[str]:
-    if sum(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
+    if any(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
         yield f"{step.name} has {step.scratch} as the arena of programs that need more"
     for inner in step.programs:
         updated: list[tuple[int, int]] = []
@@ -126,6 +126,8 @@ def _control_signature(step: ControlStep) -> Iterator[str]:
             updated = [(len(step.carried) + n, i) for n, i in enumerate(step.updated)]
         if list(inner.aliases) != updated or inner.donated != {i for _, i in updated}:
             yield f"{step.name} runs {inner.name}, which takes other inputs for itself"
+    if isinstance(step, LoopStep) and step.cond is None and step.trips is None:
+        yield f"{step.name} has neither a condition nor a number of runs"
     pairs = _branch_types(step) if isinstance(step, BranchStep) else _loop_types(step)
     for found, wanted in pairs:
         if found != wanted:

@@ -277,6 +277,7 @@ def test_the_verifier_looks_inside() -> None:
         ("is never written", {"programs": (replace(step.body, steps=step.body.steps[:-1]),)}),
         ("which it still reads", {"spare": step.operands[1:2]}),
         ("is due", {"trips": 5}),
+        ("nor a number of runs", {"trips": None}),
         ("takes other inputs", {"programs": (replace(step.body, donated=frozenset({0})),)}),
     ):
         with pytest.raises(GraphError, match=message):
