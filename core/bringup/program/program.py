@@ -148,7 +148,7 @@ class LoopStep:
 
     def row(self, run: int) -> int:
         """The row of the stacks that a run of the body reads and writes, counted from 0."""
-        return self.trips - 1 - run if self.reverse and self.trips is not None else run
+        return run if not self.reverse or self.trips is None else self.trips - 1 - run
 
     def writes_spare(self, run: int) -> bool:
         """Whether a run of the body writes the carried parts to the spare memory, not to the

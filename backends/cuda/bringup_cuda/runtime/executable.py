@@ -7,8 +7,9 @@ it queues their bodies, and reads from the device only to decide.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import count, takewhile
 from operator import itemgetter
 from struct import Struct
 from typing import Any
@@ -385,38 +386,43 @@ class _ControlRun:
 
     def loop(self, step: LoopStep) -> None:
         """Run the body while the condition holds, or a known number of times."""
-        count = len(step.carried)
-        first_stack = count + len(step.updated)
+        carried = len(step.carried)
+        first_stack = carried + len(step.updated)
         state, in_place = self._initial_state(step)
         rows = _StackRows(self.gpu, step.trips or 0)
         try:
             read = [rows.of(self.operands[i], step.operands[i]) for i in step.stacks]
             result_stacks = zip(self.results[first_stack:], step.results[first_stack:], strict=True)
             written = [rows.of(address, slot) for address, slot in result_stacks]
-            run = 0
-            while self._continues(step, run, state):
+            targets = [self.results[:carried], self.temporaries[:carried]]
+            if step.writes_spare(0):
+                targets.reverse()
+            for run in self._runs(step, state):
                 row = step.row(run)
                 for index, stack in zip(step.stacks, read, strict=True):
                     state[index] = stack.fetch(row)
-                target = (self.temporaries if step.writes_spare(run) else self.results)[:count]
+                target = targets[run % 2]
                 row_addresses = [stack.address(row) for stack in written]
                 self._run_body(-1, state, [*target, *in_place, *row_addresses])
                 for stack in written:
                     stack.store(row)
                 for index, address in zip(step.carried, target, strict=True):
                     state[index] = address
-                run += 1
         finally:
             rows.close()
         self._copy_results(step.results, [state[index] for index in step.carried])
 
-    def _continues(self, step: LoopStep, run: int, state: Sequence[int]) -> bool:
-        """Whether the body of a loop runs once more; waits for the condition where it decides."""
+    def _runs(self, step: LoopStep, state: Sequence[int]) -> Iterable[int]:
+        """The runs of a loop's body, counted; waits for the condition where it decides."""
         if step.trips is not None:
-            return run < step.trips
+            return range(step.trips)
         flag = self.temporaries[len(step.carried)]
-        self._run_body(0, state, [flag])
-        return bool(self.gpu.read_bytes(flag, 1)[0])
+
+        def holds(_run: int) -> bool:
+            self._run_body(0, state, [flag])
+            return bool(self.gpu.read_bytes(flag, 1)[0])
+
+        return takewhile(holds, count())
 
     def branch(self, step: BranchStep) -> None:
         """Run the program that the first operand chooses."""
