@@ -218,6 +218,25 @@ print("bringup_cuda.codegen.lower" in sys.modules)
 """
 
 
+_COMPILE = """
+import sys
+import bringup as bu
+from bringup_cuda.codegen.compile import compile_program
+from bringup_cuda.runtime.device import CudaDevice
+fn = lambda x, y: bu.sum(bu.exp(x @ y), axis=0)
+types = (bu.float32[70, 80], bu.float32[80, 90])
+program = bu.jit(fn).lower(*types, target="cuda:sm_90").program
+print(len(compile_program(program, "sm_90", "ptx").image))
+print([name for name in ("bringup_cuda.codegen.lower", "llvmlite.binding") if name in sys.modules])
+"""
+
+
+def test_a_second_process_loads_no_llvm_for_ptx(python: Python) -> None:
+    first, second = (python(_COMPILE).stdout.splitlines() for _ in range(2))
+    assert first[1] == "['bringup_cuda.codegen.lower', 'llvmlite.binding']"
+    assert second == [first[0], "[]"]
+
+
 def test_a_second_process_runs_no_emitter(python: Python) -> None:
     first, second = (python(_USE).stdout.splitlines() for _ in range(2))
     assert first[1] == "True"
