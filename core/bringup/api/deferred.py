@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bringup.backend.adapters_run import running_at
+from bringup.bounded import BoundedDict
 from bringup.errors import BringupError, DeletedBufferError, DeviceError, Location, NaNError
 from bringup.graph import Graph, Literal
 from bringup.locks import ProcessLock
@@ -19,7 +20,6 @@ from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 #: change as inputs; one of more operations than `_SMALL` after the first.
 VARIANTS = 4
 _SMALL = 16
-_ENTRIES = 4096
 # Ops of a batch's graph beyond one instruction per node: they spread scalars.
 _SPREAD = ("constant", "broadcast_in_dim")
 
@@ -57,7 +57,7 @@ class _Entry:
         self.fixed = self.others(values)
 
 
-_entries: dict[tuple[OpenDevice, Any], _Entry] = {}
+_entries: BoundedDict[tuple[OpenDevice, Any], _Entry] = BoundedDict(4096)
 
 
 def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
@@ -138,9 +138,8 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
     key = (device, batch.structure)
     entry = _entries.get(key)
     if entry is None:
-        if len(_entries) >= _ENTRIES:
-            del _entries[next(iter(_entries))]
-        entry = _entries[key] = _Entry()
+        entry = _Entry()
+        _entries.add(key, entry)
     values = batch.values
     result = entry.special.get(values)
     if result is not None:

@@ -68,6 +68,8 @@ class Trait(Enum):
     EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
     EFFECT = "effect"  # does more than give results: never dropped, merged or moved past another
     IN_PLACE = "in place"  # on whole buffers the result may take the memory of operand 0
+    LOOP = "loop"  # runs its attribute ``body`` again and again on a state
+    BRANCH = "branch"  # runs one of its attribute ``branches`` on the operands after the first
 
 
 class Required(Enum):
