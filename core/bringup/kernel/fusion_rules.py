@@ -403,7 +403,7 @@ def is_uniform(value: Value) -> bool:
     producer = value.producer
     while producer is not None and is_movement(producer) and len(producer.operands) == 1:
         producer = producer.operands[0].producer
-    return producer is not None and producer.op.name == "constant"
+    return producer is not None and producer.literal is not None
 
 
 def becomes_codes(instr: Instr) -> bool:

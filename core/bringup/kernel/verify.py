@@ -72,7 +72,7 @@ def _allowed(instr: Instr) -> str | None:
     """
     if any(v.type.rank for v in (*instr.operands, *instr.results)):
         return f"{instr.op.name} is not on scalars"
-    if instr.op.name in KERNEL_OPS or instr.op.name == "constant":
+    if instr.op.name in KERNEL_OPS or instr.literal is not None:
         return None
     op = instr.op
     if not isinstance(op, OpDef) or (

@@ -177,8 +177,8 @@ class BodyEmitter(ABC):
 
     def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
         name = instr.op.name
-        if name == "constant":
-            return literal(instr.attrs["value"].scalar, instr.result.dtype)
+        if instr.literal is not None:
+            return literal(instr.literal.scalar, instr.result.dtype)
         if name == "index":
             return self._index(instr, position, frame)
         if name == "inside":

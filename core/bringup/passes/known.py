@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.ops.build import broadcast_to, reshape, splat, transpose
 from bringup.ops.table import Kind, Trait, lookup, opdef
-from bringup.passes.base import literal_of
 from bringup.passes.dce import eliminate
 from bringup.records import record
 
@@ -124,14 +123,14 @@ def repeated(value: Value) -> tuple[Value, dict[int, int]]:
     dims = {d: d for d, n in enumerate(value.shape) if n != 1}
     while (instr := value.producer) is not None and (moved := moved_dims(instr)) is not None:
         value, dims = instr.operands[0], {d: dims[to] for d, to in moved.items()}
-    literal = literal_of(value)
+    literal = value.literal
     return value, {} if literal is not None and literal.is_splat else dims
 
 
 def spread(value: Value, places: Mapping[int, int], shape: Sequence[int]) -> Value:
     """A value over another shape: each dimension along which it differs where `places` says."""
     x, dims = repeated(value)
-    literal = literal_of(x)
+    literal = x.literal
     if literal is not None and literal.is_splat:
         return splat(literal.scalar, value.type.with_shape(tuple(shape)))
     order = sorted(dims, key=lambda d: places[dims[d]])

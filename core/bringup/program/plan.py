@@ -118,10 +118,10 @@ class _Planner:
 
     def _constant(self, launch: Launch) -> bool:
         instr = launch.instr
-        if instr is None or instr.op.name != "constant":
+        if instr is None or instr.literal is None:
             return False
         self.slots[instr.result] = Slot("constant", len(self.constants), 0, instr.result.type)
-        self.constants.append(instr.attrs["value"])
+        self.constants.append(instr.literal)
         return True
 
     def _first_tenant(self, value: Value) -> Value:

@@ -8,7 +8,6 @@ from typing import Any
 from bringup.dtypes import DType, f32, i32
 from bringup.graph import Value
 from bringup.ops.table import OpDef, Trait
-from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Family, Rule, in_order, made_by
 
 
@@ -88,7 +87,7 @@ def _reassociate(op: OpDef) -> Callable[..., Any]:
 
     def body(x: Value, y: Value, **attrs: Any) -> Value | None:
         made = made_by(x, op.name)
-        if made is None or literal_of(y) is None or literal_of(made.operands[1]) is None:
+        if made is None or y.literal is None or made.operands[1].literal is None:
             return None
         if x.dtype.is_float and not exact_on_floats:
             return None

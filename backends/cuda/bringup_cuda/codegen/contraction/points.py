@@ -147,8 +147,8 @@ class PointBody:
 
     def _emit(self, instr: Instr, operands: Sequence[Val]) -> Val:
         name = instr.op.name
-        if name == "constant":
-            return literal(instr.attrs["value"].scalar, instr.result.dtype)
+        if instr.literal is not None:
+            return literal(instr.literal.scalar, instr.result.dtype)
         if name == "load":
             return self._load(instr, operands)
         if name in ("index", "inside"):
