@@ -13,6 +13,7 @@ from bringup.kernel import ops as kops
 from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
 from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
+from bringup.ops.monoids import ROUNDING
 from bringup.ops.table import Kind, Trait, lookup, opdef
 from bringup.records import record
 from bringup.types import TensorType
@@ -345,9 +346,8 @@ def register_dtype(fold: Instr | None) -> DType:
     if opdef(fold).kind is Kind.CONTRACTION:
         wide: DType = fold.attrs["accumulate"]
         return wide
-    if fold.attrs["kind"] in ("add", "mul"):
-        return accumulator(fold.result.dtype)
-    return fold.result.dtype
+    dtype = fold.result.dtype
+    return accumulator(dtype) if fold.attrs["kind"] in ROUNDING else dtype
 
 
 def row_offset(inner: tuple[Axis, ...]) -> Expr:

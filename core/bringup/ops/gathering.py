@@ -33,7 +33,7 @@ from bringup.ops._windows import (
     windows_of,
 )
 from bringup.ops.build import rows
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special
 from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
@@ -154,7 +154,7 @@ def one_of_rows(x: Value, hot: Value) -> Value:
         return build.convert(one_of_rows(build.convert(x, f32), hot), x.dtype)
     shape = (*hot.shape, x.shape[2])
     values = build.broadcast_to(x, shape, (0, 2, 3))
-    least = build.like(values, identity("max", x.dtype))
+    least = build.like(values, MONOIDS["max"].empty(x.dtype.numpy))
     hot = build.broadcast_to(hot, shape, (0, 1, 2))
     return build.reduce("max", rows.select(hot, values, least), (2,))
 

@@ -459,7 +459,7 @@ class _StageEmitter:
 
     def _chain(self, depth: int) -> int:
         """Serial additions into one accumulator from loop ``depth`` on; 0 without float sums."""
-        if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
+        if all(f.monoid.is_exact(f.dtype) for _, f, _ in self.folds):
             return 0
         trips = math.prod(axis.size for axis in self.stage.axes[depth:])
         return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
