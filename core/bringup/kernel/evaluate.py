@@ -17,8 +17,8 @@ import numpy as np
 
 from bringup.errors import GraphError
 from bringup.graph import Instr
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.ranges import axis_values, expr_value, mask_value
 from bringup.ops.table import lookup, opdef
 from bringup.records import record

@@ -23,8 +23,8 @@ from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.graph.printer import print_graph
-from bringup.kernel.index import Axis, Bound, Expr
 from bringup.ops.monoids import MONOIDS, Monoid
 from bringup.records import record
 from bringup.types import TensorType

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from bringup.dtypes import DType, accumulator, i32, i64
 from bringup.graph import Builder, Instr, Literal, Value
+from bringup.graph.index import Axis, Bound, Dyn, Element, Expr, Index, Source, elements_in, flatten
 from bringup.kernel import ops as kops
-from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
-from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
 from bringup.ops.monoids import ROUNDING
 from bringup.ops.table import Kind, Trait, lookup, opdef

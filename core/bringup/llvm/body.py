@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.form import Fold
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, empty, literal, neutral, register_type, render, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec

@@ -33,7 +33,7 @@ from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import HALVES, Array, is_float, round_to, saturate
 from bringup.ops.build import rows
 from bringup.ops.special_values import Special, cells
-from bringup.ops.table import Attr, Attrs, Cotangents, Types
+from bringup.ops.table import Attr, Attrs, Cotangents, Trait, Types
 from bringup.types import TensorType
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -247,6 +247,7 @@ convert = elementwise(
     infer=_infer_convert,
     reference=_convert_reference,
     vjp=_convert_vjp,
+    traits=frozenset({Trait.ADAPTS}),
     dtypes=STORED,
     special=_CASTS,
     tier=0,

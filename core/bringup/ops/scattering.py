@@ -10,6 +10,7 @@ import numpy as np
 from bringup.dtypes import NUMERIC, STORED, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.graph.index import Bound, Element, Expr, Index, Mask, Source
 from bringup.ops import build
 from bringup.ops._batch_indexed import batch_dynamic_update_slice, batch_scatter
 from bringup.ops._checks import listed, one_of
@@ -360,6 +361,23 @@ def _update_cell(x: str, new: str, start: str, result: str, *kinds: str) -> Spec
     return Special((x, new, start), result, kinds or ("int", "uint"))
 
 
+def _update_index(
+    index: Index, _mask: Mask, x: Value, update: Value, *starts: Value
+) -> list[Source]:
+    if not update.type.size:
+        return [Source(0, index)]
+    bounds: list[Bound] = []
+    shifted: list[Expr] = []
+    for e, start, n, size in zip(index, starts, x.shape, update.shape, strict=True):
+        if size == n:
+            shifted.append(e)
+            continue
+        shifted.append(e + Expr.of(Element(start, (), (), n - size)) * -1)
+        bounds.append(Bound(shifted[-1], 0, size))
+    inner = Source(1, tuple(shifted), tuple(bounds))
+    return [inner, Source(0, index)] if bounds else [inner]
+
+
 dynamic_update_slice = define(
     name="dynamic_update_slice",
     arity=None,
@@ -370,6 +388,7 @@ dynamic_update_slice = define(
     ),
     infer=_infer_update,
     reference=_update_reference,
+    index_map=_update_index,
     vjp=_update_vjp,
     dtypes=STORED,
     special=(

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.graph import Graph, Instr, Literal, Value
+from bringup.graph.index import Expr
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.kernel.index import Expr
 from bringup.ops.subgraphs import is_control
 from bringup.program.in_place import replaces
 from bringup.program.nested import Inner, nest

@@ -143,5 +143,6 @@ def test_every_trait_with_a_law_is_claimed_somewhere() -> None:
     claimed = {trait for _, trait in CLAIMS}
     assert claimed == set(LAWS)
     # These are no laws of values.
-    assert set(Trait) == claimed | {Trait.EXPENSIVE, Trait.IN_PLACE, Trait.EFFECT}
+    others = {Trait.ADAPTS, Trait.EXPENSIVE, Trait.IN_PLACE, Trait.EFFECT}
+    assert set(Trait) == claimed | others
     assert bool_ in lookup("and").dtypes

@@ -10,9 +10,9 @@ from itertools import product
 from bringup.backend import Device
 from bringup.backend.device import Executable, Handle
 from bringup.graph import Value
+from bringup.graph.index import Bound, Expr
 from bringup.kernel import ops as kops
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Bound, Expr
 from bringup.program.program import KernelStep, Program
 from bringup_selftest.corpus import Faults, Inject, method, with_programs
 from bringup_selftest.editing import (

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from bringup.dtypes import bf16, f16, f32, f64
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Stage
-from bringup.kernel.index import Axis, Expr
 from bringup_selftest.corpus import Faults
 from bringup_selftest.editing import call, in_bodies, is_made_by, is_number, number
 

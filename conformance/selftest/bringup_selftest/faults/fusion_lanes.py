@@ -9,9 +9,9 @@ import numpy as np
 
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Bound, Expr
 from bringup_selftest.corpus import Faults
 from bringup_selftest.device import VECTOR
 from bringup_selftest.editing import (

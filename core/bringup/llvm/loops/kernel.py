@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
 from bringup.llvm.loops.body import VectorBody

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType, i16
+from bringup.graph.index import Axis
 from bringup.integers import ceil_div
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
-from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame
 from bringup.llvm.loops.blocking import Blocking, TileShape, blocking, panels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ def _family(
     def make(op: OpDef) -> Rule | None:
         if trait not in op.traits or op.arity != arity:
             return None
-        name = op.name + "_" if op.name in ("and", "or") else op.name
+        name = op.name + "_" if keyword.iskeyword(op.name) else op.name
         example = doc.replace("f(", f"{name}(")
         lines = [f"{example} where x: {d}[4], y: {d}[4]" for d in dtypes if d in op.dtypes]
         return Rule(f"{op.name}_{suffix}", "\n".join(lines), (op.name,), body(op))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.graph import Instr, Value
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.contraction import Axes, vector
 from bringup.kernel.form import BufferDecl, Store
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.text import Type, Val, const, vec
