@@ -134,6 +134,7 @@ select = elementwise(
     infer=_infer_select,
     reference=_select_reference,
     vjp=_select_vjp,
+    linear=((1, 2),),
     dtypes=(bool_,),
     special=cells(
         "true, true, false -> true (bool); false, true, false -> false (bool)",

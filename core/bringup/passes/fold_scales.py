@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.build import rows
-from bringup.ops.table import OpDef, opdef
+from bringup.ops.table import Kind, OpDef, opdef
 from bringup.passes.base import Pass, as_results
 from bringup.passes.known import known_values, moved_dims, pointwise, repeated, spread
 from bringup.records import record
@@ -98,7 +98,9 @@ class _Folding:
             repeats = instr.result.type.size > instr.operands[0].type.size
             return (None, {}) if repeats else (0, {new: old for old, new in moved.items()})
         unknown = [n for n, v in enumerate(instr.operands) if v not in self.known.fixed]
-        if len(unknown) != 1 or not any(unknown[0] in group for group in op.linear):
+        if op.kind is not Kind.ELEMENTWISE or len(unknown) != 1:
+            return None, {}
+        if not _is_shift(instr) and (unknown[0],) not in op.linear:
             return None, {}
         return unknown[0], {d: d for d in range(len(instr.results[0].shape))}
 

@@ -67,16 +67,20 @@ def test_all_movement_has_an_index_map() -> None:
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_linear_operands_scale_the_result(name) -> None:
+def test_linear_operands_scale_the_result(kit, name) -> None:
     row = lookup(name)
-    arrays = [np.float32([0.5, -3, 7.25, -0.0]), np.float32([1.5, 3, -0.75, 8])][: row.arity]
-    for group in row.linear:
-        scaled = [a * 4 if i in group else a for i, a in enumerate(arrays)]
-        assert np.array_equal(row.reference(*scaled), row.reference(*arrays) * 4)
-    for position in range(len(arrays)):
-        if not any(position in group for group in row.linear):
-            scaled = [a * 4 if i == position else a for i, a in enumerate(arrays)]
-            assert not np.array_equal(row.reference(*scaled), row.reference(*arrays) * 4)
+    linear = {operand for group in row.linear for operand in group}
+    for types, attrs in kit.cases(row, f32):
+        graph, arrays = kit.graph(row, types, attrs), drawn(types)
+        (wanted,) = evaluate(graph, arrays)
+
+        def scales(group, graph=graph, arrays=arrays, wanted=wanted):
+            scaled = [x * np.float32(4) if i in group else x for i, x in enumerate(arrays)]
+            return np.array_equal(evaluate(graph, scaled)[0], wanted * 4, equal_nan=True)
+
+        assert all(map(scales, row.linear))
+        others = [i for i, t in enumerate(types) if t.dtype is f32 and i not in linear]
+        assert not any(scales((i,)) for i in others) or not wanted.any()
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
