@@ -16,9 +16,9 @@ import bringup_simulator as sim
 from bringup import errors
 from bringup.dtypes import f32, i32
 from bringup.graph import Builder, Graph, Literal
+from bringup.graph.index import Dyn, Expr
 from bringup.kernel import ops as kernel_ops
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
-from bringup.kernel.index import Dyn, Expr
 from bringup.ops.table import lookup
 from bringup.runtime import async_errors, transfer
 from bringup.runtime.compiler import compile_graph
