@@ -178,7 +178,7 @@ class _Search:
         launches, program = fused_program(
             self.optimized, self.capabilities, passes, fused=self.fuse
         )
-        launches = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
+        launches = [x for x in launches if x.instr is None or x.instr.literal is None]
         return launches, replace(program, optimize=self.case.optimize)
 
     @cached_property

@@ -162,7 +162,7 @@ def is_made_by(value: Value, *names: str) -> bool:
 
 def is_number(value: Value) -> bool:
     """Whether a value is a constant."""
-    return is_made_by(value, "constant")
+    return value.literal is not None
 
 
 def in_order(stage: Stage) -> Iterator[tuple[Value, Sink]]:

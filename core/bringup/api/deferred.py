@@ -13,6 +13,7 @@ from bringup.locks import ProcessLock
 from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, compile_graph, forget
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.full_memory import register_cache
 from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 
 #: After so many different values of its Python scalars an expression is compiled with those that
@@ -102,7 +103,8 @@ def clear_caches() -> None:
     """Let go of every compiled program that no `jit` function holds, on all devices.
 
     A process that has met thousands of different programs gets their memory back; what it meets
-    again is compiled again.  Results, arrays and objects on disk stay.
+    again is compiled again.  Results, arrays and objects on disk stay.  It also happens by itself
+    where a device's memory is full.
 
     >>> x = bu.ones(3) + 1
     >>> bu.clear_caches()
@@ -113,6 +115,9 @@ def clear_caches() -> None:
         _entries.clear()
     forget_cuts()
     forget()
+
+
+register_cache(clear_caches)
 
 
 def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:

@@ -113,11 +113,8 @@ def restricted(graph: Graph, inputs: Iterable[int], outputs: Iterable[int]) -> G
 
 def is_zero(value: Value) -> bool:
     """Whether a value is known to be zeros."""
-    made = value.producer
-    if made is None or made.op.name != "constant":
-        return False
-    literal = made.attrs["value"]
-    return bool(literal.is_splat and literal.scalar == 0)
+    literal = value.literal
+    return bool(literal is not None and literal.is_splat and literal.scalar == 0)
 
 
 def rows_of(type_: TensorType, name: str, length: int, position: int) -> TensorType:
@@ -150,10 +147,7 @@ def known_trips(state: Sequence[Value], cond: Graph, body: Graph) -> int | None:
 
 
 def _number(value: Value) -> int | None:
-    made = value.producer
-    if made is None or made.op.name != "constant" or value.shape:
-        return None
-    return int(made.attrs["value"].scalar)
+    return None if value.literal is None or value.shape else int(value.literal.scalar)
 
 
 def chosen(index: int, branches: int) -> int:

@@ -8,8 +8,8 @@ from operator import mul
 from typing import Any
 
 from bringup.graph import Builder, Instr, Operation, Value
+from bringup.graph.index import Axis, Dyn, Expr
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
 from bringup.ops.subgraphs import is_branch, is_loop, trips_of
 from bringup.ops.table import Kind, OpDef, Trait

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.graph import Graph, Instr, Literal, Value
+from bringup.graph.index import Expr
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.kernel.index import Expr
 from bringup.ops.subgraphs import is_control
 from bringup.program.control import Inner, control_step, written_results
 from bringup.program.in_place import loop_replaces, replaces
@@ -119,10 +119,10 @@ class _Planner:
 
     def _constant(self, launch: Launch) -> bool:
         instr = launch.instr
-        if instr is None or instr.op.name != "constant":
+        if instr is None or instr.literal is None:
             return False
         self.slots[instr.result] = Slot("constant", len(self.constants), 0, instr.result.type)
-        self.constants.append(instr.attrs["value"])
+        self.constants.append(instr.literal)
         return True
 
     def _first_tenant(self, value: Value) -> Value:

@@ -36,6 +36,7 @@ from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.full_memory import with_room
 from bringup.tracing.context import nested
 
 
@@ -330,7 +331,7 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
     """What the device makes of a program; whatever else its compiler raises is a CompileError."""
     name = f"{type(device.device).__name__}.compile"
     try:
-        made: Any = device.device.compile(program)
+        made: Any = with_room(partial(device.device.compile, program))
     except Exception as error:
         if not is_vendor_error(error):
             raise

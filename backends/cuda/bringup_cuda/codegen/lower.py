@@ -13,10 +13,10 @@ from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel, emit_simt
 from bringup.llvm.simt.plan import split_for
