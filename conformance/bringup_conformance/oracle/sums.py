@@ -78,7 +78,15 @@ def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
     return settled(span, numerics, rounded=True)
 
 
-def running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+def running_fold(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span | None:
+    """The span of a running fold; None for products of floats, which their definition bounds."""
+    (operand,), kind = operands, instr.attrs["kind"]
+    if not operand.dtype.is_float or kind in ("max", "min"):
+        return _running_exact(instr, operand)
+    return _running_sum(instr, operand, numerics) if kind == "add" else None
+
+
+def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
     """The sums of all beginnings of a line, each in any order, rounded once."""
     attrs, dtype = instr.attrs, operand.dtype
     middle = references(instr, [operand.middle])
@@ -133,7 +141,7 @@ def _beginnings(x: Span, exclusive: bool) -> Terms:
     )
 
 
-def running_exact(instr: Instr, operand: Span) -> Span:
+def _running_exact(instr: Instr, operand: Span) -> Span:
     """Running maxima and minima, which are monotone, and running folds of integers, which wrap."""
     middle = references(instr, [operand.middle])
     if operand.exact:

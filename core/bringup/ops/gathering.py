@@ -35,7 +35,7 @@ from bringup.ops._windows import (
 from bringup.ops.build import rows
 from bringup.ops.reduction import identity
 from bringup.ops.special_values import Special
-from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
+from bringup.ops.table import Attr, Attrs, Cotangents, Domain, Kind, Types, define
 from bringup.types import TensorType
 
 Ints = tuple[int, ...]
@@ -187,6 +187,7 @@ gather = define(
     ),
     infer=_infer_gather,
     reference=_gather_reference,
+    domain=Domain(indices=1),
     vjp=_gather_vjp,
     dtypes=STORED,
     special=(
@@ -278,6 +279,7 @@ dynamic_slice = define(
     attrs=(Attr("sizes", "ints", "sizes of the result"),),
     infer=_infer_dynamic_slice,
     reference=_dynamic_slice_reference,
+    domain=Domain(indices=1),
     vjp=_dynamic_slice_vjp,
     dtypes=STORED,
     special=(
