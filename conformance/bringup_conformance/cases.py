@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from bringup.graph import Graph
 from bringup.graph.verify import subgraphs
 from bringup.ops.special_values import Special
+from bringup.ops.table import Kind, OpDef
 from bringup.types import TensorType
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.verdict import Verdict
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 Status = Literal["pass", "fail"]
 #: What stands for the op in names and tables of cases that are whole programs.
 PROGRAMS = "programs"
+
+
+def keeps_bits(row: OpDef) -> bool:
+    """Whether the results of a row are elements of its operands, or constants: NaNs keep their
+    bits.
+    """
+    return row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select"
 
 
 def instructions(graph: Graph) -> int:

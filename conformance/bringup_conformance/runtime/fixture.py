@@ -14,7 +14,7 @@ import numpy as np
 import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Handle, NoHardware
-from bringup.dtypes import ALL, BY_NAME, DType, bool_
+from bringup.dtypes import ALL, BY_NAME, DType
 from bringup.errors import BackendError
 from bringup.ops.table import lookup
 from bringup.runtime.compiled import Compiled
@@ -67,9 +67,8 @@ def summary_of(capabilities: Capabilities, support: Support, seed: int) -> Devic
 def runs(support: Support, name: str, dtype: DType) -> bool:
     """Whether a device has an op of a dtype."""
     row = lookup(name)
-    operands = [TensorType((4,), dtype)] * (row.arity or 1)
-    if name == "select":
-        operands[0] = TensorType((4,), bool_)
+    leading = dtype if dtype in row.dtypes else row.dtypes[0]
+    operands = [leading[4], *[dtype[4]] * ((row.arity or 1) - 1)]
     attrs: dict[str, dict[str, Any]] = {"reduce": {"kind": "add", "dims": (0,)}}
     return support.has(row, operands, attrs.get(name, {}))
 
