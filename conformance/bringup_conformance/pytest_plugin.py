@@ -15,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from bringup.records import record
 
 if TYPE_CHECKING:
     from bringup_conformance.cases import Outcome, Unsupported
@@ -127,7 +128,7 @@ class Skipped(pytest.Item):
         pytest.skip(USAGE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """The items of one test.
 

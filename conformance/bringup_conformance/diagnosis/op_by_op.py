@@ -5,13 +5,13 @@ inside the bodies of loops and branches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import chosen
+from bringup.records import record
 from bringup_conformance.cases import Case
 from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.diagnosis.run_part import (
@@ -41,7 +41,7 @@ class Locate(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Wrong:
     """What is wrong with a graph's results, and their wrong elements."""
 
@@ -58,7 +58,7 @@ class _Wrong:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Trials:
     """Runs of parts of a case on right inputs.
 

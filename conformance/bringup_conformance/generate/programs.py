@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.dtypes import BY_NAME, DType, f32
 from bringup.graph import Graph, Value
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution.support import Support, reason_of
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
@@ -27,7 +28,7 @@ _WEIGHTS = {
 _LENGTHS = ((6, (1, 4)), (6, (3, 8)), (4, (6, 16)), (2, (12, 40)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """A graph and its data: sets of one recipe for each input."""
 

@@ -6,7 +6,6 @@ which attributes, shows here alone.
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
@@ -123,6 +122,8 @@ def graphs_of(name: str) -> tuple[Graph, ...]:
     """What a function records of the arguments with which its examples call it, in the dtypes that
     most devices have.
     """
+    import doctest  # with debuggers and more, which worker processes would import as they start
+
     function = _function(name)
     examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     here: dict[str, Any] = {"bu": _Stand(bu, name)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
 from bringup.integers import ceil_div
+from bringup.records import record
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
 from bringup_conformance.oracle.span import Span, spanning
@@ -36,7 +36,7 @@ def height(count: int, longest: int) -> int:
     return chain + (math.ceil(math.log2(parts)) if parts > 1 else 0) + EXTRA
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """Per result element, in the wide type: what is needed to bound a sum in any order.
 
@@ -290,7 +290,7 @@ def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
     return settled(shaped.simplified(), numerics, rounded=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """One operand as (batch, free, contracted).
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +16,7 @@ from bringup.backend.device import Device, Handle, NoHardware
 from bringup.dtypes import ALL, BY_NAME, DType
 from bringup.errors import BackendError
 from bringup.ops.table import lookup
+from bringup.records import record
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
@@ -31,7 +31,7 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 _HOST = (1, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceSummary:
     """What is known of a device before it is opened.
 
@@ -81,7 +81,7 @@ def _computes(support: Support, dtype: DType) -> bool:
 Run = Callable[["DeviceFixture"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContractCheck:
     """A check of the runtime contract, before it meets a plan.
 
