@@ -15,12 +15,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from bringup.records import record
 
 if TYPE_CHECKING:
     from bringup_conformance.cases import Outcome, Unsupported
@@ -128,7 +127,7 @@ class Skipped(pytest.Item):
         pytest.skip(USAGE)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Part:
     """The items of one test.
 

@@ -108,6 +108,8 @@ class _Stand:
     def __getattr__(self, name: str) -> Any:
         first, _, rest = self._name.partition(".")
         value = getattr(self._owner, name)
+        if value is bu.devices:  # it would open every device, each in a process of its own
+            raise AttributeError(name)
         if name != first:
             return value
         return _Stand(value, rest) if rest else _tell
