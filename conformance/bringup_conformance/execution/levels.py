@@ -320,9 +320,9 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     """One case of all special cells that are supported; why others are not."""
     capabilities, name = plan.capabilities, f"ops/{row.name}/{dtype.name}/{SPECIAL}"
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
-    for reason in special.missing(row, dtype, parts, plan.support):
+    graph, cells, reasons = special.program(row, dtype, parts, plan.support)
+    for reason in reasons:
         yield Unsupported(name, "ops", row.name, dtype.name, reason)
-    graph, cells = special.program(row, dtype, parts, plan.support)
     if cells:
         yield Case(
             name=name,

@@ -14,7 +14,6 @@ from bringup.graph import Builder, Graph, Value
 from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
 from bringup_conformance.cases import Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.execution.support import reason_of
 from bringup_conformance.generate import heavy
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.recipes import Recipe
@@ -144,7 +143,7 @@ def _cases(
     place = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
     reasons: dict[str, None] = {}
     for number, graph in enumerate(graphs):
-        reason = reason_of(graph, plan.support)
+        reason = plan.support.reason_of(graph)
         if reason is not None:
             reasons[reason] = None
             continue

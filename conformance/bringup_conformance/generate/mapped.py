@@ -12,7 +12,7 @@ from bringup.graph import Builder, Graph, Value, replay
 from bringup.ops.table import OpDef, lookup
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.cases import Case, Instance, Unsupported, keeps_bits
-from bringup_conformance.execution.support import Support, reason_of, single
+from bringup_conformance.execution.support import Support, single
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.program_builder import GenConfig
 from bringup_conformance.generate.programs import draw_program, program_case
@@ -58,7 +58,7 @@ def row_cases(
     }
     for tag, (graph, used) in made.items():
         place = f"{level}/{row.name}/{dtype.name}/{tag}"
-        reason = reason_of(graph, support)
+        reason = support.reason_of(graph)
         if reason is not None:
             yield Unsupported(place, level, row.name, dtype.name, reason)
             continue

@@ -18,7 +18,7 @@ from bringup.graph import Builder, Graph, replay
 from bringup.passes.check import terminates
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported, instructions
-from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.programs import data_sets
 
 #: Modules whose functions compute.
@@ -63,7 +63,7 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
         kept: list[Graph] = []
         for name in together:
             for graph in _worthwhile(name):
-                reason = reason_of(graph, support)
+                reason = support.reason_of(graph)
                 if reason is None:
                     kept.append(graph)
                 else:
