@@ -14,6 +14,7 @@ from bringup.ops.subgraphs import chosen
 from bringup.records import record
 from bringup_conformance.cases import Case
 from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.edits import is_conditional
 from bringup_conformance.diagnosis.run_part import (
     DataSets,
     Values,
@@ -156,11 +157,11 @@ def cause_inside(
 
 def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Array]]]:
     """The sub-graphs that a loop or branch runs, with the arrays they get."""
-    name, attrs = instr.op.name, instr.attrs
-    if name == "case":
+    attrs = instr.attrs
+    if "branches" in attrs:
         branches = attrs["branches"]
         yield branches[chosen(int(operands[0][()]), len(branches))], operands[1:]
-    elif name == "while":
+    elif is_conditional(instr):
         state = operands
         for _ in range(_MOST_RUNS):
             yield attrs["cond"], state
@@ -168,7 +169,7 @@ def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Arr
                 return
             yield attrs["body"], state
             state = evaluate(attrs["body"], state)
-    elif name == "scan":
+    elif "length" in attrs:
         first, count = attrs["consts"], attrs["carries"]
         carry, stacks = operands[first : first + count], operands[first + count :]
         order = range(attrs["length"])
