@@ -35,7 +35,18 @@ from bringup.ops.build import rows
 from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, one_of_rows
 from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Trait, Types, define
+from bringup.ops.table import (
+    EXACT,
+    SUM,
+    Attr,
+    Attrs,
+    Cotangents,
+    Domain,
+    Kind,
+    Trait,
+    Types,
+    define,
+)
 from bringup.types import TensorType
 
 Ints = tuple[int, ...]
@@ -269,6 +280,7 @@ scatter = define(
     ),
     infer=_infer_scatter,
     reference=_scatter_reference,
+    domain=Domain(indices=1),
     vjp=_scatter_vjp,
     dtypes=STORED,
     special=(
@@ -389,6 +401,7 @@ dynamic_update_slice = define(
     infer=_infer_update,
     reference=_update_reference,
     index_map=_update_index,
+    domain=Domain(indices=2),
     vjp=_update_vjp,
     dtypes=STORED,
     special=(
