@@ -10,8 +10,7 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import elementwise, slope
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import in_f32, like, rows
+from bringup.ops.build import copy_sign, in_f32, like, rows
 from bringup.ops.special_values import cells
 from bringup.ops.table import (
     ROUNDED,
@@ -244,8 +243,8 @@ def _tanh_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
 
 
 # x·z·P(z)/Q(z) with z = x², |x| < 0.625: the coefficients of Cephes (S. Moshier, 1984–2000).
-_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+_TANH_P = (-1.61468768441708447952e3, -9.92877231001918586564e1, -9.64399179425052238628e-1)
+_TANH_Q = (4.84406305325125486048e3, 2.23548839060100448583e3, 1.12811678491632931402e2, 1.0)
 
 
 @in_f32
