@@ -18,19 +18,11 @@ V = TypeVar("V")
 ATAN = {
     32: (-0.33333316, 0.19998528, -0.14244391, 0.105991684, -0.06090052),
     64: (
-        -0.333333333333332,
-        0.19999999999953677,
-        -0.14285714280200462,
-        0.11111110783558707,
-        -0.09090897759889702,
-        0.07692060259238578,
-        -0.0666310471648081,
-        0.05847895663155027,
-        -0.05039340750903872,
-        0.03806567117182886,
-        -0.017908639905279616,
+        -0.333333333333332, 0.19999999999953677, -0.14285714280200462, 0.11111110783558707,
+        -0.09090897759889702, 0.07692060259238578, -0.0666310471648081, 0.05847895663155027,
+        -0.05039340750903872, 0.03806567117182886, -0.017908639905279616,
     ),
-}
+}  # fmt: skip
 #: π/2 and what its nearest float lacks, by width.
 HALF_PI = {
     32: (1.5707963705062866, -4.371139000186241e-08),
@@ -125,7 +117,7 @@ def atan2(m: Arithmetic[V], y: V, x: V) -> V:
     under = _choose(m, middle, _sum(m, *m.fast_two_sum(large, small)), _sum(m, large))
     curve = _curve(m, _quotient(m, over, under))
     # base + curve to the right of the diagonal, and its mirror images.
-    left = m.is_negative(m.bits(x))
+    left = m.negative(m.bits(x))
     mirrored = m.xor(steep, left)
     curve = _choose(m, mirrored, (m.neg(curve[0]), m.neg(curve[1])), curve)
     # Multiples of π/4: 0 1 | 2 1 to the right, 4 3 | 2 3 to the left.

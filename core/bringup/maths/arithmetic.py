@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from bringup.records import record
@@ -15,11 +14,10 @@ V = TypeVar("V")
 class Format:
     """An IEEE binary format.
 
-    width: bits in all.  mantissa: stored bits of the significand.  bias: of the exponent.
+    mantissa: stored bits of the significand.  bias: of the exponent.
     root_half: the bits of the square root of 1/2, rounded up.
     """
 
-    width: int
     mantissa: int
     bias: int
     root_half: int
@@ -35,143 +33,63 @@ class Format:
         return 2.0 ** (1 - self.bias)
 
 
-BINARY32 = Format(32, 23, 127, 0x3F3504F3)
-BINARY64 = Format(64, 52, 1023, 0x3FE6A09E667F3BCD)
+#: By the width of their numbers.
+FORMATS = {32: Format(23, 127, 0x3F3504F3), 64: Format(52, 1023, 0x3FE6A09E667F3BCD)}
 
 
-class Arithmetic(ABC, Generic[V]):
-    """Arithmetic on values of one float type, f32 or f64.
+class Arithmetic(Generic[V]):
+    """Arithmetic on values of one float type, f32 or f64, and on integers as wide, which wrap.
 
-    Sums, products, quotients and roots are correctly rounded.  Integers are as wide as the float
-    and wrap.
+    c, i: constants, of floats and of integers.
+    add, sub, mul, div, sqrt: correctly rounded.
+    fma: ``a * b + c``; the product is exact, and a sum that cancels it is rounded once.
+    muladd: ``a * b + c``, rounded once or twice, whichever is faster.
+    copysign: a magnitude, whose sign bit is clear, with the sign of the second operand.
+    test: float comparison by LLVM's predicate, because what NaN does depends on it.
+    and_, or_, xor: of conditions or of bits.
+    bits, from_bits: the integers that are the patterns of floats, and back.
+    to_float, to_integer: integers as floats, and integral floats as integers.
+    shift_left, shift_right: by a constant; to the right with the sign.
+    negative: whether integers are below 0.
 
-    has_fma: whether one instruction gives ``a * b + c`` with one rounding.  Without it, exact
-    products take about twenty, and definitions leave out what is not worth them.
+    has_fma: whether one instruction is an fma.  Without it an exact product takes about twenty, and
+    definitions leave out what is not worth them.
     """
-
-    __slots__ = ("format",)
 
     has_fma: ClassVar[bool]
 
-    def __init__(self, format: Format) -> None:
-        self.format = format
+    c: Callable[[float], V]
+    i: Callable[[int], V]
+    add: Callable[[V, V], V]
+    sub: Callable[[V, V], V]
+    mul: Callable[[V, V], V]
+    div: Callable[[V, V], V]
+    fma: Callable[[V, V, V], V]
+    muladd: Callable[[V, V, V], V]
+    neg: Callable[[V], V]
+    abs: Callable[[V], V]
+    floor: Callable[[V], V]
+    sqrt: Callable[[V], V]
+    copysign: Callable[[V, V], V]
+    test: Callable[[str, V, V], V]
+    select: Callable[[V, V, V], V]
+    and_: Callable[[V, V], V]
+    or_: Callable[[V, V], V]
+    xor: Callable[[V, V], V]
+    not_: Callable[[V], V]
+    bits: Callable[[V], V]
+    from_bits: Callable[[V], V]
+    to_float: Callable[[V], V]
+    to_integer: Callable[[V], V]
+    int_add: Callable[[V, V], V]
+    int_sub: Callable[[V, V], V]
+    shift_left: Callable[[V, int], V]
+    shift_right: Callable[[V, int], V]
+    negative: Callable[[V], V]
 
-    @property
-    def width(self) -> int:
-        """The bits of the float type: what tables of coefficients are keyed by."""
-        return self.format.width
-
-    @abstractmethod
-    def c(self, value: float) -> V:
-        """A float constant."""
-
-    @abstractmethod
-    def i(self, value: int) -> V:
-        """An integer constant as wide as the float."""
-
-    @abstractmethod
-    def add(self, a: V, b: V) -> V:
-        """Float sum."""
-
-    @abstractmethod
-    def sub(self, a: V, b: V) -> V:
-        """Float difference."""
-
-    @abstractmethod
-    def mul(self, a: V, b: V) -> V:
-        """Float product."""
-
-    @abstractmethod
-    def div(self, a: V, b: V) -> V:
-        """Float quotient."""
-
-    @abstractmethod
-    def fma(self, a: V, b: V, c: V) -> V:
-        """``a * b + c``: the product is exact, and a sum that cancels it is rounded once."""
-
-    @abstractmethod
-    def muladd(self, a: V, b: V, c: V) -> V:
-        """``a * b + c``, rounded once or twice, whichever is faster."""
-
-    @abstractmethod
-    def neg(self, a: V) -> V:
-        """Negation."""
-
-    @abstractmethod
-    def abs(self, a: V) -> V:
-        """Magnitude."""
-
-    @abstractmethod
-    def floor(self, a: V) -> V:
-        """The largest integral value that is not above ``a``."""
-
-    @abstractmethod
-    def sqrt(self, a: V) -> V:
-        """Square root."""
-
-    @abstractmethod
-    def copysign(self, magnitude: V, sign: V) -> V:
-        """``magnitude``, whose sign bit is clear, with the sign of ``sign``."""
-
-    @abstractmethod
-    def test(self, predicate: str, a: V, b: V) -> V:
-        """Float comparison: LLVM's predicate, because what NaN does depends on it."""
-
-    @abstractmethod
-    def select(self, condition: V, a: V, b: V) -> V:
-        """``a`` where the condition holds, ``b`` elsewhere."""
-
-    @abstractmethod
-    def and_(self, a: V, b: V) -> V:
-        """Conjunction of conditions or of bits."""
-
-    @abstractmethod
-    def or_(self, a: V, b: V) -> V:
-        """Disjunction of conditions or of bits."""
-
-    @abstractmethod
-    def xor(self, a: V, b: V) -> V:
-        """Where just one of two conditions or bits is set."""
-
-    @abstractmethod
-    def not_(self, condition: V) -> V:
-        """Negation of a condition."""
-
-    @abstractmethod
-    def bits(self, x: V) -> V:
-        """The bit pattern, as integers."""
-
-    @abstractmethod
-    def from_bits(self, n: V) -> V:
-        """The floats with these bit patterns."""
-
-    @abstractmethod
-    def to_float(self, n: V) -> V:
-        """Integers as floats."""
-
-    @abstractmethod
-    def to_integer(self, x: V) -> V:
-        """Integral floats as integers."""
-
-    @abstractmethod
-    def int_add(self, a: V, b: V) -> V:
-        """Sum of integers."""
-
-    @abstractmethod
-    def int_sub(self, a: V, b: V) -> V:
-        """Difference of integers."""
-
-    @abstractmethod
-    def shift_left(self, n: V, count: int) -> V:
-        """Integers times a power of two."""
-
-    @abstractmethod
-    def shift_right(self, n: V, count: int) -> V:
-        """Signed integers over a power of two, rounded down."""
-
-    @abstractmethod
-    def is_negative(self, n: V) -> V:
-        """Whether the sign bit of integers is set."""
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.format = FORMATS[width]
 
     def at_least(self, x: V, low: float) -> V:
         """``max(x, low)``; NaN stays."""

@@ -5,111 +5,50 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bringup.llvm.text import Builder, Type, Val, const, f32, f64, integer
-from bringup.maths.arithmetic import BINARY32, BINARY64, Arithmetic
+from bringup.maths.arithmetic import Arithmetic
 
 
 class Lanes(Arithmetic[Val]):
     """Arithmetic on values of one float type, scalar or vector."""
 
-    __slots__ = ("b", "int", "type")
-
     has_fma: ClassVar[bool] = True
 
     def __init__(self, b: Builder, type: Type) -> None:
         assert type.scalar in (f32, f64), f"inline math is for f32 and f64, not {type}"
-        super().__init__(BINARY32 if type.scalar is f32 else BINARY64)
+        super().__init__(type.scalar.bits)
         self.b = b
         self.type = type
         self.int = integer(self.width).with_lanes(type.lanes)
+        self.add, self.sub, self.mul, self.div = b.fadd, b.fsub, b.fmul, b.fdiv
+        self.fma = self.muladd = b.fma
+        self.neg, self.abs = b.fneg, b.fabs
+        self.floor = lambda x: b.intrinsic("llvm.floor", type, (x,))
+        self.sqrt = lambda x: b.intrinsic("llvm.sqrt", type, (x,))
+        self.copysign = lambda x, y: b.intrinsic("llvm.copysign", type, (x, y))
+        self.test, self.select = b.fcmp, b.select
+        self.and_, self.or_, self.xor, self.not_ = b.and_, b.or_, b.xor, b.not_
+        self.bits = lambda x: b.bitcast(x, self.int)
+        self.from_bits = lambda n: b.bitcast(n, type)
+        self.to_float = lambda n: b.sitofp(n, type)
+        self.to_integer = lambda x: b.fptosi(x, self.int)
+        self.int_add, self.int_sub = b.add, b.sub
+        self.shift_left = lambda n, count: b.shl(n, self.i(count))
+        self.shift_right = lambda n, count: b.ashr(n, self.i(count))
+        self.negative = lambda n: b.icmp("slt", n, self.i(0))
 
     @property
     def is_f32(self) -> bool:
         """Whether elements are f32 (f64 otherwise)."""
         return self.width == 32
 
-    def pick(self, single: float, double: float) -> Val:
-        """A float constant that depends on the format."""
-        return const(self.type, single if self.is_f32 else double)
-
     def c(self, value: float) -> Val:
+        """A float constant."""
         return const(self.type, value)
 
     def i(self, value: int) -> Val:
+        """An integer constant as wide as the float."""
         return const(self.int, value)
 
-    def add(self, a: Val, b: Val) -> Val:
-        return self.b.fadd(a, b)
-
-    def sub(self, a: Val, b: Val) -> Val:
-        return self.b.fsub(a, b)
-
-    def mul(self, a: Val, b: Val) -> Val:
-        return self.b.fmul(a, b)
-
-    def div(self, a: Val, b: Val) -> Val:
-        return self.b.fdiv(a, b)
-
-    def fma(self, a: Val, b: Val, c: Val) -> Val:
-        return self.b.fma(a, b, c)
-
-    muladd = fma
-
-    def neg(self, a: Val) -> Val:
-        return self.b.fneg(a)
-
-    def abs(self, a: Val) -> Val:
-        return self.b.fabs(a)
-
-    def floor(self, a: Val) -> Val:
-        return self.b.intrinsic("llvm.floor", self.type, (a,))
-
-    def sqrt(self, a: Val) -> Val:
-        return self.b.intrinsic("llvm.sqrt", self.type, (a,))
-
-    def copysign(self, magnitude: Val, sign: Val) -> Val:
-        return self.b.intrinsic("llvm.copysign", self.type, (magnitude, sign))
-
-    def test(self, predicate: str, a: Val, b: Val) -> Val:
-        return self.b.fcmp(predicate, a, b)
-
-    def select(self, condition: Val, a: Val, b: Val) -> Val:
-        return self.b.select(condition, a, b)
-
-    def and_(self, a: Val, b: Val) -> Val:
-        return self.b.and_(a, b)
-
-    def or_(self, a: Val, b: Val) -> Val:
-        return self.b.or_(a, b)
-
-    def xor(self, a: Val, b: Val) -> Val:
-        return self.b.xor(a, b)
-
-    def not_(self, condition: Val) -> Val:
-        return self.b.not_(condition)
-
-    def bits(self, x: Val) -> Val:
-        return self.b.bitcast(x, self.int)
-
-    def from_bits(self, n: Val) -> Val:
-        return self.b.bitcast(n, self.type)
-
-    def to_float(self, n: Val) -> Val:
-        return self.b.sitofp(n, self.type)
-
-    def to_integer(self, x: Val) -> Val:
-        return self.b.fptosi(x, self.int)
-
-    def int_add(self, a: Val, b: Val) -> Val:
-        return self.b.add(a, b)
-
-    def int_sub(self, a: Val, b: Val) -> Val:
-        return self.b.sub(a, b)
-
-    def shift_left(self, n: Val, count: int) -> Val:
-        return self.b.shl(n, self.i(count))
-
-    def shift_right(self, n: Val, count: int) -> Val:
-        return self.b.ashr(n, self.i(count))
-
-    def is_negative(self, n: Val) -> Val:
-        return self.b.icmp("slt", n, self.i(0))
+    def pick(self, single: float, double: float) -> Val:
+        """A float constant that depends on the format."""
+        return const(self.type, single if self.is_f32 else double)
