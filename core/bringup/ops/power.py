@@ -122,7 +122,7 @@ pow_ = elementwise(
         ),
     ),
     traits=frozenset({Trait.EXPENSIVE}),
-    # What the decomposition keeps when exp is 2 ULP off.
+    # The decomposition keeps less than 1.25; the rest is for a device's own.
     accuracy=within(6.0),
     decompose=_pow_decompose,
 )
