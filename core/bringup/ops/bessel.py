@@ -15,7 +15,8 @@ from bringup.ops._doubled import Doubled, exactly, two_product
 from bringup.ops._elementary import exp_sum
 from bringup.ops._elementwise import composite
 from bringup.ops._numeric import Array, NpDType, via_wider
-from bringup.ops.build import compare, copy_sign, in_f32, like, polynomial, rows
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Trait, within
 

@@ -190,14 +190,6 @@ def copy_sign(magnitude: Value, sign: Value) -> Value:
     return bitcast(rows.or_(bits, top), magnitude.dtype)
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule; the coefficient of the lowest power comes first."""
-    result = like(x, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        result = rows.add(rows.mul(result, x), like(x, coefficient))
-    return result
-
-
 def size_of(x: Value, dims: Sequence[int]) -> int:
     """The number of elements folded by reducing `dims`."""
     return math.prod(x.shape[d] for d in dims)

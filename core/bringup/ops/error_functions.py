@@ -13,8 +13,8 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, via_wider
-from bringup.ops.build import compare, copy_sign, in_f32, like, polynomial, rows
-from bringup.ops.graph_arithmetic import GraphArithmetic
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import GraphArithmetic, polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Domain, Trait, within
 

@@ -11,7 +11,8 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, via_wider
-from bringup.ops.build import compare, in_f32, like, polynomial, rows
+from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import DERIVED, Trait
 

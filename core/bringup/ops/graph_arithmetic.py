@@ -6,6 +6,7 @@ product with a sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from bringup.graph import Value
@@ -73,3 +74,8 @@ class GraphArithmetic(Arithmetic[Value]):
         """``a * b + c``, exact but for the last rounding where the sum cancels the product."""
         product, error = self.two_product(a, b)
         return rows.add(rows.add(product, c), error)
+
+
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """The polynomial of `x`, f32 or f64, with these coefficients, lowest power first."""
+    return GraphArithmetic(x).horner(x, coefficients)

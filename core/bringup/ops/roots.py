@@ -10,7 +10,7 @@ from bringup.ops import build
 from bringup.ops._elementwise import composite
 from bringup.ops._numeric import via_wider
 from bringup.ops.build import compare, copy_sign, in_f32, like, rows
-from bringup.ops.graph_arithmetic import GraphArithmetic
+from bringup.ops.graph_arithmetic import GraphArithmetic, polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Trait, within
 
@@ -104,7 +104,7 @@ def _cbrt_decompose(x: Value) -> Value:
     offset = (layout.bias + rest) // 3
     taken = rows.shl(rows.sub(rows.mul(thirds, like(thirds, 3)), like(thirds, 3 * offset)), stored)
     m = build.bitcast(rows.sub(raised, taken), x.dtype)
-    y = build.polynomial(m, _START)
+    y = polynomial(m, _START)
     for _ in range(times):
         y = _halley(y, m)
     y = build.bitcast(_polished(y, m), bits)

@@ -15,7 +15,7 @@ from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import via_wider
 from bringup.ops.build import compare, copy_sign, in_f32, like, rows
-from bringup.ops.graph_arithmetic import GraphArithmetic
+from bringup.ops.graph_arithmetic import GraphArithmetic, polynomial
 from bringup.ops.special_values import Special, cells
 from bringup.ops.table import Cotangents, Domain, Trait, within
 
@@ -36,7 +36,7 @@ _PI, _THREE_QUARTERS = "3.141592653589793", "2.356194490192345"
 def odd_polynomial(x: Value, terms: Mapping[int, Sequence[float]]) -> Value:
     """``x + x z p(z)``, z = x²; the coefficients, lowest power first, for f32 and f64."""
     square = rows.mul(x, x)
-    curve = build.polynomial(square, terms[x.dtype.bits])
+    curve = polynomial(square, terms[x.dtype.bits])
     return rows.add(x, rows.mul(rows.mul(x, square), curve))
 
 

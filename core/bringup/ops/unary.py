@@ -11,6 +11,7 @@ from bringup.ops import build
 from bringup.ops._elementwise import elementwise, slope
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
 from bringup.ops.build import copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import (
     ROUNDED,
@@ -250,7 +251,7 @@ _TANH_Q = (4.84406305325125486048e3, 2.23548839060100448583e3, 1.128116784916329
 @in_f32
 def _tanh_decompose(x: Value) -> Value:
     square = rows.mul(x, x)
-    ratio = rows.div(build.polynomial(square, _TANH_P), build.polynomial(square, _TANH_Q))
+    ratio = rows.div(polynomial(square, _TANH_P), polynomial(square, _TANH_Q))
     size = rows.abs(x)
     small = rows.add(size, rows.mul(rows.mul(size, square), ratio))
     one, two = build.ones_like(x), like(x, 2.0)
