@@ -49,7 +49,7 @@ from bringup.errors import BackendError, BringupError, CompileError, Unsupported
 from bringup.graph import Literal
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -101,7 +101,7 @@ class _StepsDevice(Device):
         return StepsExecutable(self, program, [self._bind(step) for step in program.steps])
 
     def _bind(self, step: Step) -> Call:
-        if isinstance(step, CONTROL_STEPS):
+        if isinstance(step, ControlStep):
             raise UnsupportedError(
                 f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
                 location=step.location,

@@ -52,7 +52,7 @@ logistic = composite(
     special=cells(
         "0.0 -> 0.5; -0.0 -> 0.5; inf -> 1; -inf -> 0.0; MAX -> 1; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when exp is 2 ULP off.
     accuracy=within(6.0),
     decompose=_logistic_decompose,
@@ -101,7 +101,7 @@ erf = composite(
     special=cells(
         "0.0 -> 0.0; -0.0 -> -0.0; inf -> 1; -inf -> -1; MAX -> 1; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     accuracy=within(6.0),
     decompose=in_f32(erf_decompose),
 )

@@ -36,7 +36,7 @@ from bringup.ops.batching import Flags, shifted, spread
 from bringup.ops.build import rows
 from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special
-from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
+from bringup.ops.table import Attr, Attrs, Cotangents, Domain, Kind, Types, define
 from bringup.types import TensorType
 
 Ints = tuple[int, ...]
@@ -240,6 +240,7 @@ gather = define(
     infer=_infer_gather,
     reference=_gather_reference,
     index_map=_gather_index,
+    domain=Domain(indices=1),
     vjp=_gather_vjp,
     dtypes=STORED,
     special=(
@@ -374,6 +375,7 @@ dynamic_slice = define(
     infer=_infer_dynamic_slice,
     reference=_dynamic_slice_reference,
     index_map=_dynamic_slice_index,
+    domain=Domain(indices=1),
     vjp=_dynamic_slice_vjp,
     dtypes=STORED,
     special=(

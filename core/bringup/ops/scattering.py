@@ -43,7 +43,18 @@ from bringup.ops.gathering import (
 )
 from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Trait, Types, define
+from bringup.ops.table import (
+    EXACT,
+    SUM,
+    Attr,
+    Attrs,
+    Cotangents,
+    Domain,
+    Kind,
+    Trait,
+    Types,
+    define,
+)
 from bringup.types import TensorType
 
 Ints = tuple[int, ...]
@@ -284,6 +295,7 @@ scatter = define(
     ),
     infer=_infer_scatter,
     reference=_scatter_reference,
+    domain=Domain(indices=1),
     vjp=_scatter_vjp,
     dtypes=STORED,
     special=(
@@ -426,6 +438,7 @@ dynamic_update_slice = define(
     infer=_infer_update,
     reference=_update_reference,
     index_map=_update_index,
+    domain=Domain(indices=2),
     vjp=_update_vjp,
     dtypes=STORED,
     special=(
