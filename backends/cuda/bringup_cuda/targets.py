@@ -85,4 +85,5 @@ def capabilities_of(target: str) -> Capabilities:
         ),
         alignment=ALIGNMENT,
         asynchronous=True,
+        target=name,
     )

@@ -220,11 +220,10 @@ class _Planner:
             instr: Instr = launch.instr
             operands = tuple(self.slots[v] for v in launch.reads)
             results = tuple(self.slots[v] for v in launch.writes)
-            return OpStep(instr.op, instr.attrs, operands, results, instr.location)
+            return OpStep(instr.op, instr.attrs, operands, results, launch.location)
         assert launch.kernel is not None
-        made = [v.producer for v in launch.writes if v.producer is not None]
-        location = next((m.location for m in made if m.location is not None), None)
-        return KernelStep(launch.kernel, tuple(self.slots[v] for v in launch.values), location)
+        slots = tuple(self.slots[v] for v in launch.values)
+        return KernelStep(launch.kernel, slots, launch.location)
 
     def _nested_step(self, number: int, launch: Launch) -> Step:
         nested = self.nested[number]
@@ -235,7 +234,7 @@ class _Planner:
             Slot("arena", 0, block.offset, type_)
             for block, type_ in zip(self.places[number], nested.places, strict=True)
         )
-        return nested.make(operands, results, held, launch.instr.location)
+        return nested.make(operands, results, held, launch.location)
 
 
 def _may_replace(launch: Launch, source: Value, value: Value) -> bool:
