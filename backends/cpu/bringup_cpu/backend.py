@@ -103,4 +103,5 @@ def _capabilities(target: str) -> Capabilities:
             products=LEAST_PRODUCTS,
             panel=panel_bits(loops),
         ),
+        target=target,
     )

@@ -181,7 +181,8 @@ def _compile(
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
-    lowered = partial(_lowered, target.backend, program)
+    own = filter(None, [target.capabilities.target])
+    lowered = partial(_lowered, target.backend, program, *own)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
     report = partial(placement, optimized, target)
     return Compiled(graph, optimized, (program,), executable, lowered, report)
