@@ -25,7 +25,7 @@ def instructions(graph: Graph) -> int:
     """How many instructions a graph has, as the sizes of failures are counted: those of its
     sub-graphs among them, constants left out.
     """
-    own = sum(instr.op.name != "constant" for instr in graph.instrs)
+    own = sum(instr.literal is None for instr in graph.instrs)
     return own + sum(map(instructions, subgraphs(graph)))
 
 

@@ -24,7 +24,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.split import ChunkLength
 from bringup.program.evaluate import evaluate_program
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.program.verify import verify_program
 from bringup.runtime.compiler import chunk_length_of, fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
@@ -181,7 +181,7 @@ class _Search:
         launches, program = fused_program(
             self.optimized, self.capabilities, passes, chunk_length=chunk_length, fused=self.fuse
         )
-        launches = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
+        launches = [x for x in launches if x.instr is None or x.instr.literal is None]
         return launches, replace(program, optimize=self.case.optimize)
 
     @cached_property
@@ -384,7 +384,7 @@ class _Search:
         _, program = self.planned
         step = program.steps[number]
         kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
-        kind = "kernel" if kernel else "loop" if isinstance(step, CONTROL_STEPS) else "op"
+        kind = "kernel" if kernel else "loop" if isinstance(step, ControlStep) else "op"
         source, asm = texts(self.device, single) if self.isolated else ("", "")
         before = print_graph(self._step_part(number)[0])
         return Cause(
@@ -399,7 +399,7 @@ class _Search:
         """A step as the cause, with what is to be shown of it; of a loop, the cause inside."""
         (launches, program), (reads, writes) = self.planned, self.steps[number]
         step: Step = program.steps[number]
-        if isinstance(step, CONTROL_STEPS):
+        if isinstance(step, ControlStep):
             instr = launches[number].instr
             assert instr is not None
             inside = cause_inside(

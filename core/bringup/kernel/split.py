@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bringup.graph import Builder, Value
+from bringup.graph.index import Axis, Expr, flatten
 from bringup.integers import ceil_div
 from bringup.kernel import ops as kops
 from bringup.kernel.axes import map_stage, renumber_buffers
 from bringup.kernel.form import AxisLimit, BufferDecl, Fold, Kernel, Role, Stage, Store
 from bringup.kernel.fuse import Launch
-from bringup.kernel.index import Axis, Expr, flatten
 from bringup.types import TensorType
 
 #: How many iterations of its `longest_axis` a chunk of a kernel should have; 0 keeps it whole.
