@@ -18,7 +18,7 @@ from bringup.errors import BackendError
 from bringup.kernel.form import Kernel
 from bringup.kernel.parser import parse_kernel
 from bringup.program.evaluate import evaluate_program
-from bringup.program.program import KernelStep, ScanStep
+from bringup.program.program import KernelStep, LoopStep
 from bringup.runtime.compiler import lower_graph
 
 f32 = bu.float32
@@ -106,8 +106,8 @@ def test_folds_in_loops_are_cut() -> None:
     claims = {**KERNELS.ops, **dict.fromkeys(("while", "scan", "case"), frozenset(STORED))}
     backend = Paper(replace(KERNELS, ops=claims), chunk=100)
     compiled = lower_graph(bu.trace(loop, f32[1000]), backend)
-    (step,) = (s for s in compiled.program.steps if isinstance(s, ScanStep))
-    assert any(kernel.name.endswith("_partial") for kernel in step.body.kernels)
+    (step,) = (s for s in compiled.program.steps if isinstance(s, LoopStep))
+    assert any(kernel.name.endswith("_partial") for kernel in step.programs[-1].kernels)
 
 
 def test_a_dump_says_what_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
