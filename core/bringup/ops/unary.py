@@ -10,8 +10,8 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import elementwise, slope
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import in_f32, like, rows
+from bringup.ops.build import copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import (
     ROUNDED,
@@ -58,7 +58,7 @@ neg = elementwise(
         "SUBNORMAL -> -SUBNORMAL; INT_MIN -> INT_MIN (int); 1 -> INT_MAX (uint); "
         "0 -> 0 (int uint)",
     ),
-    traits=frozenset({Trait.INVOLUTION, Trait.ODD}),
+    traits=frozenset({Trait.INVOLUTION, Trait.ODD, Trait.PIECEWISE_MONOTONE}),
     decompose=_neg_decompose,
 )
 
@@ -94,7 +94,7 @@ abs_ = elementwise(
         "-SUBNORMAL -> SUBNORMAL; -TINY -> TINY; INT_MIN -> INT_MIN (int uint); "
         "-1 -> 1 (int); INT_MAX -> INT_MAX (int uint)",
     ),
-    traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN}),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN, Trait.PIECEWISE_MONOTONE}),
     decompose=_abs_decompose,
 )
 
@@ -127,7 +127,7 @@ exp = elementwise(
         "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> inf; -inf -> 0.0; MAX -> inf; "
         "-MAX -> 0.0; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     accuracy=TWO_ULP,
     tier=0,
 )
@@ -150,7 +150,7 @@ log = elementwise(
         "0.0 -> -inf; -0.0 -> -inf; 1 -> 0.0; inf -> inf; -1 -> nan; -SUBNORMAL -> nan; "
         "-inf -> nan; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     accuracy=TWO_ULP,
     tier=0,
 )
@@ -245,14 +245,14 @@ def _tanh_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
 
 
 # x·z·P(z)/Q(z) with z = x², |x| < 0.625: the coefficients of Cephes (S. Moshier, 1984–2000).
-_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+_TANH_P = (-1.61468768441708447952e3, -9.92877231001918586564e1, -9.64399179425052238628e-1)
+_TANH_Q = (4.84406305325125486048e3, 2.23548839060100448583e3, 1.12811678491632931402e2, 1.0)
 
 
 @in_f32
 def _tanh_decompose(x: Value) -> Value:
     square = rows.mul(x, x)
-    ratio = rows.div(build.polynomial(square, _TANH_P), build.polynomial(square, _TANH_Q))
+    ratio = rows.div(polynomial(square, _TANH_P), polynomial(square, _TANH_Q))
     size = rows.abs(x)
     small = rows.add(size, rows.mul(rows.mul(size, square), ratio))
     one, two = build.ones_like(x), like(x, 2.0)
@@ -270,7 +270,7 @@ tanh = elementwise(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> 1; -inf -> -1; MAX -> 1; "
         "nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when exp is 2 ULP off.
     accuracy=within(4.0),
     decompose=_tanh_decompose,
