@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from bringup.graph import Graph
 from bringup.graph.verify import subgraphs
 from bringup.ops.special_values import Special
+from bringup.ops.table import Kind, OpDef
+from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.verdict import Verdict
@@ -21,6 +23,13 @@ Status = Literal["pass", "fail"]
 PROGRAMS = "programs"
 
 
+def keeps_bits(row: OpDef) -> bool:
+    """Whether the results of a row are elements of its operands, or constants: NaNs keep their
+    bits.
+    """
+    return row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select"
+
+
 def instructions(graph: Graph) -> int:
     """How many instructions a graph has, as the sizes of failures are counted: those of its
     sub-graphs among them, constants left out.
@@ -29,7 +38,7 @@ def instructions(graph: Graph) -> int:
     return own + sum(map(instructions, subgraphs(graph)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cells:
     """One operand position's worth of special cells: rows of texts that fill the inputs of a
     graph's one instruction.
@@ -45,7 +54,7 @@ class Cells:
     rules: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """A program to run on a target.
 
@@ -78,7 +87,7 @@ class NotOffered(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """Something a device promises beyond the values of one program, such as what it leaves alone.
 
@@ -98,7 +107,7 @@ class Check:
     host: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unsupported:
     """Something the device does not declare, and the reason of its own decomposition."""
 
@@ -109,7 +118,7 @@ class Unsupported:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """What went wrong in one run of a case.
 
@@ -137,7 +146,7 @@ class Problem:
         return self.kind == other.kind and (self.kind != "hang" or self.phase == other.phase)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What came of a case or a check."""
 
@@ -151,7 +160,7 @@ class Outcome:
         return "pass" if self.problem is None else "fail"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Instance:
     """One instruction to check: operand types, attributes, and the kinds of data for the operands,
     cycled.

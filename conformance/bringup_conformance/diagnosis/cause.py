@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
+
+from bringup.records import record
 
 #: kind -> how the guilty thing is called.
 KINDS: Mapping[str, str] = {
@@ -21,7 +23,7 @@ KINDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cause:
     """The first thing found wrong on the way from a graph to results.
 

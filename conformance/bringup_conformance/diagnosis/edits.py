@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bringup.graph import Builder, Graph, Instr, Value, current_builder, replay
 from bringup.graph.verify import subgraphs
 from bringup.ops.build import like
-from bringup.ops.subgraphs import reached
+from bringup.ops.subgraphs import carried, is_control, reached
 from bringup.types import TensorType
 from bringup_conformance.generate.program_builder import pruned
 from bringup_conformance.generate.recipes import Recipe
@@ -121,8 +121,12 @@ def pass_through(instr: Instr) -> Iterator[tuple[int, ...]]:
 
 def has_while(graph: Graph) -> bool:
     """Whether a graph holds a loop with a condition, at any depth."""
-    here = any(instr.op.name == "while" for instr in graph.instrs)
-    return here or any(map(has_while, subgraphs(graph)))
+    return any(map(is_conditional, graph.instrs)) or any(map(has_while, subgraphs(graph)))
+
+
+def is_conditional(instr: Instr) -> bool:
+    """Whether an instruction is a loop that runs for as long as a condition holds."""
+    return "cond" in instr.attrs
 
 
 # -- what decides how often a loop runs ------------------------------------------------------------
@@ -142,30 +146,22 @@ def control_operands(instr: Instr) -> frozenset[int]:
     """Positions of the operands that decide how often a loop runs: the instruction itself or a loop
     inside it.
     """
-    attrs, name = instr.attrs, instr.op.name
-    if name == "case":
+    attrs = instr.attrs
+    if not is_control(instr):
+        return frozenset()
+    if "branches" in attrs:
         return frozenset(n + 1 for inner in attrs["branches"] for n in _control_inputs(inner))
-    if name == "scan":
-        first, last = attrs["consts"], attrs["consts"] + attrs["carries"]
-        carried = {n: n - first for n in range(first, last)}
-        return _over_trips(attrs["body"], _control_inputs(attrs["body"]), carried)
-    if name == "while":
-        cond, body = attrs["cond"], attrs["body"]
-        needed = reached(cond, [0]) | _control_inputs(cond) | _control_inputs(body)
-        return _over_trips(body, needed, {n: n for n in range(len(body.inputs))})
-    return frozenset()
+    body: Graph = attrs["body"]
+    needed = _control_inputs(body)
+    if is_conditional(instr):
+        needed |= reached(attrs["cond"], [0]) | _control_inputs(attrs["cond"])
+    # An input that is carried is this output in the next trip.
+    after = dict(carried(instr))
+    while (more := needed | reached(body, [after[n] for n in needed if n in after])) != needed:
+        needed = more
+    return needed
 
 
 def _control_inputs(graph: Graph) -> frozenset[int]:
     controls = loop_controls(graph)
     return frozenset(n for n, value in enumerate(graph.inputs) if value in controls)
-
-
-def _over_trips(body: Graph, needed: frozenset[int], outputs: Mapping[int, int]) -> frozenset[int]:
-    """All inputs of a body that some of its inputs depend on over any number of trips.
-
-    outputs: of an input that is carried, the output that it is in the next trip.
-    """
-    while (more := needed | reached(body, [outputs[n] for n in needed if n in outputs])) != needed:
-        needed = more
-    return needed

@@ -120,9 +120,9 @@ def failing_cells(
     row, dtype, support = lookup(case.op), BY_NAME[case.dtype], Support(target.missing)
     wrong = [mismatch.output for mismatch in problem.verdict.mismatches]
     for output in dict.fromkeys((*wrong, *range(len(case.cells)))):
-        graph, kept = special.program(row, dtype, [case.cells[output]], support)
-        small = replace(case, graph=graph, cells=kept)
-        found = attempt(target, small, fuse=problem.fused)[1] if kept else None
+        graph, cells, _ = special.program(row, dtype, [case.cells[output]], support)
+        small = replace(case, graph=graph, cells=cells)
+        found = attempt(target, small, fuse=problem.fused)[1] if cells else None
         if found is not None and found.alike(problem):
             return small
     return case

@@ -14,7 +14,7 @@ from typing import Any
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.build import rows
-from bringup.ops.subgraphs import reached
+from bringup.ops.subgraphs import is_control, reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
 from bringup.passes.dce import dce, eliminate
@@ -26,6 +26,7 @@ from bringup_conformance.diagnosis.edits import (
     as_operands,
     control_operands,
     edited,
+    is_conditional,
     loop_controls,
     pass_through,
 )
@@ -67,17 +68,26 @@ def _with_attrs(instr: Instr, attrs: Attrs, operands: Values, _edit: Edit | None
 
 def _bodies(instr: Instr) -> tuple[Graph, ...]:
     """The sub-graphs that may stand for an instruction, each run once."""
-    if instr.op.name == "case":
-        return tuple(instr.attrs["branches"])
-    return (instr.attrs["body"],) if instr.op.name in ("while", "scan") else ()
+    if not is_control(instr):
+        return ()
+    return tuple(instr.attrs["branches"]) if _is_branch(instr) else (instr.attrs["body"],)
+
+
+def _is_branch(instr: Instr) -> bool:
+    return "branches" in instr.attrs
+
+
+def _is_counted(instr: Instr) -> bool:
+    """Whether it is a scan."""
+    return "length" in instr.attrs
 
 
 def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values:
     """One run of a body or branch.  A scan's rows are new inputs then, and where a stack is an
     output, the row that is made is returned instead.
     """
-    arguments = list(operands[1:] if instr.op.name == "case" else operands)
-    if instr.op.name == "scan":
+    arguments = list(operands[1:] if _is_branch(instr) else operands)
+    if _is_counted(instr):
         whole = instr.attrs["consts"] + instr.attrs["carries"]
         rows_in = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[whole:]]
         arguments[len(arguments) - len(rows_in) :] = rows_in
@@ -108,14 +118,14 @@ def scans_instead(candidate: Candidate) -> Iterator[Candidate]:
             yield edited(candidate, {instr: replacement})
             yield edited(candidate, {instr: partial(_all_returned, replacement)})
     for scan in graph.instrs:
-        if scan.op.name == "scan":
+        if _is_counted(scan):
             for body in _bodies_with_one_value(scan):
                 yield from _ending_in(candidate, scan, body)
             yield from _carries_removed(candidate, scan)
 
 
 def _as_scan(instr: Instr) -> Iterator[Replacement]:
-    if instr.op.name == "while":
+    if is_conditional(instr):
         yield from (partial(_scan_of_trips, instr, trips) for trips in _TRIPS)
 
 
@@ -222,7 +232,7 @@ def _ends_anyhow(body: Graph, position: int) -> bool:
         return True
     for instr in body.instrs:
         positions = [n for n, v in enumerate(instr.operands) if v is value]
-        if positions and instr.op.name != "while":
+        if positions and not is_conditional(instr):
             return False
         for n in positions:
             inner = instr.attrs["body"]
@@ -238,7 +248,7 @@ def _ends_anyhow(body: Graph, position: int) -> bool:
 def _smaller_attrs(instr: Instr) -> Iterator[Attrs]:
     """Attributes with one sub-graph made smaller; what decides how often a loop runs stays."""
     attrs = dict(instr.attrs)
-    fixed = control_operands(instr) if instr.op.name == "while" else frozenset()
+    fixed = control_operands(instr) if is_conditional(instr) else frozenset()
     for name, value in attrs.items():
         if name == "cond":
             continue

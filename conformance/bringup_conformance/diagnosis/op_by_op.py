@@ -5,15 +5,16 @@ inside the bodies of loops and branches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import chosen
+from bringup.records import record
 from bringup_conformance.cases import Case
 from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.edits import is_conditional
 from bringup_conformance.diagnosis.run_part import (
     DataSets,
     Values,
@@ -41,7 +42,7 @@ class Locate(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Wrong:
     """What is wrong with a graph's results, and their wrong elements."""
 
@@ -58,7 +59,7 @@ class _Wrong:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Trials:
     """Runs of parts of a case on right inputs.
 
@@ -156,11 +157,11 @@ def cause_inside(
 
 def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Array]]]:
     """The sub-graphs that a loop or branch runs, with the arrays they get."""
-    name, attrs = instr.op.name, instr.attrs
-    if name == "case":
+    attrs = instr.attrs
+    if "branches" in attrs:
         branches = attrs["branches"]
         yield branches[chosen(int(operands[0][()]), len(branches))], operands[1:]
-    elif name == "while":
+    elif is_conditional(instr):
         state = operands
         for _ in range(_MOST_RUNS):
             yield attrs["cond"], state
@@ -168,7 +169,7 @@ def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Arr
                 return
             yield attrs["body"], state
             state = evaluate(attrs["body"], state)
-    elif name == "scan":
+    elif "length" in attrs:
         first, count = attrs["consts"], attrs["carries"]
         carry, stacks = operands[first : first + count], operands[first + count :]
         order = range(attrs["length"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from bringup.dtypes import BY_NAME, DType
 from bringup.errors import BringupError
 from bringup.graph import Graph, Instr, Literal, Value
 from bringup.graph.builder import Builder
+from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.diagnosis.edits import Candidate
 
@@ -49,7 +50,7 @@ def plainer_dtypes(candidate: Candidate) -> Iterator[Candidate]:
                 yield made, recipes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Retyping:
     """Replaces sizes and dtypes in a graph and in the attributes of its instructions."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from bringup.errors import BringupError
 from bringup.graph import Value
 from bringup.program.program import Program, Slot
+from bringup.records import record
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.diagnosis.run_part import Values
 from bringup_conformance.diagnosis.step_programs import (
@@ -27,7 +28,7 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 Judge = Callable[[Value, Array, int], str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailingSteps:
     """A few steps that make a wrong result together.
 

@@ -19,9 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 import bringup
 from bringup.backend.discovery import candidates, select
 from bringup.errors import BringupError
@@ -71,6 +68,10 @@ def packages_of(backend: str) -> tuple[str, ...]:
 
     Raises BackendError for a name that no backend has.
     """
+    # Worker processes import this module and start sooner without the two.
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
     installed = candidates()
     own = select(backend.partition(":")[0], installed)
     required = {canonicalize_name(Requirement(text).name) for text in own.requires}

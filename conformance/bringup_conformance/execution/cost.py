@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from operator import add, attrgetter, sub
 from typing import Any
 
+from bringup.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Cost:
     """What the programs cost that the suite compiled and ran.
 

@@ -29,6 +29,7 @@ from typing import Any
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS, Unsupported
 from bringup_conformance.reporting.results import Result
 
@@ -39,7 +40,7 @@ _PATTERNS = ("op", "dtype", "feature")
 _FIX = "each entry has a reason, and op, dtype or feature: a pattern, or a list of them"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One entry.  kind: one of `KINDS`.  number: among the entries of its kind, from 1."""
 
@@ -72,7 +73,7 @@ def _fit(patterns: Sequence[str], texts: Iterable[str]) -> bool:
     return any(fnmatchcase(text, pattern) for text in texts for pattern in patterns)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expectations:
     """The entries of a file, in its order."""
 

@@ -14,7 +14,7 @@ from bringup.dtypes import BY_NAME, DType, f32
 from bringup.errors import BringupError
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
-from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
+from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported, keeps_bits
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
     derivatives,
@@ -287,7 +287,7 @@ def _joint_case(
         dtype=dtype.name,
         graph=builder.build(outputs, row.name),
         data=data if any(i.operands for i in group) else ((),),
-        bitwise=row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select",
+        bitwise=keeps_bits(row),
         # Only what is more than one instruction to the device may have other results op by op.
         split=row.decompose is not None or row.kind is Kind.CONTRACTION,
         tags=(row.kind.value,),
@@ -320,9 +320,9 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     """One case of all special cells that are supported; why others are not."""
     capabilities, name = plan.capabilities, f"ops/{row.name}/{dtype.name}/{SPECIAL}"
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
-    for reason in special.missing(row, dtype, parts, plan.support):
+    graph, cells, reasons = special.program(row, dtype, parts, plan.support)
+    for reason in reasons:
         yield Unsupported(name, "ops", row.name, dtype.name, reason)
-    graph, cells = special.program(row, dtype, parts, plan.support)
     if cells:
         yield Case(
             name=name,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType
+from bringup.records import record
 from bringup_conformance.cases import Case, Check, Unsupported
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.program_builder import GenConfig
@@ -14,7 +15,7 @@ from bringup_conformance.generate.program_builder import GenConfig
 Item = Case | Check | Unsupported
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Budget:
     """How much of a level is run.
 
@@ -53,7 +54,7 @@ def budget_of(capabilities: Capabilities, few: bool = False) -> Budget:
     return replace(budget, split=0, together=FEW) if few else budget
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What the cases of a run are made for."""
 
@@ -74,7 +75,7 @@ class Plan:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnitId:
     """What a unit is called; dtype and number may be empty."""
 
@@ -87,7 +88,7 @@ class UnitId:
         return "/".join(filter(None, (self.level, self.op, self.dtype, self.number)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unit:
     """Cases that are made together, when they are needed.
 

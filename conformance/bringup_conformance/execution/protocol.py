@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from bringup.records import record
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution.plan import UnitId
 from bringup_conformance.reporting.failures import TIMEOUT
@@ -23,7 +23,7 @@ def case_timeout(level: str, timeout: float) -> float:
 # To a worker.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Job:
     """What a run holds.
 
@@ -40,7 +40,7 @@ class Job:
     few: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Setup:
     """The first message: the device to open.
 
@@ -54,7 +54,7 @@ class Setup:
     lists_units: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """Run a unit from its item number `first`.
 
@@ -70,7 +70,7 @@ class Work:
     retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explain:
     """Shrink and locate a failure for some seconds.
 
@@ -88,7 +88,7 @@ class Explain:
 Task = Work | Explain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """Call ``function(remote, *args)``, with the `processes.Remote` of the worker; it answers with
     `Answer` or `Raised`, and `Suspected` before them.
@@ -101,7 +101,7 @@ class Call:
 # From a worker.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ready:
     """The device is open.  The other fields are set if the setup asked for a list of units.
 
@@ -114,7 +114,7 @@ class Ready:
     level_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """The device cannot be opened.  kind: the name of a class in `bringup.errors`."""
 
@@ -123,7 +123,7 @@ class Refused:
     fix: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Began:
     """An item is about to run."""
 
@@ -132,7 +132,7 @@ class Began:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Done:
     """The result of an item.
 
@@ -150,7 +150,7 @@ class Done:
         return self.item, not self.between
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finished:
     """A unit is finished.  left_out: its remaining items were skipped."""
 
@@ -158,7 +158,7 @@ class Finished:
     left_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explained:
     """The document of a failure with what shrinking and locating found."""
 
@@ -167,21 +167,21 @@ class Explained:
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suspected:
     """The cause to report if the process ends before its next message."""
 
     cause: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answer:
     """The result of a call."""
 
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Raised:
     """What a call raised.  kind: of problem."""
 
@@ -189,7 +189,7 @@ class Raised:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exited:
     """The worker's process ended, or closed its connection.  No worker sends this."""
 

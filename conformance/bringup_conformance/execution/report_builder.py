@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bringup.records import record
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution.plan import UnitId
 from bringup_conformance.execution.protocol import Done, Finished
@@ -19,7 +20,7 @@ Results = Sequence[Result | Unsupported]
 OnWhole = Callable[[int, str, Results], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedItem:
     """A failure, and the item that it is of.  number: of its file."""
 

@@ -7,11 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bringup.errors import BringupError
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.diagnosis.shrinker import Effort
 from bringup_conformance.execution.cost import Cost
@@ -59,7 +60,7 @@ _KERNELS = {"smoke": 3, "ops": 15, "fusion": 2, "runtime": 6, "exhaustive": 2}
 _MANY_RETRIED, _BUSY_LOAD = 2, 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """How far a run is.
 
@@ -83,7 +84,7 @@ def _silent(_progress: object) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Options:
     """The keywords of `run`.
 

@@ -28,6 +28,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from bringup.errors import BringupError
 from bringup.graph import Graph
+from bringup.records import record
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case, Outcome, instructions
 from bringup_conformance.diagnosis.investigate import diagnosed
@@ -74,7 +75,7 @@ class _OverError(KeyboardInterrupt):
     """Time is up.  Hypothesis passes an interrupt on, and takes any other error for a failure."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """When a search ends.  until: by `time.monotonic`.  most: programs that are drawn, about."""
 
@@ -263,7 +264,7 @@ KEPT = 8
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Best:
     """A program and its score."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph, attrs_key
-from bringup.ops.table import OpDef, lookup
+from bringup.graph import Builder, Graph, Instr, attrs_key
+from bringup.ops.table import OpDef, opdef
 from bringup.types import TensorType
 
 Missing = Callable[[Graph], str | None]
@@ -35,11 +36,22 @@ class Support:
         is none.
         """
         graph = single(row, operands, attrs)
-        dtypes = tuple(v.dtype for v in (*graph.inputs, *graph.outputs))
-        bound = graph.instrs[-1].attrs
-        key = (row.claim(bound), dtypes, attrs_key(bound) if row.holds_graphs else ())
+        return self._reason(graph.instrs[-1], lambda: graph)
+
+    def reason_of(self, graph: Graph) -> str | None:
+        """Why the first instruction of a graph that cannot run cannot, or None."""
+        for instr in graph.instrs:
+            reason = self._reason(instr, partial(_alone, instr))
+            if reason is not None:
+                return reason
+        return None
+
+    def _reason(self, instr: Instr, graph: Callable[[], Graph]) -> str | None:
+        """graph: makes the graph of the instruction alone, for what is not known yet."""
+        row, dtypes = opdef(instr), tuple(v.dtype for v in (*instr.operands, *instr.results))
+        key = (row.claim(instr.attrs), dtypes, attrs_key(instr.attrs) if row.holds_graphs else ())
         if key not in self._known:
-            self._known[key] = self._missing(graph)
+            self._known[key] = self._missing(graph())
         return self._known[key]
 
     def has(self, row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> bool:
@@ -50,14 +62,8 @@ class Support:
             return False
 
 
-def reason_of(graph: Graph, support: Support) -> str | None:
-    """Why the first instruction that cannot run cannot, or None."""
-    for instr in graph.instrs:
-        types = [v.type for v in instr.operands]
-        reason = support.reason(lookup(instr.op.name), types, instr.attrs)
-        if reason is not None:
-            return reason
-    return None
+def _alone(instr: Instr) -> Graph:
+    return single(opdef(instr), [v.type for v in instr.operands], instr.attrs)
 
 
 def single(row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> Graph:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device
 from bringup.dtypes import BY_NAME, STORED
 from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
+from bringup.records import record
 from bringup_conformance.cases import Case, Unsupported
 from bringup_conformance.execution.levels import table
 from bringup_conformance.execution.processes import DeviceProcess, Remote
@@ -32,7 +33,7 @@ from bringup_conformance.reporting.failures import TIMEOUT
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unclaimed:
     """An op and dtype that the device does not declare, all of whose cases pass."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import f32, i32, u32
@@ -14,10 +14,8 @@ from bringup.integers import ceil_div
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import pick
+from bringup_conformance.generate.drawing import Drawing, Maker, instance
 from bringup_conformance.generate.sizes import LARGE
-
-if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
 
 Shape = tuple[int, ...]
 Pairs = tuple[Shape, Shape]
@@ -146,7 +144,7 @@ def dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 def _instance(draw: Drawing, site: Site, kinds: tuple[str, ...], **attrs: Any) -> Instance:
     lhs, rhs, batch, contract = site
     attrs = {"batch": batch, "contract": contract, **attrs}
-    return Instance((draw.dtype[lhs], draw.dtype[rhs]), tuple(attrs.items()), kinds)
+    return instance([draw.dtype[lhs], draw.dtype[rhs]], attrs, kinds)
 
 
-MAKERS = {"dot_general": dot}
+MAKERS = {"dot_general": Maker(dot, longest=0)}

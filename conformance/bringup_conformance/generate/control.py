@@ -15,9 +15,9 @@ from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import Choices, chance, pick
+from bringup_conformance.generate.drawing import Drawing, Maker, instance
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
     from bringup_conformance.generate.program_builder import ProgramBuilder
 
 _KINDS = ("signed", "small", "special", "ramp", "wide", "ties")
@@ -101,7 +101,7 @@ def while_(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """A value that leads, as rows are named by its dtype, a counter, and another value."""
     for type_ in _types(draw, draw.dtype):
         attrs = _loop(draw.choices, type_)
-        yield Instance((type_, _COUNTER, type_), tuple(attrs.items()), _KINDS)
+        yield instance([type_, _COUNTER, type_], attrs, _KINDS)
 
 
 def case(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -110,7 +110,7 @@ def case(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         type_ = pick(draw.choices, _types(draw, dtype))
         branches = _branches(draw.choices, type_, draw.choices.integer(1, 4))
         kinds = (pick(draw.choices, ("small", "special", "signed")), *_KINDS[:2])
-        yield Instance((_COUNTER, type_, type_), (("branches", branches),), kinds)
+        yield instance([_COUNTER, type_, type_], {"branches": branches}, kinds)
 
 
 def scan(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -125,23 +125,29 @@ def scan(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             "carries": 1,
         }
         stack = type_.with_shape((length, *type_.shape))
-        yield Instance((type_, type_, stack), tuple(attrs.items()), _KINDS)
+        yield instance([type_, type_, stack], attrs, _KINDS)
 
 
 def call(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """A body of two operands and two results, one of which may be an operand."""
     for type_ in _types(draw, draw.dtype):
         (body,) = _branches(draw.choices, type_, 1)
-        yield Instance((type_, type_), (("body", body),), _KINDS)
+        yield instance([type_, type_], {"body": body}, _KINDS)
 
 
 def silent(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """An empty text prints nothing, and its result is known."""
     for type_ in _types(draw, draw.dtype)[:3]:
-        yield Instance((type_,), (("text", ""),), _KINDS)
+        yield instance([type_], {"text": ""}, _KINDS)
 
 
-MAKERS = {"while": while_, "case": case, "scan": scan, "call": call, "print": silent}
+MAKERS = {
+    "while": Maker(while_),
+    "case": Maker(case),
+    "scan": Maker(scan),
+    "call": Maker(call),
+    "print": Maker(silent),
+}
 
 
 # -- steps -----------------------------------------------------------------------------------------

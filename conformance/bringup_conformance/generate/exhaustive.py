@@ -12,19 +12,18 @@ from typing import Any
 from bringup.dtypes import STORED, DType, bool_
 from bringup.graph import Builder, Graph, Value
 from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
-from bringup_conformance.cases import Case, Unsupported
+from bringup_conformance.cases import Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.execution.support import reason_of
 from bringup_conformance.generate import heavy
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.twins import valid
 
 LEVEL = "exhaustive"
 #: Bits of a dtype all of whose values are one array, and of one all of whose pairs are.
 ALL_BITS, PAIR_BITS = 16, 8
 # Inputs of wider dtypes, at equal distances: on hardware, and on simulators.
 _SAMPLED, _SAMPLED_FEW = 1 << 20, 1 << 14
-_CASTS = ("convert", "bitcast")
 # Rows whose domain ends between here and the largest f32 say less of the last binade of any dtype.
 _LAST_BINADE = 1e38
 _EVERY, _SPACED, _PAIRS = Recipe("every"), "spaced", (Recipe("every"), Recipe("slow"))
@@ -36,7 +35,7 @@ def units(plan: Plan) -> list[Unit]:
     """
     found = []
     for row in all_ops():
-        if row.name in _CASTS:
+        if _is_cast(row):
             found += [_unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_]
         elif _by_elements(row) and row.arity == 1:
             found += [_unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_]
@@ -49,6 +48,11 @@ def units(plan: Plan) -> list[Unit]:
 
 def _by_elements(row: OpDef) -> bool:
     return row.kind is Kind.ELEMENTWISE or Trait.POINTWISE in row.traits
+
+
+def _is_cast(row: OpDef) -> bool:
+    """Whether all that a row asks for is a dtype to give."""
+    return row.kind is Kind.ELEMENTWISE and [a.kind for a in row.attrs] == ["dtype"]
 
 
 def _is_short(dtype: DType) -> bool:
@@ -79,13 +83,12 @@ def _binary(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
 
 def _casts(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     size, data, tag = _values(plan, dtype)
-    targets = [d for d in STORED if row.name == "convert" or d.bits == dtype.bits]
-    graphs = [
-        _program(row, [dtype[size]], [{"dtype": target}])
-        for target in targets
-        if row.name == "convert" or (target is bool_) == (dtype is bool_)
-    ]
-    yield from _cases(plan, row, dtype, tag, graphs, data)
+    variants = [(("dtype", target),) for target in STORED]
+    taken = [dict(v) for v in variants if valid(row, Instance((dtype[size],), v))]
+    graphs = [_program(row, [dtype[size]], [attrs]) for attrs in taken]
+    # A cast to dtypes of one width reinterprets bits, those of NaNs too.
+    bitwise = {attrs["dtype"].bits for attrs in taken} == {dtype.bits}
+    yield from _cases(plan, row, dtype, tag, graphs, data, bitwise=bitwise)
 
 
 def _chains(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
@@ -128,12 +131,19 @@ def _program(row: OpDef, types: Sequence[Any], variants: Sequence[dict[str, Any]
 
 
 def _cases(
-    plan: Plan, row: OpDef, dtype: DType, tag: str, graphs: Sequence[Graph], data: Sequence[Recipe]
+    plan: Plan,
+    row: OpDef,
+    dtype: DType,
+    tag: str,
+    graphs: Sequence[Graph],
+    data: Sequence[Recipe],
+    *,
+    bitwise: bool = False,
 ) -> Iterator[Item]:
     place = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
     reasons: dict[str, None] = {}
     for number, graph in enumerate(graphs):
-        reason = reason_of(graph, plan.support)
+        reason = plan.support.reason_of(graph)
         if reason is not None:
             reasons[reason] = None
             continue
@@ -144,7 +154,7 @@ def _cases(
             dtype=dtype.name,
             graph=graph,
             data=(tuple(data),),
-            bitwise=row.name == "bitcast",
+            bitwise=bitwise,
             split=row.decompose is not None or len(graph) > 1,
             tags=(tag, row.kind.value),
         )

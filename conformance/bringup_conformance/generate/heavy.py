@@ -17,7 +17,6 @@ from bringup.graph import Builder, Graph, Literal
 from bringup.types import TensorType
 from bringup_conformance.cases import Check, NotOffered, Problem, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.execution.support import reason_of
 from bringup_conformance.oracle.numbers import Array
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def _item(plan: Plan, dtype: DType, name: str, make: Make) -> Item:
     full = f"exhaustive/{AREA}/{dtype.name}/{name}"
     type_ = dtype[BYTES // dtype.itemsize]
     graph = make(type_)
-    reason = reason_of(graph, plan.support) or _too_large(plan.capabilities, type_)
+    reason = plan.support.reason_of(graph) or _too_large(plan.capabilities, type_)
     if reason is not None:
         return Unsupported(full, "exhaustive", AREA, dtype.name, reason)
     return Check(

@@ -14,10 +14,10 @@ from bringup.graph import Builder, Literal, Value
 from bringup.ops.table import OpDef, lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
+from bringup_conformance.generate.drawing import Drawing, Maker, instance
 from bringup_conformance.generate.sizes import LARGE
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
     from bringup_conformance.generate.program_builder import ProgramBuilder
 
 Shape = tuple[int, ...]
@@ -59,7 +59,7 @@ def _sites(draw: Drawing) -> Iterator[Site]:
 
 def _instance(types: Sequence[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
     far = types[0].shape == _FAR
-    return Instance(tuple(types), tuple(attrs.items()), ("wide",) if far else kinds, far)
+    return instance(types, attrs, ("wide",) if far else kinds, far)
 
 
 def _index(shape: Shape, number: int) -> DType:
@@ -93,7 +93,7 @@ def scatter(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Windows at and beyond both ends, of nothing, of everything."""
-    w, reads = draw.vector, row.name == "dynamic_slice"
+    w, reads = draw.vector, row.domain.indices == 1
     forms: tuple[tuple[Shape, Shape], ...] = (
         ((2 * w + 3,), (w,)),
         ((300,), (3,)),
@@ -219,10 +219,10 @@ def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
 
 
 MAKERS = {
-    "dynamic_slice": dynamic,
-    "dynamic_update_slice": dynamic,
-    "gather": gather,
-    "scatter": scatter,
+    "dynamic_slice": Maker(dynamic, longest=0),
+    "dynamic_update_slice": Maker(dynamic, longest=0),
+    "gather": Maker(gather, longest=0),
+    "scatter": Maker(scatter, longest=0),
 }
 READS = {"gathered": read_gathered, "window": read_window, "updated": read_updated}
 

@@ -11,72 +11,26 @@ from typing import Any
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8
 from bringup.graph import Graph, Literal
-from bringup.ops.table import Kind, OpDef, Trait
+from bringup.ops.table import REQUIRED, Kind, OpDef, Trait
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
-from bringup_conformance.generate.choices import Stream, chance, pick
+from bringup_conformance.generate.choices import chance, pick
 from bringup_conformance.generate.contractions import MAKERS as CONTRACTIONS
 from bringup_conformance.generate.control import MAKERS as CONTROL
+from bringup_conformance.generate.drawing import ANY, FOLDS, MOVES, NORMS, Drawing, Maker, instance
 from bringup_conformance.generate.indexed import MAKERS as INDEXED
 from bringup_conformance.generate.matrices import MAKERS as MATRICES
 from bringup_conformance.generate.networks import MAKERS as NETWORKS
 from bringup_conformance.generate.orders import MAKERS as ORDERS
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.generate.sizes import LARGE, draw_shape, far_size, strata
+from bringup_conformance.generate.sizes import LARGE, far_size
 from bringup_conformance.generate.twins import resized, results_of, valid
 
-#: Kinds of data by what an op is sensitive to.
-ANY = (
-    "signed", "wide", "special", "positive", "near",
-    "small", "nans", "negative", "extremes", "ties", "large", "tiny",
-)  # fmt: skip
-SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
-PRODUCTS = ("units", "positive", "onehot", "special")
+#: What folds that keep an extreme are sensitive to.
 EXTREMES = ("negative", "near", "signed", "ties", "special", "onehot", "nans", "extremes")
-MOVES = ("ramp", "nans", "special")
 _COMPARED = ("ties", "special", "near", "nans", "signed", "extremes")
 
 Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
-
-
-class Drawing:
-    """Which boundary sizes one (row, dtype) gets: all of them over the dtypes, a few each."""
-
-    def __init__(self, shapes: Shapes, seed: int, row: OpDef, dtype: DType, few: bool) -> None:
-        self.shapes = shapes
-        self.dtype = dtype
-        self.few = few
-        self.choices = Stream(seed, "instances", row.name, dtype.name)
-        #: Whether this is the dtype that a dear row gets all of its instances with.
-        self.main = dtype is (f32 if f32 in row.dtypes else row.dtypes[0])
-        self.first = few or self.main or dtype is row.dtypes[0]
-        self.offset = seed + row.dtypes.index(dtype)
-        #: Whether sizes past every block are worth their price: also on a dtype that the seed
-        #: chooses.
-        self.far = not few and (self.main or self.offset % len(row.dtypes) == 0)
-
-    def sizes(self, count: int) -> list[int]:
-        """Boundary lengths, one of each of the first strata; for dtypes that come later, one round
-        the vector, and half of the others in turn.
-        """
-        found = [pick(self.choices, stratum) for stratum in strata(self.shapes)[:count]]
-        if not self.first:
-            found = [n for i, n in enumerate(found) if i == 0 or (i + self.offset) % 2]
-        return list(dict.fromkeys(found))
-
-    def shape(self, rank: int) -> tuple[int, ...]:
-        """A shape of boundary sizes."""
-        return draw_shape(self.choices, self.shapes, rank=rank, limit=2048)
-
-    def some(self, rank: int) -> tuple[int, ...]:
-        """Some of the dimensions, at least one."""
-        found = tuple(d for d in range(rank) if chance(self.choices, 1, 2))
-        return found or (self.choices.integer(0, rank - 1),)
-
-    @property
-    def vector(self) -> int:
-        """Elements of the device's vector."""
-        return self.shapes.vector
 
 
 def instances(
@@ -87,21 +41,32 @@ def instances(
     few: fewer sizes, for a device that takes long over each.  Empty if the row takes no such
     operands or the suite has none for it.
     """
-    draw = Drawing(shapes, seed, row, dtype, few)
-    maker = _MAKERS.get(row.name)
-    if maker is not None:
-        found = list(maker(row, draw))
-    elif row.arity is not None and row.arity > 0:
-        found = list(_same_types(row, draw))
-    else:
-        found = []
-    found = [each for each in found if valid(row, each)]
-    near = [each for each in found if not each.far]
+    draw, maker = Drawing(shapes, seed, row, dtype, few), _maker_of(row)
+    made = [each for each in maker.make(row, draw) if valid(row, each)]
+    near = [each for each in made if not each.far]
     if draw.first and row.attrs:
-        found += resized(row, near)
-    if not few:
-        found += _stretched(row, draw, near)
-    return found
+        made += resized(row, near)
+    if not few and maker.longest != 0:
+        made += _stretched(row, draw, near, maker.longest)
+    return made
+
+
+def _maker_of(row: OpDef) -> Maker:
+    """The maker of a row: its own, else what its attributes ask for."""
+    if row.name in _MAKERS:
+        return _MAKERS[row.name]
+    if row.kind is Kind.ELEMENTWISE or Trait.POINTWISE in row.traits:
+        return Maker(_same_types, longest=0)
+    if [a.name for a in row.attrs if a.default is REQUIRED] == ["dims"]:
+        return Maker(_rows if row.arity == 1 else _scaled_rows)
+    if _gives_positions(row):
+        return Maker(_position)
+    return Maker(_same_types)
+
+
+def _gives_positions(row: OpDef) -> bool:
+    """Whether a row looks along one dimension for a position, whose dtype may be chosen."""
+    return [(a.name, a.kind) for a in row.attrs] == [("dim", "int"), ("dtype", "dtype")]
 
 
 def _variants(row: OpDef) -> list[dict[str, Any]]:
@@ -115,64 +80,59 @@ def _variants(row: OpDef) -> list[dict[str, Any]]:
 
 def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Operands and result of one type: the elementwise ops, and any row the suite does not know."""
-    assert row.arity is not None
+    if not row.arity:
+        return
     for attrs in _variants(row):
         for size in draw.sizes(3 if draw.few else 5):
-            yield _instance([draw.dtype[size]] * row.arity, attrs, ANY)
-    yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
+            yield instance([draw.dtype[size]] * row.arity, attrs, ANY)
+    yield instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
     if draw.few:
         return
-    yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
+    yield instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
     if draw.main or draw.dtype in (f64, row.dtypes[0]):
         # References of f64 take long: past every block, but only others past a 16-bit counter.
         size = LARGE[1] if draw.dtype is f64 else LARGE[2]
-        yield _instance([draw.dtype[size]] * row.arity, _variants(row)[0], ANY)
-
-
-def _instance(
-    operands: list[TensorType], attrs: dict[str, Any], kinds: tuple[str, ...]
-) -> Instance:
-    return Instance(tuple(operands), tuple(attrs.items()), kinds)
+        yield instance([draw.dtype[size]] * row.arity, _variants(row)[0], ANY)
 
 
 def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for dtype in STORED:
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance([draw.dtype[size], dtype[size], dtype[size]], {}, MOVES)
+        yield instance([draw.dtype[size], dtype[size], dtype[size]], {}, MOVES)
 
 
 def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for attrs in _variants(row):
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance([draw.dtype[size]] * 2, attrs, _COMPARED)
+        yield instance([draw.dtype[size]] * 2, attrs, _COMPARED)
 
 
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     short = draw.dtype.bits == 8 or (draw.dtype.is_float and draw.dtype.bits == 16)
     for target in STORED:
         if short and draw.dtype is not bool_ and not (draw.few and draw.dtype.bits > 8):
-            yield _instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
+            yield instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance(
+        yield instance(
             [draw.dtype[size]],
             {"dtype": target},
             ("signed", "nans", "wide", "special", "small", "extremes"),
         )
         if target.is_float and draw.dtype.bits >= 32:
-            yield _instance([draw.dtype[4 * draw.vector + 1]], {"dtype": target}, ("halfway",))
+            yield instance([draw.dtype[4 * draw.vector + 1]], {"dtype": target}, ("halfway",))
 
 
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in STORED:
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "nans"))
+        yield instance([draw.dtype[size]], {"dtype": target}, ("signed", "nans"))
 
 
 def _iota(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     w = draw.vector
     for shape in ((LARGE[0],), (w, w), (3, w + 1), (2, 3, 5), (0,), (300, 3), (65_537,)):
         for dim in range(len(shape)):
-            yield _instance([], {"type": draw.dtype[shape], "dim": dim}, ())
+            yield instance([], {"type": draw.dtype[shape], "dim": dim}, ())
 
 
 def _constant(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -183,7 +143,7 @@ def _constant(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((), "ramp"),
     ):
         type_ = draw.dtype[shape]
-        yield _instance([], {"value": Literal(Recipe(kind).make(type_), type_)}, ())
+        yield instance([], {"value": Literal(Recipe(kind).make(type_), type_)}, ())
 
 
 def _no_more(_draw: Drawing) -> Sites:
@@ -233,7 +193,7 @@ def _moves(
 ) -> Callable[[OpDef, Drawing], Iterator[Instance]]:
     def make(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         for shapes, attrs in (*sites(draw.vector), *drawn(draw)):
-            yield _instance([draw.dtype[shape] for shape in shapes], attrs, MOVES)
+            yield instance([draw.dtype[shape] for shape in shapes], attrs, MOVES)
 
     return make
 
@@ -305,21 +265,21 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     sites = list(_folds(draw.vector, draw.shapes.block))
     for variant in _variants(row):
         kind = variant["kind"]
-        data = {"add": SUMS, "mul": PRODUCTS}.get(kind, EXTREMES)
+        data = FOLDS.get(kind, EXTREMES)
         for at in range(5):
             shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
-            yield _instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
+            yield instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
         rank = draw.choices.integer(2, 4)
         drawn = {"kind": kind, "dims": draw.some(rank)}
-        yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        yield instance([draw.dtype[draw.shape(rank)]], drawn, data)
         if kind in ("and", "or"):
             # What comes after the first block decides.
             attrs = {"kind": kind, "dims": (0,)}
-            yield _instance([draw.dtype[2 * draw.shapes.block + 1]], attrs, ("last", "gap"))
+            yield instance([draw.dtype[2 * draw.shapes.block + 1]], attrs, ("last", "gap"))
         if kind in ("add", "max") and draw.dtype.is_float:
-            yield _instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
+            yield instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
         if kind == "add" and draw.dtype in (f32, i32):
-            yield _instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)
+            yield instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)
 
 
 def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -330,27 +290,28 @@ def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((3, 4, 5), (0, 2)),
         ((draw.shapes.block + 1,), (0,)),
     ):
-        yield _instance(
+        yield instance(
             [draw.dtype[shape]],
             {"dims": dims},
             ("signed", "large", "ramp", "negative", "ties", "special"),
         )
     rank = draw.choices.integer(2, 4)
-    yield _instance([draw.dtype[draw.shape(rank)]], {"dims": draw.some(rank)}, ("signed", "ramp"))
+    yield instance([draw.dtype[draw.shape(rank)]], {"dims": draw.some(rank)}, ("signed", "ramp"))
 
 
-def _layer_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+def _scaled_rows(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Rows, columns and parts in between, with operands that scale and shift each row."""
+    assert row.arity is not None
     for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
-        row = draw.dtype[tuple(shape[d] for d in dims)]
-        yield _instance(
-            [draw.dtype[shape], row, row], {"dims": dims}, ("signed", "large", "ramp", "positive")
-        )
+        scale = draw.dtype[tuple(shape[d] for d in dims)]
+        operands = [draw.dtype[shape], *[scale] * (row.arity - 1)]
+        yield instance(operands, {"dims": dims}, NORMS)
 
 
 def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape, dim in (((5, 2 * draw.vector + 1), 1), ((33, 4), 0), ((draw.vector * 9,), 0)):
         for dtype in (i64, i32):
-            yield _instance(
+            yield instance(
                 [draw.dtype[shape]],
                 {"dim": dim, "dtype": dtype},
                 ("ties", "near", "signed", "negative", "special", "nans", "extremes"),
@@ -359,37 +320,30 @@ def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 def _one_hot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in (f32, i64, bool_, u8):
-        yield _instance(
+        yield instance(
             [draw.dtype[draw.vector + 1]],
             {"size": 5, "dtype": target},
             ("small", "ramp", "special"),
         )
-    yield _instance([draw.dtype[257]], {"size": 300, "dtype": f32}, ("ramp", "small"))
+    yield instance([draw.dtype[257]], {"size": 300, "dtype": f32}, ("ramp", "small"))
 
 
-_Make = Callable[[OpDef, Drawing], Iterator[Instance]]
-_MAKERS: dict[str, _Make] = {
-    "constant": _constant,
-    "select": _select,
-    "compare": _compare,
-    "convert": _convert,
-    "bitcast": _bitcast,
-    "iota": _iota,
-    "reshape": _moves(_reshape),
-    "transpose": _moves(_transpose, _drawn_transposes),
-    "broadcast_in_dim": _moves(_broadcast, _drawn_broadcasts),
-    "slice": _moves(_slice, _drawn_slices),
-    "pad": _moves(_pad),
-    "concatenate": _moves(_concatenate, _drawn_joins),
-    "reduce": _reduce,
-    "softmax": _rows,
-    "log_softmax": _rows,
-    "mean": _rows,
-    "var": _rows,
-    "layer_norm": _layer_norm,
-    "argmax": _position,
-    "argmin": _position,
-    "one_hot": _one_hot,
+#: The ops whose operands or attributes follow from no other column of their rows.
+_MAKERS: dict[str, Maker] = {
+    "constant": Maker(_constant),
+    "select": Maker(_select, longest=0),
+    "compare": Maker(_compare, longest=0),
+    "convert": Maker(_convert, longest=0),
+    "bitcast": Maker(_bitcast, longest=0),
+    "iota": Maker(_iota),
+    "reshape": Maker(_moves(_reshape)),
+    "transpose": Maker(_moves(_transpose, _drawn_transposes)),
+    "broadcast_in_dim": Maker(_moves(_broadcast, _drawn_broadcasts)),
+    "slice": Maker(_moves(_slice, _drawn_slices)),
+    "pad": Maker(_moves(_pad)),
+    "concatenate": Maker(_moves(_concatenate, _drawn_joins)),
+    "reduce": Maker(_reduce),
+    "one_hot": Maker(_one_hot),
     **CONTRACTIONS,
     **CONTROL,
     **INDEXED,
@@ -403,21 +357,12 @@ _MAKERS: dict[str, _Make] = {
 # One far size for each row and dtype: the longest dimension of an instance stretched to a power of
 # two, or one beside it, past blocks, chunks and narrow counters.
 
-#: Longest dimensions, as exponents of two, of rows that take long over more, or whose bounds do.
-_FAR_EXPONENTS = {
-    "cholesky": 8, "lu": 8, "qr": 8, "triangular_solve": 8, "eigh": 6, "svd": 6, "fft": 13,
-    "softmax": 16, "log_softmax": 16, "layer_norm": 16, "batch_norm": 16, "group_norm": 16,
-    "rms_norm": 16, "var": 16, "scan": 14, "while": 14, "reduce_window": 14,
-}  # fmt: skip
-#: Rows that return positions: narrow ones end at 256 and 65,536, and extremes lie at the ends.
-_POSITIONS = ("argmax", "argmin")
+#: Longest dimensions, as exponents of two: of rows and dtypes for which they are worth their price,
+#: of others, and of rows that take long.
+_LONGEST, _LONGEST_BRIEF, _LONGEST_EXPENSIVE = 20, 17, 16
+#: For rows that return positions: narrow ones end at 256 and 65,536, and extremes lie at the ends.
 _COUNTERS = (8, 17)
 _AT_ENDS = ("ramp", "falling", "signed")
-#: Rows with far sizes of their own, and those whose weights program with the square of a size.
-_OTHERS = (
-    "dot_general", "convolution", "attention", "block_sparse_dot", "resize", "gather", "scatter",
-    "dynamic_slice", "dynamic_update_slice",
-)  # fmt: skip
 #: Sizes below are dimension numbers and windows as often as sizes.
 _LEAST_FAR = 9
 #: Elements of all other dimensions together, and of any operand or result.
@@ -426,24 +371,26 @@ _BESIDE, _MOST_FAR_ELEMENTS = 16, 1 << 21
 _MOST_FAR_BYTES = 1 << 24
 
 
-def _stretched(row: OpDef, draw: Drawing, found: Sequence[Instance]) -> Iterator[Instance]:
+def _stretched(
+    row: OpDef, draw: Drawing, near: Sequence[Instance], longest: int | None
+) -> Iterator[Instance]:
     """Far instances made of those at hand."""
-    pointwise = row.kind is Kind.ELEMENTWISE or Trait.POINTWISE in row.traits
-    if pointwise or row.name in _OTHERS:
-        return
-    fitting = [each for each in found if _fits(each)]
+    fitting = [each for each in near if _fits(each)]
     if not fitting:
         return
-    choices, most = draw.choices, _FAR_EXPONENTS.get(row.name, 20 if draw.far else 17)
-    sizes = [far_size(choices, min(8, most - 2), most)]
-    if row.name in _POSITIONS:
-        sizes += [far_size(choices, k, k) for k in _COUNTERS]
+    if longest is None:
+        longest = _LONGEST if draw.far else _LONGEST_BRIEF
+        longest = _LONGEST_EXPENSIVE if Trait.EXPENSIVE in row.traits else longest
+    positions = _gives_positions(row)
+    sizes = [far_size(draw.choices, min(8, longest - 2), longest)]
+    if positions:
+        sizes += [far_size(draw.choices, k, k) for k in _COUNTERS]
     for size in sizes:
         longer = [_longer(each, size) for each in fitting]
         small = [each for each in longer if _affordable(row, each)]
         if small:
-            chosen = pick(choices, small)
-            yield replace(chosen, kinds=_AT_ENDS) if row.name in _POSITIONS else chosen
+            chosen = pick(draw.choices, small)
+            yield replace(chosen, kinds=_AT_ENDS) if positions else chosen
 
 
 def _fits(instance: Instance) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from bringup.dtypes import DType
 from bringup.graph import Builder, Graph, Value, replay
-from bringup.ops.table import Kind, OpDef, lookup
+from bringup.ops.table import OpDef, lookup
 from bringup.tracing.batching import batch_graph
-from bringup_conformance.cases import Case, Instance, Unsupported
-from bringup_conformance.execution.support import Support, reason_of, single
+from bringup_conformance.cases import Case, Instance, Unsupported, keeps_bits
+from bringup_conformance.execution.support import Support, single
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.program_builder import GenConfig
 from bringup_conformance.generate.programs import draw_program, program_case
@@ -58,7 +58,7 @@ def row_cases(
     }
     for tag, (graph, used) in made.items():
         place = f"{level}/{row.name}/{dtype.name}/{tag}"
-        reason = reason_of(graph, support)
+        reason = support.reason_of(graph)
         if reason is not None:
             yield Unsupported(place, level, row.name, dtype.name, reason)
             continue
@@ -69,7 +69,7 @@ def row_cases(
             dtype.name,
             graph,
             (tuple(r for i in used for r in _recipes(row, i, seed)),),
-            bitwise=row.kind is Kind.MOVEMENT or row.name == "select",
+            bitwise=keeps_bits(row),
             tags=(row.kind.value, tag),
         )
 

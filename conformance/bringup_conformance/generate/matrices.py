@@ -5,14 +5,13 @@ the lengths at which loops, blocks and factors change, stacks of matrices, matri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
-
-if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
+from bringup_conformance.generate.drawing import Drawing, Make, Maker, instance
 
 #: Singular matrices, graded ones and all of one value are among them.
 ENTRIES = ("signed", "small", "ramp", "ties", "onehot", "constant", "positive")
@@ -20,7 +19,7 @@ SPECTRA = ("orthogonal", "signed", "small", "onehot", "constant", "ramp")
 
 
 def _instance(shapes: list[tuple[int, ...]], attrs: dict[str, Any], draw: Drawing) -> Instance:
-    return Instance(tuple(draw.dtype[s] for s in shapes), tuple(attrs.items()), ENTRIES)
+    return instance([draw.dtype[s] for s in shapes], attrs, ENTRIES)
 
 
 def _sizes(draw: Drawing) -> list[int]:
@@ -81,17 +80,17 @@ def oblong(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance([shape], chosen, draw)
 
 
-def _moderate(make: Any) -> Any:
+def _moderate(make: Make) -> Make:
     """Rows that take many sweeps over a matrix: none of the larger ones."""
 
     def maker(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         limit = 5 if draw.few else 9
-        for instance in make(row, draw):
-            if max(instance.operands[0].shape[-2:]) <= limit:
-                yield Instance(instance.operands, instance.attrs, SPECTRA)
+        for each in make(row, draw):
+            if max(each.operands[0].shape[-2:]) <= limit:
+                yield replace(each, kinds=SPECTRA)
         # Whether steps on equal values come to an end is a matter of luck for each matrix.
         stack = (16, 3, 3) if draw.few else (64, 5, 5)
-        yield Instance((draw.dtype[stack],), (), ("orthogonal",))
+        yield instance([draw.dtype[stack]], {}, ("orthogonal",))
 
     return maker
 
@@ -104,19 +103,19 @@ def transforms(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         lengths += [pick(choices, (251, 289, 509)), 1024, pick(choices, (1000, 1155, 2048))]
     for n in lengths:
         stack = (2,) if chance(choices, 1, 3) else ()
-        yield Instance((draw.dtype[(*stack, n)],) * 2, (), _LINES)
-    yield Instance((draw.dtype[3, 2, 12],) * 2, (), _LINES)
-    yield Instance((draw.dtype[0, 4],) * 2, (), _LINES)
+        yield instance([draw.dtype[(*stack, n)]] * 2, {}, _LINES)
+    yield instance([draw.dtype[3, 2, 12]] * 2, {}, _LINES)
+    yield instance([draw.dtype[0, 4]] * 2, {}, _LINES)
 
 
 _LINES = ("signed", "small", "positive", "onehot", "ties", "constant")
 
 MAKERS = {
-    "cholesky": square,
-    "triangular_solve": triangular,
-    "lu": oblong,
-    "qr": oblong,
-    "eigh": _moderate(square),
-    "svd": _moderate(oblong),
-    "fft": transforms,
+    "cholesky": Maker(square, longest=8),
+    "triangular_solve": Maker(triangular, longest=8),
+    "lu": Maker(oblong, longest=8),
+    "qr": Maker(oblong, longest=8),
+    "eigh": Maker(_moderate(square), longest=6),
+    "svd": Maker(_moderate(oblong), longest=6),
+    "fft": Maker(transforms, longest=13),
 }

@@ -12,19 +12,14 @@ from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import pick
+from bringup_conformance.generate.drawing import NORMS, Drawing, Maker, instance
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
     from bringup_conformance.generate.program_builder import ProgramBuilder
 
 PRODUCTS = ("small", "signed", "ramp", "special")
 FOLDS = {"add": ("small", "signed", "large", "ramp", "special")}
 EXTREMES = ("negative", "near", "signed", "ties", "special", "nans", "extremes")
-NORMS = ("signed", "ramp", "positive", "large")
-
-
-def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
-    return Instance(tuple(types), tuple(attrs.items()), kinds)
 
 
 def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -32,28 +27,28 @@ def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     dtype, w = draw.dtype, draw.vector
     last = {"lhs_dims": (0, 3, 1, 2), "rhs_dims": (3, 2, 0, 1), "out_dims": (0, 3, 1, 2)}
     around = {"lo": (1, 1), "hi": (1, 1)}
-    yield _instance([dtype[1, 2, 6, w + 2], dtype[3, 2, 3, 3]], around, PRODUCTS)
-    yield _instance([dtype[2, 5, 4, 3], dtype[3, 3, 3, w + 1]], {**last, **around}, PRODUCTS)
-    yield _instance([dtype[1, 3, 2 * w + 1], dtype[2, 3, 1]], {}, PRODUCTS)
-    yield _instance([dtype[1, w, 5], dtype[w, 1, 3]], {"groups": w}, PRODUCTS)
-    yield _instance([dtype[1, 1, 3, 4, 5], dtype[2, 1, 2, 2, 2]], {}, PRODUCTS)
-    yield _instance([dtype[1, 2, 0], dtype[3, 2, 2]], {"lo": (2,), "hi": (1,)}, PRODUCTS)
-    yield _instance([dtype[1, 2, 2], dtype[3, 2, 3]], {}, PRODUCTS)  # no window fits
+    yield instance([dtype[1, 2, 6, w + 2], dtype[3, 2, 3, 3]], around, PRODUCTS)
+    yield instance([dtype[2, 5, 4, 3], dtype[3, 3, 3, w + 1]], {**last, **around}, PRODUCTS)
+    yield instance([dtype[1, 3, 2 * w + 1], dtype[2, 3, 1]], {}, PRODUCTS)
+    yield instance([dtype[1, w, 5], dtype[w, 1, 3]], {"groups": w}, PRODUCTS)
+    yield instance([dtype[1, 1, 3, 4, 5], dtype[2, 1, 2, 2, 2]], {}, PRODUCTS)
+    yield instance([dtype[1, 2, 0], dtype[3, 2, 2]], {"lo": (2,), "hi": (1,)}, PRODUCTS)
+    yield instance([dtype[1, 2, 2], dtype[3, 2, 3]], {}, PRODUCTS)  # no window fits
     wide = {"i8": i32, "f16": f32, "bf16": f32}.get(dtype.name)
     if wide is not None:
-        yield _instance([dtype[1, 9, w], dtype[2, 9, 3]], {"result": wide}, PRODUCTS[:3])
+        yield instance([dtype[1, 9, w], dtype[2, 9, 3]], {"result": wide}, PRODUCTS[:3])
     if dtype is f32:
         less = {**around, "precision": "tf32"}
-        yield _instance([f32[2, 3, 6, w + 2], f32[5, 3, 3, 3]], less, PRODUCTS)
+        yield instance([f32[2, 3, 6, w + 2], f32[5, 3, 3, 3]], less, PRODUCTS)
     for _ in range(3 if draw.few else 10):
         yield _drawn_convolution(draw)
     if draw.far:
         steps: dict[str, Any] = {"strides": (2, 1), "rhs_dilation": (1, 2)}
         image, kernel = (2, 17, 23, 29), (33, 17, 3, 3)
-        yield Instance((dtype[image], dtype[kernel]), tuple(around.items()), PRODUCTS[:2], far=True)
+        yield instance([dtype[image], dtype[kernel]], around, PRODUCTS[:2], far=True)
         image, kernel = (2, 23, 29, 17), (33, 3, 3, 17)
         steps |= {**last, "rhs_dims": (0, 3, 1, 2)}
-        yield Instance((dtype[image], dtype[kernel]), tuple(steps.items()), PRODUCTS[:2], far=True)
+        yield instance([dtype[image], dtype[kernel]], steps, PRODUCTS[:2], far=True)
 
 
 def _drawn_convolution(draw: Drawing) -> Instance:
@@ -86,7 +81,7 @@ def _drawn_convolution(draw: Drawing) -> Instance:
     shapes = [tuple(table[d] for d in range(rank + 2)) for table in (lhs, rhs)]
     # Whether infinities meet the zeros between elements of lhs is not specified.
     kinds = PRODUCTS if set(attrs["lhs_dilation"]) == {1} else PRODUCTS[:3]
-    return _instance([draw.dtype[shape] for shape in shapes], attrs, kinds)
+    return instance([draw.dtype[shape] for shape in shapes], attrs, kinds)
 
 
 def reduce_window(row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -95,10 +90,10 @@ def reduce_window(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for kind in ("add", "max", "min"):
         data = FOLDS.get(kind, EXTREMES)
         plain = {"kind": kind, "window": (1, 1, 2, 2), "strides": (1, 1, 2, 2)}
-        yield _instance([dtype[1, 2, 4, 2 * w]], plain, data)
+        yield instance([dtype[1, 2, 4, 2 * w]], plain, data)
         last = {"kind": kind, "window": (1, 3, 3, 1), "lo": (0, 1, 1, 0), "hi": (0, 1, 1, 0)}
-        yield _instance([dtype[2, 4, 3, w + 1]], last, data)
-        yield _instance([dtype[0]], {"kind": kind, "window": (2,), "lo": (1,), "hi": (2,)}, data)
+        yield instance([dtype[2, 4, 3, w + 1]], last, data)
+        yield instance([dtype[0]], {"kind": kind, "window": (2,), "lo": (1,), "hi": (2,)}, data)
         for _ in range(1 if draw.few else 3):
             rank = draw.choices.integer(1, 4)
 
@@ -113,14 +108,7 @@ def reduce_window(row: OpDef, draw: Drawing) -> Iterator[Instance]:
                 "hi": each(-1, 0, 1, 2),
                 "dilation": each(1, 1, 2),
             }
-            yield _instance([dtype[each(1, 3, 5, w + 1 if rank < 3 else 4)]], attrs, data)
-
-
-def rms_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    """Rows, columns and parts in between."""
-    for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
-        row = draw.dtype[tuple(shape[d] for d in dims)]
-        yield _instance([draw.dtype[shape], row], {"dims": dims}, NORMS)
+            yield instance([dtype[each(1, 3, 5, w + 1 if rank < 3 else 4)]], attrs, data)
 
 
 def by_feature(row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -129,9 +117,9 @@ def by_feature(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape, dim in (((2, 6, w + 1), 1), ((3, 2, 5, 6), 3), ((4, 6, 3, 5), 1), ((5, w), 1)):
         features = draw.dtype[shape[dim]]
         attrs = {"dim": dim}
-        if row.name == "group_norm":
+        if any(attr.name == "groups" for attr in row.attrs):
             attrs["groups"] = pick(draw.choices, (1, 2, 3)) if shape[dim] == 6 else 1
-        yield _instance([draw.dtype[shape], features, features], attrs, NORMS)
+        yield instance([draw.dtype[shape], features, features], attrs, NORMS)
 
 
 def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -156,14 +144,14 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         if bias is not None:
             types.append(dtype[bias])
         attrs: dict[str, Any] = {"scale": depth**-0.5, "causal": causal}
-        yield _instance(types, attrs, ("signed", "small"))
+        yield instance(types, attrs, ("signed", "small"))
         if draw.dtype is f32 and queries > 1 and keys > 1:
-            yield _instance(types, {**attrs, "precision": "tf32"}, ("signed", "small"))
+            yield instance(types, {**attrs, "precision": "tf32"}, ("signed", "small"))
     if draw.far:
         # Past a few blocks of keys and of queries, none of them whole.
         far = (dtype[2, 97, 37], dtype[2, 149, 37], dtype[2, 149, 45])
         attrs = {"scale": 0.125, "causal": bool(draw.offset % 2)}
-        yield Instance(far, tuple(attrs.items()), ("signed", "small"), far=True)
+        yield instance(far, attrs, ("signed", "small"), far=True)
 
 
 def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -182,10 +170,10 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     ):
         places = i32[count]
         types = [dtype[*lead, down * height], dtype[count, height, width], places, places]
-        yield _instance(types, {"features": across * width}, PRODUCTS[:3])
+        yield instance(types, {"features": across * width}, PRODUCTS[:3])
         if dtype is f32 and count and lead == (5,):
             less = {"features": across * width, "precision": "tf32"}
-            yield _instance(types, less, PRODUCTS[:3])
+            yield instance(types, less, PRODUCTS[:3])
     if draw.far:
         # Many tiles of rows; sums that are too long to be added up one by one.
         for rows, down, across, (count, height, width) in (
@@ -194,8 +182,7 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ):
             places = i32[count]
             types = [dtype[rows, down * height], dtype[count, height, width], places, places]
-            attrs = (("features", across * width),)
-            yield Instance(tuple(types), attrs, PRODUCTS[:2], far=True)
+            yield instance(types, {"features": across * width}, PRODUCTS[:2], far=True)
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -210,7 +197,7 @@ def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ):
             for antialias in (False, True):
                 attrs = {"shape": target, "method": method, "antialias": antialias}
-                yield _instance([dtype[shape]], attrs, ("signed", "ramp", "special"))
+                yield instance([dtype[shape]], attrs, ("signed", "ramp", "special"))
 
 
 def pooled(program: ProgramBuilder, x: Value) -> Value | None:
@@ -239,12 +226,11 @@ def convolved(program: ProgramBuilder, x: Value) -> Value | None:
 
 
 MAKERS = {
-    "attention": attention,
-    "batch_norm": by_feature,
-    "block_sparse_dot": block_sparse_dot,
-    "convolution": convolution,
-    "group_norm": by_feature,
-    "reduce_window": reduce_window,
-    "resize": resize,
-    "rms_norm": rms_norm,
+    "attention": Maker(attention, longest=0),
+    "batch_norm": Maker(by_feature),
+    "block_sparse_dot": Maker(block_sparse_dot, longest=0),
+    "convolution": Maker(convolution, longest=0),
+    "group_norm": Maker(by_feature),
+    "reduce_window": Maker(reduce_window, longest=14),
+    "resize": Maker(resize, longest=0),
 }

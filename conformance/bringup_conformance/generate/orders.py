@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bringup.dtypes import f32, i8, i32, i64
 from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
+from bringup_conformance.generate.drawing import FOLDS, Drawing, Maker, instance
 from bringup_conformance.generate.sizes import LARGE
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.instances import Drawing
     from bringup_conformance.generate.program_builder import ProgramBuilder
 
-SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
-FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
 EXTREMES = (
     "negative", "near", "signed", "ties", "special", "onehot", "falling", "nans", "extremes",
 )  # fmt: skip
@@ -27,10 +25,6 @@ KEYS = (
 )  # fmt: skip
 #: Elements times the length of the dimension of a running fold in a random program.
 _MOST_FOLDED = 1 << 22
-
-
-def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
-    return Instance(tuple(types), tuple(attrs.items()), kinds)
 
 
 # -- instances -------------------------------------------------------------------------------------
@@ -63,18 +57,18 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             down = (number // 2 + way + draw.offset // 2) % 2
             attrs = {"dim": dim, "descending": bool(down)}
             if way:
-                yield _instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
+                yield instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
             else:
-                yield _instance([dtype[shape]], attrs, KEYS)
+                yield instance([dtype[shape]], attrs, KEYS)
     if draw.far:
         # Blocks of a processor's own cache, whose records may keep no NaN and no sign of zero.
         attrs = {"dim": 0, "descending": bool(draw.offset % 2)}
-        yield replace(_instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
+        yield replace(instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
     shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
-    yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
-    yield _instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))
-    yield _instance(
+    yield instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
+    yield instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))
+    yield instance(
         [dtype[shape], i32[shape]], {**drawn, "num_keys": 2}, ("ties", "nans", "special")
     )
 
@@ -97,13 +91,13 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         for at in range(1 if draw.few else 4):
             shape, dim = sites[(2 * at + draw.choices.integer(0, 1)) % len(sites)]
             attrs = {"kind": kind, "dim": dim, "reverse": chance(draw.choices, 1, 2)}
-            yield _instance([draw.dtype[shape]], {**attrs, "exclusive": bool(at % 2)}, data)
+            yield instance([draw.dtype[shape]], {**attrs, "exclusive": bool(at % 2)}, data)
         rank = draw.choices.integer(2, 4)
         drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
-        yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        yield instance([draw.dtype[draw.shape(rank)]], drawn, data)
         if kind in ("add", "max") and draw.dtype in (f32, i32):
             # Blocks of several hundred hand on what they have.
-            yield _instance([draw.dtype[LARGE[0]]], {"kind": kind, "dim": 0}, data)
+            yield instance([draw.dtype[LARGE[0]]], {"kind": kind, "dim": 0}, data)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -137,4 +131,4 @@ def running(program: ProgramBuilder, x: Value) -> Value | None:
     )
 
 
-MAKERS = {"sort": sort, "cumulative": cumulative}
+MAKERS = {"sort": Maker(sort), "cumulative": Maker(cumulative)}

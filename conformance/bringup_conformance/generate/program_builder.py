@@ -5,7 +5,6 @@ distance.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +16,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Literal, Value
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
+from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
@@ -33,7 +33,7 @@ FLOAT_CONSTANTS = (1.0, 2.0, 0.5, -1.0, 0.0, -0.0, 3.0, -3.25, 1e-3, 100.0, 1677
 INTEGER_CONSTANTS = (1, 2, 0, -1, 3, 7, 100)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GenConfig:
     """What programs are made for.
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.dtypes import BY_NAME, DType, f32
 from bringup.graph import Graph, Value
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
-from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
 from bringup_conformance.generate.program_builder import GenConfig, ProgramBuilder
 from bringup_conformance.generate.recipes import Recipe
@@ -27,7 +28,7 @@ _WEIGHTS = {
 _LENGTHS = ((6, (1, 4)), (6, (3, 8)), (4, (6, 16)), (2, (12, 40)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """A graph and its data: sets of one recipe for each input."""
 
@@ -72,7 +73,7 @@ def program_case(
 ) -> Case | Unsupported:
     """A case of a program, if it can run.  slug: the last part of its name."""
     name = f"{level}/{PROGRAMS}/{dtype}/{slug}"
-    reason = reason_of(graph, support)
+    reason = support.reason_of(graph)
     if reason is not None:
         return Unsupported(name, level, PROGRAMS, dtype, reason)
     return Case(name, level, PROGRAMS, dtype, graph, data, split=split, tags=tags)

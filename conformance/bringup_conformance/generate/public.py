@@ -6,7 +6,6 @@ which attributes, shows here alone.
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
@@ -19,7 +18,7 @@ from bringup.graph import Builder, Graph, replay
 from bringup.passes.check import terminates
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported, instructions
-from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.programs import data_sets
 
 #: Modules whose functions compute.
@@ -64,7 +63,7 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
         kept: list[Graph] = []
         for name in together:
             for graph in _worthwhile(name):
-                reason = reason_of(graph, support)
+                reason = support.reason_of(graph)
                 if reason is None:
                     kept.append(graph)
                 else:
@@ -109,6 +108,8 @@ class _Stand:
     def __getattr__(self, name: str) -> Any:
         first, _, rest = self._name.partition(".")
         value = getattr(self._owner, name)
+        if value is bu.devices:  # it would open every device, each in a process of its own
+            raise AttributeError(name)
         if name != first:
             return value
         return _Stand(value, rest) if rest else _tell
@@ -123,6 +124,8 @@ def graphs_of(name: str) -> tuple[Graph, ...]:
     """What a function records of the arguments with which its examples call it, in the dtypes that
     most devices have.
     """
+    import doctest  # with debuggers and more, which worker processes would import as they start
+
     function = _function(name)
     examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     here: dict[str, Any] = {"bu": _Stand(bu, name)}

@@ -8,7 +8,6 @@ values, and a tail that is dropped or doubled shows in hardly any draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from bringup.dtypes import STORED, DType, bool_, f64
 from bringup.ops.special_values import special_value
 from bringup.ops.structures import STRUCTURES
 from bringup.ops.table import OpDef
+from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.generate.choices import derive
 from bringup_conformance.oracle.numbers import Array, format_of, nan_patterns, nearest
@@ -35,7 +35,7 @@ SPECIAL_INTEGERS = ("INT_MIN", "INT_MAX", "0", "1", "-1", "2", "BITS")
 _PRECISIONS = sorted({format_of(dtype).precision for dtype in STORED if dtype.is_float})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recipe:
     """How to make an array of any type.
 
@@ -102,7 +102,7 @@ class Recipe:
         return made
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Drawing:
     """A recipe about to fill an array of a type."""
 

@@ -17,7 +17,7 @@ from bringup.ops.table import Attr, OpDef
 from bringup.passes.base import as_results
 from bringup.types import TensorType
 from bringup_conformance.cases import Case, Instance
-from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.support import Support, single
 from bringup_conformance.generate.recipes import Recipe
 
 #: Attributes that promise something of the data, which the data would break.
@@ -39,12 +39,10 @@ def bound(row: OpDef, instance: Instance) -> Attrs:
 
 def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
     """What the row gives for an instance; None if it does not take it."""
-    with Builder() as builder:
-        operands = [builder.input(type_) for type_ in instance.operands]
-        try:
-            return as_results(row(*operands, **dict(instance.attrs)))
-        except OpTypeError:
-            return None
+    try:
+        return single(row, instance.operands, dict(instance.attrs)).outputs
+    except OpTypeError:
+        return None
 
 
 def valid(row: OpDef, instance: Instance) -> bool:

@@ -10,7 +10,7 @@ none is reported for a right device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,18 +20,24 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
-from bringup.ops.table import Kind, opdef
+from bringup.ops.table import Kind, OpDef, opdef
 from bringup.passes.decompose import expand
 from bringup_conformance.oracle import elementwise as spread
 from bringup_conformance.oracle import sums
 from bringup_conformance.oracle.control_and_order import control_spans, prefixes, sorted_spans
-from bringup_conformance.oracle.elementwise import MONOTONE
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
 
 _EXPANSIONS = 4096
-#: Rows that only move elements, and where their indices begin among the operands.
-_INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+#: Ops whose results have a rule of their own.  It gives the span of the result, or None where the
+#: rule of any op of that kind holds.
+_RULES: Mapping[str, Callable[[Instr, Sequence[Span], Numerics], Span | None]] = {
+    "select": spread.select,
+    "compare": spread.compare,
+    "convert": spread.convert,
+    "pow": spread.power,
+    "cumulative": sums.running_fold,
+}
 
 
 def analyse(graph: Graph, inputs: Sequence[Array], numerics: Numerics) -> list[Span]:
@@ -74,8 +80,7 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         return control_spans(instr, operands, lambda graph, x: run(graph, x, numerics))
     if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
         return [_simple(instr, operands, numerics)]
-    indices = _INDICES.get(row.name)
-    if indices is not None and all(x.exact for x in operands[indices:]):
+    if _only_moves(row) and all(x.exact for x in operands[row.domain.indices :]):
         return [spread.movement(instr, operands)]
     if row.kind is Kind.REDUCTION:
         return [_reduction(instr, operands[0], numerics)]
@@ -90,21 +95,23 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
             spread.settled(Span.exactly(array, value.dtype), numerics, rounded=False)
             for array, value in pairs
         ]
-    if row.name in MONOTONE or accuracy.ulp:
+    if spread.is_monotone(row) or accuracy.ulp:
         return [spread.computed(instr, operands, numerics)]
-    if row.name == "cumulative":
-        kind, floats = instr.attrs["kind"], instr.result.dtype.is_float
-        if not floats or kind in ("max", "min"):
-            return [sums.running_exact(instr, operands[0])]
-        if kind == "add":
-            return [sums.running_sum(instr, operands[0], numerics)]
+    span = _by_own_rule(instr, operands, numerics)
+    if span is not None:
+        return [span]
     if row.kind is Kind.ORDER:
         return sorted_spans(instr, operands)
     if row.decompose is not None:
         spans = run(_expansion(instr), operands, numerics)
-        own = run_instr(instr, [x.middle for x in operands])
-        return [spread.including(x, y) for x, y in zip(spans, own, strict=True)]
+        references = run_instr(instr, [x.middle for x in operands])
+        return [spread.including(x, y) for x, y in zip(spans, references, strict=True)]
     return [spread.known_only(instr, operands)]
+
+
+def _only_moves(row: OpDef) -> bool:
+    """Whether a row with indices combines no elements, as a scatter does."""
+    return row.kind is Kind.INDEXED and row.variant is None and row.domain.indices is not None
 
 
 def _anything(value: Value) -> Span:
@@ -115,18 +122,20 @@ def _anything(value: Value) -> Span:
     return spanning(value.dtype, middle, middle, middle, np.ones(value.shape, np.bool_))
 
 
+def _by_own_rule(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span | None:
+    rule = _RULES.get(opdef(instr).name)
+    return None if rule is None else rule(instr, operands, numerics)
+
+
 def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
+    span = _by_own_rule(instr, operands, numerics)
+    if span is not None:
+        return span
     row = opdef(instr)
     if row.kind in (Kind.SOURCE, Kind.MOVEMENT):
         span = spread.movement(instr, operands)
         return spread.settled(span, numerics, rounded=False) if not operands else span
-    if row.name == "select":
-        return spread.select(operands)
-    if row.name == "compare":
-        return spread.compare(instr, operands)
-    if row.name == "convert":
-        return spread.convert(instr, operands, numerics)
-    if row.name in MONOTONE or row.accuracy_for(instr.attrs).ulp:
+    if spread.is_monotone(row) or row.accuracy_for(instr.attrs).ulp:
         return spread.computed(instr, operands, numerics)
     if instr.result.dtype is bool_ and all(x.dtype is bool_ for x in operands):
         return spread.logical(instr, operands)

@@ -12,7 +12,7 @@ rounding makes of them.  The two must meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ from bringup.graph import Graph, Value
 from bringup.ops.evaluate import run_instr
 from bringup.ops.subgraphs import run as run_wide
 from bringup.ops.table import opdef
+from bringup.records import record
 from bringup.tracing import autodiff
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.oracle.bounds import propagate
@@ -41,7 +42,7 @@ _ROUNDING = 2.0**-52
 _SHOWN = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """Where a row is differentiated.
 
@@ -55,7 +56,7 @@ class Point:
     slopes: dict[int, list[Slope]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slope:
     """A number or an array known by differences, and how far it may be from the truth.
 
@@ -73,7 +74,7 @@ class Slope:
         return bool(np.isfinite(self.value).all() and (self.error <= limit).all())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Differentiated:
     """The graphs of one row's derivatives.
 

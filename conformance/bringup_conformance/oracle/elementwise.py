@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, bool_
 from bringup.graph import Instr
-from bringup.ops.table import opdef
+from bringup.ops.table import OpDef, Trait, opdef
 from bringup_conformance.oracle.numbers import Array, format_of, nearest, spacing, widen
 from bringup_conformance.oracle.span import (
     Span,
@@ -21,55 +22,35 @@ from bringup_conformance.oracle.span import (
     spanning,
 )
 
-#: Monotone in each operand wherever they are defined: the extremes of a box lie in its corners.
-MONOTONE = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "max",
-        "min",
-        "neg",
-        "floor",
-        "sqrt",
-        "exp",
-        "log",
-        "log2",
-        "log10",
-        "tanh",
-        "convert",
-        "logistic",
-        "relu",
-        "erf",
-        "sign",
-        "round",
-        "clamp",
-        "rsqrt",
-        "log1p",
-        "expm1",
-        "reciprocal",
-        "pow",
-        "abs",
-        "square",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "cbrt",
-        "erfc",
-        "softplus",
-        "log_sigmoid",
-    ]
-)
-#: Of those, the ones that turn at 0 instead, so that 0 counts as a corner where it lies inside.
-TURN_AT_ZERO = frozenset({"abs", "square", "cosh"})
-#: The operand in which a zero is a pole, whose sign decides between two infinities.
-POLE = {"div": 1, "reciprocal": 0, "rsqrt": 0}
-#: Integer ops that never wrap.
-_ORDERED_INTEGERS = frozenset({"max", "min", "relu", "clamp"})
 # Features of other functions, such as the hills of sin, are no narrower than this.
 _WIDEST_SAMPLE = 0.5
+_MONOTONE = frozenset({Trait.MONOTONE, Trait.PIECEWISE_MONOTONE})
+
+
+def is_monotone(row: OpDef) -> bool:
+    """Whether the extremes over a box of operands lie in its corners, wherever the row is defined
+    and has no pole.
+    """
+    return not _MONOTONE.isdisjoint(row.traits)
+
+
+@cache
+def pole_of(row: OpDef) -> int | None:
+    """The operand in which a zero is a pole, whose sign decides between two infinities, or None."""
+    results = {cell.operands: cell.result for cell in row.special if "float" in cell.kinds}
+    for operands, result in results.items():
+        for position, text in enumerate(operands):
+            negated = (*operands[:position], f"-{text}", *operands[position + 1 :])
+            if text == "0.0" and {result, results.get(negated)} == {"inf", "-inf"}:
+                return position
+    return None
+
+
+@cache
+def ignores_nan(row: OpDef) -> bool:
+    """Whether a NaN among the operands may give a number."""
+    floats = [cell for cell in row.special if "float" in cell.kinds]
+    return any("nan" in cell.operands and cell.result != "nan" for cell in floats)
 
 
 def references(instr: Instr, arrays: Sequence[Array]) -> Array:
@@ -89,7 +70,7 @@ def movement(instr: Instr, operands: Sequence[Span]) -> Span:
     return Span(dtype, low, middle, high).simplified()
 
 
-def select(operands: Sequence[Span]) -> Span:
+def select(_instr: Instr, operands: Sequence[Span], _numerics: Numerics) -> Span:
     """Where the predicate is open, everything either branch allows."""
     choice, x, y = operands
     dtype = x.dtype
@@ -105,7 +86,7 @@ def select(operands: Sequence[Span]) -> Span:
     return spanning(dtype, low, middle, high, unlimited)
 
 
-def compare(instr: Instr, operands: Sequence[Span]) -> Span:
+def compare(instr: Instr, operands: Sequence[Span], _numerics: Numerics) -> Span:
     """False to true wherever the operands' spans overlap."""
     x, y = operands
     direction: str = instr.attrs["direction"]
@@ -166,12 +147,26 @@ def logical(instr: Instr, operands: Sequence[Span]) -> Span:
     return Span(bool_, low, middle, high).simplified()
 
 
-def computed(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
+def power(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
+    """Powers of positive numbers are monotone in the base and in the exponent; of others nothing is
+    said.
+    """
+    span = computed(instr, operands, numerics, monotone=True)
+    unlimited = ~_all_known(operands) & ~(operands[0].low > 0)
+    return spanning(span.dtype, span.low, span.middle, span.high, unlimited)
+
+
+def computed(
+    instr: Instr, operands: Sequence[Span], numerics: Numerics, *, monotone: bool | None = None
+) -> Span:
     """Ops that compute a number: evaluated over the box of the operands' spans, then widened by the
     row's allowance.
+
+    monotone: whether the corners of the box hold the extremes; None for what the row's traits say.
     """
+    monotone = is_monotone(opdef(instr)) if monotone is None else monotone
     row, dtype = opdef(instr), instr.result.dtype
-    ordered = dtype.is_float or row.name in _ORDERED_INTEGERS
+    ordered = dtype.is_float or Trait.MONOTONE in row.traits  # others wrap
     if not ordered or (not dtype.is_float and all(x.exact for x in operands)):
         return known_only(instr, operands)
     accuracy = row.accuracy_for(instr.attrs)
@@ -181,12 +176,14 @@ def computed(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span
         if all(x.exact for x in operands):
             span = Span.exactly(middle, dtype)
         else:
-            low, high = _over_box(instr, operands, lambda arrays: references(instr, arrays))
-            span = _with_nan(instr, operands, low, middle, high)
+            evaluate = partial(references, instr)
+            low, high = _over_box(instr, operands, evaluate, monotone)
+            span = _with_nan(instr, operands, low, middle, high, monotone)
         return settled(span, numerics, rounded=not accuracy.exact)
-    low, high = _over_box(instr, operands, lambda arrays: _wide_reference(instr, arrays))
+    low, high = _over_box(instr, operands, partial(_wide_reference, instr), monotone)
     low, high = allowance(low, high, ulp, dtype)
-    return settled(_with_nan(instr, operands, low, middle, high), numerics, rounded=True)
+    span = _with_nan(instr, operands, low, middle, high, monotone)
+    return settled(span, numerics, rounded=True)
 
 
 def _wide_reference(instr: Instr, arrays: Sequence[Array]) -> Array:
@@ -213,14 +210,16 @@ def allowance(low: Array, high: Array, ulp: float, dtype: DType) -> tuple[Array,
 Evaluate = Callable[[Sequence[Array]], Array]
 
 
-def _over_box(instr: Instr, operands: Sequence[Span], evaluate: Evaluate) -> tuple[Array, Array]:
+def _over_box(
+    instr: Instr, operands: Sequence[Span], evaluate: Evaluate, monotone: bool
+) -> tuple[Array, Array]:
     """The extremes of an op over a box; NaN where it is NaN at any point looked at."""
-    dtype, name = instr.result.dtype, opdef(instr).name
+    dtype = instr.result.dtype
     if all(x.exact for x in operands):
         value = evaluate([x.low for x in operands])
         return value, value
     values = [evaluate(corner) for corner in _corners(instr, operands)]
-    if name in MONOTONE:
+    if monotone:
         return hull(values, dtype)
     values += [evaluate(point) for point in _diagonal(operands)]
     low, high = hull(values, dtype)
@@ -231,13 +230,14 @@ def _over_box(instr: Instr, operands: Sequence[Span], evaluate: Evaluate) -> tup
 
 
 def _corners(instr: Instr, operands: Sequence[Span]) -> list[list[Array]]:
-    names = [(x.low,) if x.exact else (x.low, x.high) for x in operands]
-    twice = opdef(instr).name == "mul" and len(set(instr.operands)) == 1
-    if twice or (opdef(instr).name in TURN_AT_ZERO and not operands[0].exact):
-        x = operands[0]
+    traits, x = opdef(instr).traits, operands[0]
+    squared = Trait.COMMUTATIVE in traits and len(set(instr.operands)) == 1
+    even = traits >= {Trait.EVEN, Trait.PIECEWISE_MONOTONE} and not x.exact
+    if squared or even:
         points = (x.low, x.high, _towards_zero(x))
         return [[point] * len(operands) for point in points]
-    return [list(corner) for corner in product(*names)]
+    ends = [(x.low,) if x.exact else (x.low, x.high) for x in operands]
+    return [list(corner) for corner in product(*ends)]
 
 
 def _towards_zero(x: Span) -> Array:
@@ -262,7 +262,7 @@ def _diagonal(operands: Sequence[Span]) -> list[list[Array]]:
 
 
 def _with_nan(
-    instr: Instr, operands: Sequence[Span], low: Array, middle: Array, high: Array
+    instr: Instr, operands: Sequence[Span], low: Array, middle: Array, high: Array, monotone: bool
 ) -> Span:
     """A span from the extremes over a box, everything where a NaN may be among the values."""
     dtype = instr.result.dtype
@@ -277,26 +277,24 @@ def _with_nan(
         for x in operands:
             if x.dtype.is_float:
                 certain |= np.isnan(x.low) & np.isnan(x.high)
-        if opdef(instr).name == "pow":
+        if ignores_nan(opdef(instr)):
             certain = np.zeros(low.shape, np.bool_)
         unlimited |= fuzzy & (np.isnan(low) | np.isnan(high)) & ~certain
-    unlimited |= fuzzy & _beyond(instr, operands)
+    unlimited |= fuzzy & _beyond(instr, operands, monotone)
     return spanning(dtype, low, middle, high, unlimited)
 
 
-def _beyond(instr: Instr, operands: Sequence[Span]) -> Array:
+def _beyond(instr: Instr, operands: Sequence[Span], monotone: bool) -> Array:
     """Where looking at corners says nothing: poles inside, or a box wider than the function's
     features.
     """
-    name = opdef(instr).name
     wild = np.zeros(instr.result.shape, np.bool_)
-    if name in POLE:
-        pole = operands[POLE[name]]
-        return np.asarray(wild | (~pole.known() & (pole.low <= 0) & (pole.high >= 0)))
-    if name == "pow":
-        return np.asarray(wild | ~(operands[0].low > 0))
-    if name in MONOTONE:
-        return wild
+    if monotone:
+        position = pole_of(opdef(instr))
+        if position is not None:
+            pole = operands[position]
+            wild = wild | (~pole.known() & (pole.low <= 0) & (pole.high >= 0))
+        return np.asarray(wild)
     for x in operands:
         if not x.exact and x.dtype.is_float:
             with np.errstate(invalid="ignore", over="ignore"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,11 +10,12 @@ import numpy as np
 
 from bringup.dtypes import DType, f64
 from bringup.ops.table import lookup
+from bringup.records import record
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Format:
     """A binary float format.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bringup.dtypes import DType, bool_
+from bringup.records import record
 from bringup_conformance.oracle.numbers import Array, same_bits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Span:
     """The allowed values of one array: every element from ``low`` to ``high`` of the dtype, ends
     included.

@@ -81,31 +81,26 @@ def _filled(row: OpDef, types: Sequence[TensorType]) -> dict[str, Any]:
 
 def program(
     row: OpDef, dtype: DType, parts: Iterable[Cells], support: Support
-) -> tuple[Graph, tuple[Cells, ...]]:
-    """One instruction and one output for each group that the target supports."""
-    builder, outputs, kept = Builder(), [], []
+) -> tuple[Graph, tuple[Cells, ...], tuple[str, ...]]:
+    """One instruction and one output for each group that the target supports; these groups; and
+    why it does not support the others, each reason once.
+    """
+    builder, outputs, supported = Builder(), [], []
+    reasons: dict[str, None] = {}
     for cells in parts:
         types = [_type_of(array) for array in operands(cells, dtype)]
         attrs = dict(cells.cells[0].attrs)
-        if not support.has(row, types, attrs):
+        reason = support.reason(row, types, attrs)
+        if reason is not None:
+            reasons[reason] = None
             continue
         with builder:
             results = row(*(builder.input(t) for t in types), **attrs)
         # Of several results a cell tells the first.
         outputs.append(results[0] if isinstance(results, tuple) else results)
-        kept.append(cells)
-    return builder.build(outputs, f"{row.name}_special"), tuple(kept)
-
-
-def missing(row: OpDef, dtype: DType, parts: Iterable[Cells], support: Support) -> tuple[str, ...]:
-    """Why the target does not support some of the groups, each reason once."""
-    found: dict[str, None] = {}
-    for cells in parts:
-        types = [_type_of(array) for array in operands(cells, dtype)]
-        reason = support.reason(row, types, dict(cells.cells[0].attrs))
-        if reason is not None:
-            found[reason] = None
-    return tuple(found)
+        supported.append(cells)
+    graph = builder.build(outputs, f"{row.name}_special")
+    return graph, tuple(supported), tuple(reasons)
 
 
 def operands(cells: Cells, dtype: DType) -> list[Array]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
 from bringup.integers import ceil_div
+from bringup.records import record
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
 from bringup_conformance.oracle.span import Span, spanning
@@ -36,7 +36,7 @@ def height(count: int, longest: int) -> int:
     return chain + (math.ceil(math.log2(parts)) if parts > 1 else 0) + EXTRA
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """Per result element, in the wide type: what is needed to bound a sum in any order.
 
@@ -78,7 +78,15 @@ def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
     return settled(span, numerics, rounded=True)
 
 
-def running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+def running_fold(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span | None:
+    """The span of a running fold; None for products of floats, which their definition bounds."""
+    (operand,), kind = operands, instr.attrs["kind"]
+    if not operand.dtype.is_float or kind in ("max", "min"):
+        return _running_exact(instr, operand)
+    return _running_sum(instr, operand, numerics) if kind == "add" else None
+
+
+def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
     """The sums of all beginnings of a line, each in any order, rounded once."""
     attrs, dtype = instr.attrs, operand.dtype
     middle = references(instr, [operand.middle])
@@ -133,7 +141,7 @@ def _beginnings(x: Span, exclusive: bool) -> Terms:
     )
 
 
-def running_exact(instr: Instr, operand: Span) -> Span:
+def _running_exact(instr: Instr, operand: Span) -> Span:
     """Running maxima and minima, which are monotone, and running folds of integers, which wrap."""
     middle = references(instr, [operand.middle])
     if operand.exact:
@@ -282,7 +290,7 @@ def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
     return settled(shaped.simplified(), numerics, rounded=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """One operand as (batch, free, contracted).
 

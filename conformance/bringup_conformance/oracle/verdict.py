@@ -5,13 +5,13 @@ places.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from bringup.graph.elements import format_element
+from bringup.records import record
 from bringup_conformance.oracle.numbers import Array, spacing, widen
 from bringup_conformance.oracle.span import Span, inside
 
@@ -24,7 +24,7 @@ BUCKETS = 32
 _FIRST = 3
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mismatch:
     """One wrong element.  index: its place in the output.  low, high: the ends of what is allowed;
     texts that lose nothing.  rule: the id of the rule that is broken, of special values.
@@ -56,7 +56,7 @@ class Mismatch:
         return cls(**{**data, **lists})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """What comparing one or more outputs gave.
 

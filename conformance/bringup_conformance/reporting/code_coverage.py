@@ -8,13 +8,14 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from bringup.cli.output import heading, line, table
+from bringup.records import record
 from bringup_conformance.execution.code_coverage import Measurement
 from bringup_conformance.reporting.reports import Report
 
@@ -30,7 +31,7 @@ _EXCLUDED = (
 _TABLE = "LazyTable"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gap:
     """Statements in lines `first` to `last` that were never entered.  With `to`: a line that never
     went on to line `to`, which is 0 for the end of the function.  source: of the first line.
@@ -47,7 +48,7 @@ class Gap:
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Excuse:
     """A comment that excuses a line or branch; without a reason it excuses nothing."""
 
@@ -55,7 +56,7 @@ class Excuse:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileCoverage:
     """What was entered of one file.  lines: statements.  branches: ways that a line may go on."""
 
@@ -74,7 +75,7 @@ class FileCoverage:
         return _share([self])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CodeCoverage:
     """What a run entered.
 

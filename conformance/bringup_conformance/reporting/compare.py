@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from bringup.records import record
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.failures import Plain
 from bringup_conformance.reporting.reports import Document
@@ -17,7 +18,7 @@ DRIFT = 1.1
 _MIN_SHARE = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """An op and dtype whose state differs.  before, after: ok, FAIL, no, or empty."""
 
@@ -31,7 +32,7 @@ class Change:
         return f"{self.op} {self.dtype}".strip() + f": {words[0]}, now {words[1]}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drift:
     """A worst error that changed, of an op and dtype that pass in both.
 
@@ -49,7 +50,7 @@ class Drift:
         return f"{self.op} {self.dtype}".strip() + f": {self.what} {values[0]}, now {values[1]}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """What differs between a report and a later one.
 

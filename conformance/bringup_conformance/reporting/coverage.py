@@ -5,7 +5,7 @@ suite, and the reason where it has not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 
 import numpy as np
@@ -16,6 +16,7 @@ from bringup.errors import BringupError
 from bringup.graph import Instr, Value
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import OpDef, lookup
+from bringup.records import record
 from bringup.runtime.devices import get
 from bringup.tracing.autodiff import vjp_graph
 from bringup_conformance.cases import Case, Unsupported
@@ -32,7 +33,7 @@ _NO_OPERANDS = "the suite has no operands for it"
 _MAX_TRIED = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Covered:
     """One op and dtype.  Each of the last four is empty if it is there, and else says why not."""
 

@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.special_values import Special
 from bringup.ops.table import find
+from bringup.records import record
 from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem, instructions
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
@@ -32,10 +32,12 @@ TIMEOUT = 60.0
 
 def suite_version() -> str:
     """The version of the distribution that brings the suite."""
+    from importlib.metadata import version  # imports a parser of mail
+
     return version("bringup")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """Where a failure was met.  device: its product and details.  timeout: seconds without a sign
     of life after which a case hangs.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bringup.errors import BringupError
+from bringup.records import record
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.execution.cost import NO_COST
 from bringup_conformance.oracle.verdict import merged
@@ -245,7 +246,7 @@ class Report:
         failures.put(folder / "report.html", page(document))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Document:
     """A whole report as plain data, of which every form for readers is made.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from bringup.records import record
 from bringup_conformance.cases import Check, Outcome, Problem, Status
 from bringup_conformance.execution.cost import NO_COST, Cost
 from bringup_conformance.execution.plan import UnitId
@@ -16,7 +17,7 @@ from bringup_conformance.reporting.failures import Run, document
 _PLAIN = ("name", "level", "op", "dtype", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """One case or check of a run.
 

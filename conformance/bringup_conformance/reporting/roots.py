@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from bringup.errors import BringupError
@@ -13,6 +12,7 @@ from bringup.graph import Graph
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 
@@ -26,7 +26,7 @@ _KINDS = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
 _MAX_BLAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Root:
     """What failures share, and so perhaps their cause.
 

@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError
+from bringup.records import record
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
@@ -42,7 +42,7 @@ SAMPLE = 200
 _OF_DEVICE = ("product", "details")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Certificate:
     """The files of a certificate."""
 

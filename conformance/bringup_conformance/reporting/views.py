@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from itertools import groupby
 from pathlib import Path
 from textwrap import indent
@@ -16,6 +16,7 @@ from typing import Literal
 from bringup.cli import output
 from bringup.dtypes import STORED
 from bringup.ops.table import Kind, find
+from bringup.records import record
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.oracle.verdict import Mismatch
@@ -29,7 +30,7 @@ NO_DTYPE = ""
 State = Literal["ok", "FAIL", "no", ""]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cell:
     """One op and dtype.  reasons: why cases of it were left out."""
 
@@ -46,7 +47,7 @@ class Cell:
         return "no" if self.reasons else ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """An op, all programs, or an area of the runtime contract, with its cells by dtype."""
 
@@ -60,7 +61,7 @@ class Row:
         return sum((cell.tally for cell in self.cells.values()), Tally())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rung:
     """A level of the ladder.  whole: whether nothing of it was left out."""
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from bringup.dtypes import BY_NAME
 from bringup.ops.table import Kind, OpDef, find
-from bringup_conformance.cases import PROGRAMS, Case, Problem
+from bringup_conformance.cases import PROGRAMS, Case, Problem, keeps_bits
 from bringup_conformance.execution.plan import Item, Plan
 
 INPUTS = "memory.input-unchanged"
@@ -69,7 +69,7 @@ def _of_values(case: Case) -> list[str]:
 @cache
 def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
     accuracy = row.accuracy
-    moves = row.kind in (Kind.MOVEMENT, Kind.SOURCE, Kind.INDEXED) or row.name == "select"
+    moves = keeps_bits(row) or row.kind is Kind.INDEXED
     found = ["moves"] if moves else []
     if accuracy.residual is not None:
         found.append("residuals")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -42,21 +40,15 @@ _JOINED = {
     "div": "by", "rem": "by", "shl": "by", "shr": "by", "pow": "to", "sub": "less",
     "atan2": "over", "pad": "with",
 }  # fmt: skip
-# The operand that holds indices.
-_INDICES = {"gather": 1, "scatter": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 _WORDS = {
     "0.0": "zero", "0": "zero", "-0.0": "minus-zero", "inf": "inf", "-inf": "minus-inf",
     "nan": "nan", "+nan": "plus-nan", "-nan": "minus-nan", "MAX": "max", "-MAX": "minus-max",
     "TINY": "tiny", "-TINY": "minus-tiny", "SUBNORMAL": "subnormal", "[]": "empty",
     "-SUBNORMAL": "minus-subnormal", "INT_MIN": "int-min", "INT_MAX": "int-max", "BITS": "width",
 }  # fmt: skip
-_EXACT: dict[str, Callable[..., int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg,
-    "abs": abs, "square": lambda x: x * x,
-}  # fmt: skip
 _FOLDED: dict[str, Callable[[list[int]], int]] = {
     "add": sum,
-    "mul": partial(reduce, operator.mul),
+    "mul": math.prod,
 }
 
 
@@ -90,13 +82,13 @@ def slug(row: OpDef, dtype: DType, cell: Special) -> Slug:
 
 def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
     """The operands in words.  packed: all of them are single elements."""
-    compares = row.name == "compare"
-    if row.name in _INDICES:
+    compares = row.variant == "direction"
+    if row.domain.indices is not None and row.kind is Kind.INDEXED:
         return _hyphens(variant, _index(row, cell))
     if row.kind is Kind.MOVEMENT and "dtype" not in dict(cell.attrs) and _is_plain(cell):
         return told(cell.attrs)
     words = [_word(text) for text in cell.operands]
-    if row.name == "case":
+    if "branches" in dict(cell.attrs):
         return f"branch-{words[0]}"
     if packed and Trait.COMMUTATIVE in row.traits:
         words.sort()
@@ -118,10 +110,11 @@ def _is_plain(cell: Special) -> bool:
 def _index(row: OpDef, cell: Special) -> str:
     """Where the indices of a cell lie, or begin, in the vector that its first operand is."""
     operands = [special_value(text, i64) for text in cell.operands]
-    places = operands[_INDICES[row.name]].reshape(-1)
-    window = {"dynamic_slice": dict(cell.attrs).get("sizes", (1,))[0]}.get(row.name, 1)
-    if row.name == "dynamic_update_slice":
-        window = operands[1].size
+    first = row.domain.indices
+    assert first is not None
+    places = operands[first].reshape(-1)
+    # What is read or written at each index: the row's sizes, or all of the operand before them.
+    window = dict(cell.attrs).get("sizes", (1,))[0] if first == 1 else operands[1].size
     if not places.size:
         return "no-index"
     if (places < 0).any():
@@ -176,74 +169,103 @@ def _value(value: object) -> str:
 def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
     """The rule of many cells that this one is an instance of, or nothing."""
     results = (cell.result,) if isinstance(cell.result, str) else cell.result
-    if row.name == "case":
-        inside = 0 <= int(values[0]) < len(dict(cell.attrs)["branches"])
-        return "" if inside else "branch-out-of-range"
-    if dtype.is_integer:
-        return _integer(row, dtype, cell, values)
-    if not dtype.is_float:
-        return ""
-    given, found = " ".join(cell.operands), " ".join(results)
+    operands, result = " ".join(cell.operands), " ".join(results)
+    rule = _OWN_RULES.get(row.name)
+    own = "" if rule is None else rule(dtype, cell, values, result)
+    if dtype.is_integer and rule is None:
+        return _wraps(row, dtype, cell, values)
+    if own or not dtype.is_float:
+        return own
     if row.kind is Kind.ORDER:
-        return _ordered(values, found)
-    if "nan" in given:
-        return _of_nan(row, cell, given, found)
-    if row.name == "compare" and all(v.ndim == 0 and v == 0 for v in values):
-        return "zeros"
-    if row.name == "pow" and (values[0] == 1 or values[1] == 0):
-        return "1-to-anything" if values[0] == 1 else "to-the-zero"
-    if "nan" in found and any(v.size for v in values) and _keeps_kind(row, cell):
+        return _ordered(values, result)
+    if "nan" in operands:
+        return _of_nan(row, cell, operands, result)
+    if "nan" in result and any(v.size for v in values) and _keeps_dtype(cell):
         return "invalid-operation"
-    if "SUBNORMAL" in given and "SUBNORMAL" in found:
+    if "SUBNORMAL" in operands and "SUBNORMAL" in result:
         return "subnormal-kept"
-    if "inf" in given or "inf" not in found:
-        return ""
-    if row.name == "div" and values[1] == 0:
-        return "by-zero"
-    return "overflows" if "MAX" in given and _keeps_kind(row, cell) else ""
+    overflows = "MAX" in operands and "inf" in result and "inf" not in operands
+    return "overflows" if overflows and _keeps_dtype(cell) else ""
 
 
-def _ordered(values: list[Array], found: str) -> str:
+def _ordered(values: list[Array], result: str) -> str:
     if np.isnan(values[0]).any():
-        return "nans-last" if found.endswith("nan]") else "nans-first"
+        return "nans-last" if result.endswith("nan]") else "nans-first"
     zeros = values[0][values[0] == 0]
     return "zeros-keep-their-order" if 0 < np.signbit(zeros).sum() < zeros.size else ""
 
 
-def _keeps_kind(row: OpDef, cell: Special) -> bool:
+def _keeps_dtype(cell: Special) -> bool:
     """Whether the result is of the operands' dtype, so that no other dtype has to be told."""
     return "dtype" not in dict(cell.attrs)
 
 
-def _of_nan(row: OpDef, cell: Special, given: str, found: str) -> str:
-    if row.name == "compare":
-        return "unordered"
-    if row.name == "pow" and "nan" not in found:
-        return "1-to-anything" if cell.operands[0] == "1" else "to-the-zero"
-    if re.search("[+-]nan", given) and "nan" in found and row.kind is Kind.MOVEMENT:
+def _of_nan(row: OpDef, cell: Special, operands: str, result: str) -> str:
+    if re.search("[+-]nan", operands) and "nan" in result and row.kind is Kind.MOVEMENT:
         return "nan-bits-kept"
     moved = row.kind in (Kind.MOVEMENT, Kind.INDEXED, Kind.ORDER)
-    signed = re.search("[+-]nan", found) is not None
-    if "nan" in found and not moved and not signed and _keeps_kind(row, cell):
-        return "nan-propagates"
-    return ""
+    signed = re.search("[+-]nan", result) is not None
+    propagates = "nan" in result and not moved and not signed and _keeps_dtype(cell)
+    return "nan-propagates" if propagates else ""
 
 
-def _integer(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
-    if row.name in ("div", "rem") and values[1] == 0:
-        return "by-zero"
-    if row.name in ("shl", "shr"):
-        amount = int(values[1])
-        return "amount-past-width" if not 0 <= amount < dtype.bits else ""
+def _wraps(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
+    """Whether the exact result of integers lies outside of their dtype."""
+    attrs = dict(cell.attrs)
+    exact: Any = 0
+    if row.accuracy_for(attrs).accumulates and "kind" in attrs:
+        fold = _FOLDED[attrs["kind"]]
+        terms = values[0].reshape(-1)
+        if row.domain.indices is not None:  # a single element, with what is added to it
+            terms = np.concatenate([terms, values[2]]) if terms.size == 1 else terms[:0]
+        exact = fold([int(x) for x in terms])
+    elif Trait.PIECEWISE_MONOTONE in row.traits:  # arithmetic: nothing else leaves the range
+        # numpy computes with Python's integers, which have no end.
+        exact = row.reference(*(np.array(int(v), object) for v in values), **attrs)
     info = np.iinfo(dtype.numpy)
-    exact: float = 0
-    if row.name in _EXACT:
-        exact = _EXACT[row.name](*(int(v) for v in values))
-    elif row.kind is Kind.REDUCTION or row.name in ("cumulative", "scatter"):
-        fold = _FOLDED.get(str(dict(cell.attrs).get("kind")))
-        folded = values[0].reshape(-1)
-        if row.name == "scatter":
-            folded = np.concatenate([folded, values[2]]) if folded.size == 1 else folded[:0]
-        exact = fold([int(x) for x in folded]) if fold and folded.size else 0
-    assert math.isfinite(exact)
     return "" if int(info.min) <= exact <= int(info.max) else "wraps"
+
+
+# -- rules of single ops ---------------------------------------------------------------------------
+
+
+def _compare(dtype: DType, cell: Special, values: list[Array], _result: str) -> str:
+    if not dtype.is_float:
+        return ""
+    if "nan" in cell.operands:
+        return "unordered"
+    return "zeros" if all(v.ndim == 0 and v == 0 for v in values) else ""
+
+
+def _power(dtype: DType, _cell: Special, values: list[Array], result: str) -> str:
+    if not dtype.is_float or "nan" in result:
+        return ""
+    if values[0] == 1:
+        return "1-to-anything"
+    return "to-the-zero" if values[1] == 0 else ""
+
+
+def _divide(dtype: DType, cell: Special, values: list[Array], result: str) -> str:
+    special = not dtype.is_integer and ("inf" not in result or "inf" in " ".join(cell.operands))
+    return "by-zero" if values[1] == 0 and not special else ""
+
+
+def _shift(dtype: DType, _cell: Special, values: list[Array], _result: str) -> str:
+    return "" if 0 <= int(values[1]) < dtype.bits else "amount-past-width"
+
+
+def _case(_dtype: DType, cell: Special, values: list[Array], _result: str) -> str:
+    inside = 0 <= int(values[0]) < len(dict(cell.attrs)["branches"])
+    return "" if inside else "branch-out-of-range"
+
+
+#: Ops with shared rules of their own, which come before those of all ops.
+_OWN_RULES: dict[str, Callable[[DType, Special, list[Array], str], str]] = {
+    "compare": _compare,
+    "pow": _power,
+    "div": _divide,
+    "rem": _divide,
+    "shl": _shift,
+    "shr": _shift,
+    "case": _case,
+}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,9 +13,10 @@ import numpy as np
 import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Handle, NoHardware
-from bringup.dtypes import ALL, BY_NAME, DType, bool_
+from bringup.dtypes import ALL, BY_NAME, DType
 from bringup.errors import BackendError
 from bringup.ops.table import lookup
+from bringup.records import record
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
@@ -31,7 +31,7 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 _HOST = (1, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceSummary:
     """What is known of a device before it is opened.
 
@@ -67,9 +67,8 @@ def summary_of(capabilities: Capabilities, support: Support, seed: int) -> Devic
 def runs(support: Support, name: str, dtype: DType) -> bool:
     """Whether a device has an op of a dtype."""
     row = lookup(name)
-    operands = [TensorType((4,), dtype)] * (row.arity or 1)
-    if name == "select":
-        operands[0] = TensorType((4,), bool_)
+    leading = dtype if dtype in row.dtypes else row.dtypes[0]
+    operands = [leading[4], *[dtype[4]] * ((row.arity or 1) - 1)]
     attrs: dict[str, dict[str, Any]] = {"reduce": {"kind": "add", "dims": (0,)}}
     return support.has(row, operands, attrs.get(name, {}))
 
@@ -82,7 +81,7 @@ def _computes(support: Support, dtype: DType) -> bool:
 Run = Callable[["DeviceFixture"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContractCheck:
     """A check of the runtime contract, before it meets a plan.
 

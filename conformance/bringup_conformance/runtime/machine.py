@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from bringup.backend.device import Handle
+from bringup.records import record
 from bringup.runtime.compiled import Compiled
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.fixture import DeviceFixture, Handles
@@ -26,7 +27,7 @@ _MOST = 12
 _SHRINKING = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Action:
     """A program with what it does to the model.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import bringup as bu
 from bringup.backend.device import Handle
 from bringup.dtypes import DType, as_dtype
 from bringup.ops.table import lookup
+from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.fixture import DeviceFixture, Handles
@@ -35,7 +35,7 @@ def pattern(nbytes: int, first: int = 0) -> Array:
     return np.resize((np.arange(first, first + 251) % 251).astype(np.uint8), nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """A program with data and the right results.
 

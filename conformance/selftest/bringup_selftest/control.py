@@ -19,6 +19,7 @@ from bringup.graph import Graph
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
 from bringup.program.program import Program
+from bringup.records import record
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Check, NotOffered
 from bringup_conformance.execution.protocol import Job
@@ -29,7 +30,7 @@ from bringup_selftest.corpus import FaultyBackend
 from bringup_selftest.device import Reference
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ControlConfig:
     """A right device and a run: everything that a control depends on.
 

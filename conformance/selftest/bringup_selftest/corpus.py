@@ -19,6 +19,7 @@ from bringup.kernel.form import Kernel
 from bringup.ops.table import lookup
 from bringup.passes.base import Pass
 from bringup.program.program import Program
+from bringup.records import record
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["op", "fus", "plan", "mem", "str", "key", "pass", "rt"]
@@ -34,7 +35,7 @@ MODULES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fault:
     """One fault.
 

@@ -5,10 +5,11 @@ and options small that failure gets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from bringup.errors import BringupError
+from bringup.records import record
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, instructions
 from bringup_conformance.diagnosis import investigate
 from bringup_conformance.diagnosis.shrinker import Effort
@@ -24,7 +25,7 @@ from bringup_selftest.control import (
 from bringup_selftest.corpus import Fault
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kill:
     """What came of one fault.
 
@@ -59,7 +60,7 @@ class Kill:
         return cls(**{**data, "rules": tuple(data["rules"])})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Options:
     """How faults are tried.
 

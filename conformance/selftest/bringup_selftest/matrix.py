@@ -9,6 +9,7 @@ from itertools import chain
 from statistics import median
 from typing import Any, TypeVar
 
+from bringup.records import record
 from bringup_conformance.execution import levels
 from bringup_conformance.reporting.failures import suite_version
 from bringup_selftest.control import ControlConfig, clean_run, held
@@ -24,7 +25,7 @@ LEAST = 0.95
 MOST_SIZE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Clean:
     """A run of a right device: items, and what failed though nothing is wrong."""
 

@@ -9,12 +9,13 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from bringup.records import record
 from bringup_conformance.execution.processes import exit_reason
 from bringup_selftest.control import control_of
 from bringup_selftest.corpus import Fault, faults
@@ -27,7 +28,7 @@ PATIENCE = 60.0
 _TICK = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trial(Generic[T]):
     """A piece of work.
 

@@ -53,7 +53,7 @@ logistic = composite(
     special=cells(
         "0.0 -> 0.5; -0.0 -> 0.5; inf -> 1; -inf -> 0.0; MAX -> 1; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when exp is 2 ULP off.
     accuracy=within(6.0),
     decompose=_logistic_decompose,
@@ -107,7 +107,7 @@ erf = composite(
     special=cells(
         "0.0 -> 0.0; -0.0 -> -0.0; inf -> 1; -inf -> -1; MAX -> 1; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # The decomposition keeps less than 2 when exp is 2 ULP off; the rest is for a device's own.
     accuracy=within(6.0),
     decompose=_erf_decompose,

@@ -14,7 +14,7 @@ from bringup.ops.special_values import cells
 from bringup.ops.table import ROUNDED, Cotangents, Trait
 
 INTEGERS = ("int", "uint")
-_SYMMETRIC = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE})
+_SYMMETRIC = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE, Trait.PIECEWISE_MONOTONE})
 
 
 def _add_vjp(ct: Value, _result: Value, _x: Value, _y: Value) -> Cotangents:
@@ -64,6 +64,7 @@ sub = elementwise(
         "-inf, -MAX -> -inf; -MAX, MAX -> -inf; nan, 1 -> nan; 1, nan -> nan; "
         "INT_MIN, 1 -> INT_MAX (int uint); 0, INT_MIN -> INT_MIN (int uint)",
     ),
+    traits=frozenset({Trait.PIECEWISE_MONOTONE}),
     accuracy=ROUNDED,
     decompose=_sub_decompose,
 )
@@ -140,7 +141,7 @@ div = elementwise(
         "INT_MIN, 0 -> -1 (int); 5, 0 -> INT_MAX (uint); INT_MIN, -1 -> INT_MIN (int); "
         "-7, 2 -> -3 (int); 7, -2 -> -3 (int); INT_MAX, INT_MAX -> 1 (int uint)",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.PIECEWISE_MONOTONE}),
     accuracy=ROUNDED,
     tier=0,
 )
@@ -156,7 +157,7 @@ def _extremum_vjp(ct: Value, result: Value, x: Value, y: Value) -> Cotangents:
     return (from_x, from_y)
 
 
-_LATTICE = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE, Trait.IDEMPOTENT})
+_LATTICE = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE, Trait.IDEMPOTENT, Trait.MONOTONE})
 
 max_ = elementwise(
     "max",

@@ -91,7 +91,7 @@ erfc = composite(
     special=cells(
         "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> 0.0; -inf -> 2; MAX -> 0.0; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.PIECEWISE_MONOTONE}),
     # 9 of a quotient of polynomials of degree 8 and of products, and 2 of either exponential.
     accuracy=within(14.0),
     decompose=_erfc_decompose,

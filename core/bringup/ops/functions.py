@@ -104,6 +104,7 @@ clamp = composite(
         "-inf, 0.0, 1 -> 0.0; -0.0, 0.0, 1 -> 0.0; 5, 3, 1 -> 1; "
         "INT_MIN, 0, INT_MAX -> 0 (int uint); 5, 3, 1 -> 1 (int uint)",
     ),
+    traits=frozenset({Trait.MONOTONE}),
     decompose=_clamp_decompose,
 )
 
@@ -121,7 +122,7 @@ rsqrt = composite(
     special=cells(
         "0.0 -> inf; -0.0 -> -inf; 4 -> 0.5; inf -> 0.0; -1 -> nan; -inf -> nan; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.PIECEWISE_MONOTONE}),
     accuracy=TWO_ULP,
     decompose=_rsqrt_decompose,
 )
@@ -154,7 +155,7 @@ log1p = composite(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; -1 -> -inf; -2 -> nan; inf -> inf; "
         "-inf -> nan; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when log is 2 ULP off.
     accuracy=within(6.0),
     decompose=_log1p_decompose,
@@ -181,7 +182,7 @@ expm1 = composite(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -1; MAX -> inf; "
         "nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when exp and log are 2 ULP off.
     accuracy=within(8.0),
     decompose=_expm1_decompose,
@@ -202,7 +203,7 @@ square = composite(
         "-0.0 -> 0.0; 0.0 -> 0.0; inf -> inf; -inf -> inf; -MAX -> inf; nan -> nan; "
         "INT_MIN -> 0 (int uint); INT_MAX -> 1 (int uint)",
     ),
-    traits=frozenset({Trait.EVEN}),
+    traits=frozenset({Trait.EVEN, Trait.PIECEWISE_MONOTONE}),
     accuracy=ROUNDED,
     decompose=_square_decompose,
 )
@@ -224,7 +225,7 @@ reciprocal = composite(
     special=cells(
         "0.0 -> inf; -0.0 -> -inf; inf -> 0.0; -inf -> -0.0; 0.5 -> 2; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.PIECEWISE_MONOTONE}),
     accuracy=ROUNDED,
     decompose=_reciprocal_decompose,
 )

@@ -71,7 +71,7 @@ softplus = composite(
     special=cells(
         "inf -> inf; -inf -> 0.0; MAX -> MAX; -MAX -> 0.0; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # 6 of log1p and 2 of its argument, which a sum may double, and its rounding.
     accuracy=within(10.0),
     decompose=_softplus_decompose,
@@ -96,7 +96,7 @@ log_sigmoid = composite(
     special=cells(
         "inf -> -0.0; -inf -> -inf; -MAX -> -MAX; MAX -> -0.0; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     # As softplus.
     accuracy=within(10.0),
     decompose=_log_sigmoid_decompose,

@@ -80,7 +80,7 @@ sinh = composite(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -inf; "
         "-MAX -> -inf; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # 2 of exp, which e^−t may make 2.6 where sinh is least, and three roundings.
     accuracy=within(5.0),
     decompose=_sinh_decompose,
@@ -100,7 +100,7 @@ cosh = composite(
     special=cells(
         "0.0 -> 1; -0.0 -> 1; inf -> inf; -inf -> inf; MAX -> inf; nan -> nan",
     ),
-    traits=frozenset({Trait.EVEN, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EVEN, Trait.EXPENSIVE, Trait.PIECEWISE_MONOTONE}),
     # 2 of exp and up to three roundings.
     accuracy=within(4.0),
     decompose=_cosh_decompose,
@@ -143,7 +143,7 @@ asinh = composite(
     special=cells(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -inf; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # 2 of log, 2 of its argument where the result is 1/2, and a sum.
     accuracy=within(5.0),
     decompose=_asinh_decompose,

@@ -72,7 +72,7 @@ def _row(name: str, base: int, reference: Any, exact: tuple[tuple[str, str], ...
                 "-inf -> nan; nan -> nan",
             ),
         ),
-        traits=frozenset({Trait.EXPENSIVE}),
+        traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
         # 2 of log m, its products with two constants, and two sums.
         accuracy=within(4.0),
         decompose=_decomposition(name),

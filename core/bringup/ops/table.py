@@ -64,7 +64,10 @@ class Trait(Enum):
     ASSOCIATIVE = "associative"  # exactly, on integers and booleans
     IDEMPOTENT = "idempotent"  # f(f(x)) = f(x), or f(x, x) = x
     INVOLUTION = "involution"  # f(f(x)) = x
-    MONOTONE = "monotone"  # x <= y implies f(x) <= f(y)
+    MONOTONE = "monotone"  # x <= y implies f(x) <= f(y), in every operand
+    # On floats it rises or falls along each operand, on either side of a pole at 0; an even one, on
+    # either side of 0.
+    PIECEWISE_MONOTONE = "piecewise monotone"
     ODD = "odd"  # f(-x) = -f(x) on floats
     EVEN = "even"  # f(-x) = f(x) on floats
     POINTWISE = "pointwise"  # a composite whose element i comes from elements i: may join a kernel
@@ -146,12 +149,14 @@ class Domain:
     intervals: per operand (the last repeats) a closed interval of floats, or None for every value
     of the dtype.
     nonzero: operands that must not be 0 (by position).
+    indices: the position of the first operand that holds indices into operand 0, or None.
     matrices: per operand a name of `bringup.ops.structures`, or nothing: what its matrices are.
     """
 
     intervals: tuple[tuple[float, float] | None, ...] = (None,)
     nonzero: tuple[int, ...] = ()
     matrices: tuple[str, ...] = ()
+    indices: int | None = None
 
     def matrix(self, position: int) -> str:
         """The structure of the matrices of one operand, or nothing."""

@@ -92,7 +92,7 @@ atan = composite(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> 1.5707963267948966; "
         "-inf -> -1.5707963267948966; -MAX -> -1.5707963267948966; nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # 1.6 of the reduced argument where the result is smallest, the polynomial and two sums.
     accuracy=within(3.0),
     decompose=_atan_decompose,

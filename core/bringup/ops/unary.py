@@ -58,7 +58,7 @@ neg = elementwise(
         "SUBNORMAL -> -SUBNORMAL; INT_MIN -> INT_MIN (int); 1 -> INT_MAX (uint); "
         "0 -> 0 (int uint)",
     ),
-    traits=frozenset({Trait.INVOLUTION, Trait.ODD}),
+    traits=frozenset({Trait.INVOLUTION, Trait.ODD, Trait.PIECEWISE_MONOTONE}),
     decompose=_neg_decompose,
 )
 
@@ -94,7 +94,7 @@ abs_ = elementwise(
         "-SUBNORMAL -> SUBNORMAL; -TINY -> TINY; INT_MIN -> INT_MIN (int uint); "
         "-1 -> 1 (int); INT_MAX -> INT_MAX (int uint)",
     ),
-    traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN}),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN, Trait.PIECEWISE_MONOTONE}),
     decompose=_abs_decompose,
 )
 
@@ -127,7 +127,7 @@ exp = elementwise(
         "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> inf; -inf -> 0.0; MAX -> inf; "
         "-MAX -> 0.0; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     accuracy=TWO_ULP,
     tier=0,
 )
@@ -150,7 +150,7 @@ log = elementwise(
         "0.0 -> -inf; -0.0 -> -inf; 1 -> 0.0; inf -> inf; -1 -> nan; -SUBNORMAL -> nan; "
         "-inf -> nan; nan -> nan",
     ),
-    traits=frozenset({Trait.EXPENSIVE}),
+    traits=frozenset({Trait.EXPENSIVE, Trait.MONOTONE}),
     accuracy=TWO_ULP,
     tier=0,
 )
@@ -270,7 +270,7 @@ tanh = elementwise(
         "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> 1; -inf -> -1; MAX -> 1; "
         "nan -> nan",
     ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE, Trait.MONOTONE}),
     # What the decomposition keeps when exp is 2 ULP off.
     accuracy=within(4.0),
     decompose=_tanh_decompose,

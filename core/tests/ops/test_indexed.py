@@ -11,7 +11,7 @@ from bringup.dtypes import f32, f64, i32, u64
 from bringup.errors import OpTypeError
 from bringup.graph import Builder
 from bringup.ops.evaluate import evaluate
-from bringup.ops.table import lookup
+from bringup.ops.table import Kind, all_ops, lookup
 from bringup.types import TensorType
 
 PLACES = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
@@ -109,3 +109,20 @@ def test_signed_zeros_and_nan_are_kept(kit) -> None:
         assert kit.same(evaluate(each, [np.ones_like(x), at, x])[0], x).all()
         none = at + 9
         assert kit.same(evaluate(each, [x, none, np.ones_like(x)])[0], x).all()
+
+
+def test_rows_say_which_operands_hold_their_indices() -> None:
+    window = {**PLACES, "sizes": (1,)}
+    calls: dict[str, tuple[list[TensorType], dict[str, Any]]] = {
+        "dynamic_slice": ([f32[5], i32[()]], {"sizes": (2,)}),
+        "dynamic_update_slice": ([f32[5], f32[2], i32[()]], {}),
+        "gather": ([f32[5], i32[2]], {**window, "mode": "clip"}),
+        "scatter": ([f32[5], i32[2], f32[2]], {**PLACES, "kind": "set"}),
+    }
+    indexed = [row for row in all_ops() if row.kind is Kind.INDEXED]
+    assert {row.name for row in indexed} == set(calls)
+    for row in indexed:
+        types, attrs = calls[row.name]
+        assert row.domain.indices == next(n for n, t in enumerate(types) if t.dtype is i32)
+        types[row.domain.indices] = types[row.domain.indices].with_dtype(f32)
+        refused(row.name, *types, **attrs)

@@ -47,11 +47,45 @@ def involution(kit, row, dtype):
     return kit.same(row.reference(row.reference(x)), x)
 
 
+def lines(kit, row, dtype, position):
+    """Values of one operand in ascending order, and results along it, a column for each choice of
+    the others.
+    """
+    x = kit.values(dtype, (400,), 7)
+    x = np.unique(x[~np.isnan(x)] if dtype.is_float else x)
+    x = x[:: max(1, x.size // (40 if row.arity < 3 else 12))]
+    grid = row.reference(*np.meshgrid(*[x] * row.arity, indexing="ij"))
+    return x, np.moveaxis(grid, position, 0).reshape(x.size, -1)
+
+
+def ascends(results):
+    """Whether no result is less than one before it; for each column."""
+    pairs = results[:, None] > results[None]
+    later = np.triu(np.ones((len(results),) * 2, bool), 1)
+    return ~(pairs & later[..., None]).any(axis=(0, 1))
+
+
 def monotone(kit, row, dtype):
-    x, y = operands(kit, row, dtype, 2)
-    fx, fy = row.reference(x), row.reference(y)
-    defined = ~(np.isnan(fx) | np.isnan(fy)) if dtype.is_float else True
-    return ~((x <= y) & defined) | (fx <= fy)
+    return np.array([ascends(lines(kit, row, dtype, p)[1]) for p in range(row.arity)])
+
+
+def piecewise_monotone(kit, row, dtype):
+    if not dtype.is_float:
+        return np.True_
+    good = np.True_
+    for position in range(row.arity):
+        x, results = lines(kit, row, dtype, position)
+        zeros = [row.reference(*zeros_at(row, position, dtype, z)) for z in (0.0, -0.0)]
+        pole = np.isinf(zeros[0]) & (zeros[0] == -zeros[1])
+        parts = [x < 0, x > 0] if Trait.EVEN in row.traits or pole else [np.full(x.shape, True)]
+        for part in parts:
+            rises, falls = ascends(results[part]), ascends(-results[part])
+            good = good & np.all(rises | falls)
+    return good
+
+
+def zeros_at(row, position, dtype, zero):
+    return [np.array(zero if p == position else 1, dtype.numpy) for p in range(row.arity)]
 
 
 def odd(kit, row, dtype):
@@ -88,6 +122,7 @@ LAWS = {
     Trait.IDEMPOTENT: idempotent,
     Trait.INVOLUTION: involution,
     Trait.MONOTONE: monotone,
+    Trait.PIECEWISE_MONOTONE: piecewise_monotone,
     Trait.ODD: odd,
     Trait.EVEN: even,
     Trait.POINTWISE: pointwise,
@@ -115,6 +150,10 @@ BREAKS = [
     ("add", Trait.IDEMPOTENT, f32),
     ("abs", Trait.INVOLUTION, f32),
     ("neg", Trait.MONOTONE, f32),
+    ("neg", Trait.MONOTONE, i8),
+    ("sub", Trait.MONOTONE, f32),
+    ("sin", Trait.PIECEWISE_MONOTONE, f32),
+    ("pow", Trait.PIECEWISE_MONOTONE, f32),
     ("abs", Trait.ODD, f32),
     ("neg", Trait.EVEN, f32),
 ]

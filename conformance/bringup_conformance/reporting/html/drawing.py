@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, format_instr
+from bringup.records import record
 from bringup_conformance.reporting.html.layout import HEIGHT, Placed, place
 from bringup_conformance.reporting.html.markup import Markup, join, tag
 
@@ -18,7 +18,7 @@ _MAX_CHARACTERS = 30
 _ARROW = 6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """A box: two lines of text, a longer title, and the class that it is drawn by."""
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from bringup.records import record
+
 #: Sizes in pixels.
 HEIGHT, GAP_X, GAP_Y, MARGIN = 40, 18, 34, 8
 _BEND = 10
@@ -28,7 +30,7 @@ class Box:
     below: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placed:
     """A graph with positions.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from bringup.records import record
 
 #: Whether the mistake is in the code itself, or in what the code emits.
 Kind = Literal["source", "emitted"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mutant:
     """One mistake.
 

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError, DeviceError
 from bringup.graph import Graph
+from bringup.records import record
 from bringup_conformance.cases import Case, Check, NotOffered, Problem
 from bringup_conformance.execution.processes import OPENING
 from bringup_conformance.execution.protocol import Job
@@ -44,7 +45,7 @@ _PATIENCE = 30.0
 _MEMORY = 16 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """What is tried.
 
