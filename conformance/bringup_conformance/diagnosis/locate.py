@@ -367,15 +367,16 @@ class _Search:
             table = {**self.values[0], **dict(zip(inputs, arrays, strict=False))}
             for n in self._fold_of(number):
                 reads, writes = self.steps[n]
-                launch = launches[n]
                 if n == number and runnable is not None:
                     slots = input_slots(reads)
-                    given = [next(v for v, s in reads if s == slot) for slot in slots]
-                    made = runnable([table[v] for v in given])
+                    operands = [next(v for v, s in reads if s == slot) for slot in slots]
+                    written = runnable([table[v] for v in operands])
                 else:
+                    launch = launches[n]
                     assert launch.kernel is not None
-                    made = kernel_reference(launch, launch.kernel)([table[v] for v in launch.reads])
-                table |= dict(zip((v for v, _ in writes), made, strict=True))
+                    reference = kernel_reference(launch, launch.kernel)
+                    written = reference([table[v] for v in launch.reads])
+                table |= dict(zip((v for v, _ in writes), written, strict=True))
             return [table[v] for v in results]
 
         return run

@@ -71,10 +71,12 @@ def split_launch(launch: Launch, chunk_length: ChunkLength, buffers: int) -> tup
 
 def describe_split(parts: Sequence[Launch]) -> str:
     """What became of a launch that was cut, for people."""
-    names = [launch.kernel.name for launch in parts if launch.kernel is not None]
-    (partial, *_) = (launch.kernel for launch in parts if launch.kernel is not None)
+    partial, final = (launch.kernel for launch in parts)
+    assert partial is not None
+    assert final is not None
     (limit,) = partial.stages[0].limits
-    return f"{' and '.join(names)}: a fold in {partial.grid[0].size} chunks of {limit.axis.size}"
+    chunks = f"{partial.grid[0].size} chunks of {limit.axis.size}"
+    return f"{partial.name} and {final.name}: a fold in {chunks}"
 
 
 def _is_one_fold(kernel: Kernel) -> bool:

@@ -427,12 +427,12 @@ def chunk_length(kernel: Kernel, target: SimtTarget) -> int:
     # Four blocks for each that runs at once, so that the last one does not run alone for long.
     wanted = -(-4 * (target.full // target.block) // units)
     size = longest_axis(kernel).size
-    rest = first.trips // size
-    least = max(1, _LINES // rest) if mapping.lane is not None else max(1, _CHUNK // rest)
+    others = first.trips // size
+    least = max(1, (_LINES if mapping.lane is not None else _CHUNK) // others)
     chunks = min(wanted, size // least)
     if wanted <= 4 or chunks < 2:
         return 0
     length = ceil_div(size, chunks)
     # A chunk is a whole number of a block's iterations if it has several.
-    grain = mapping.threads * 16 if mapping.lane is None and rest == 1 else 16
+    grain = mapping.threads * 16 if mapping.lane is None and others == 1 else 16
     return round_up(length, grain) if length >= 2 * grain else round_up(length, 4)
