@@ -61,13 +61,13 @@ def _position_reference(name: str) -> Any:
 def _position_decompose(kind: str) -> Any:
     def decompose(x: Value, *, dim: int, dtype: DType) -> Value:
         best = build.kept(build.reduce(kind, x, (dim,)), (dim,), x.shape)
-        found = build.compare("eq", x, best)
+        hits = build.compare("eq", x, best)
         if x.dtype.is_float:
-            found = rows.or_(found, build.is_nan(x))
-        places = x.type.with_dtype(dtype)
-        last = build.splat(np.iinfo(dtype.numpy).max, places)
+            hits = rows.or_(hits, build.is_nan(x))
+        positions = x.type.with_dtype(dtype)
+        last = build.splat(np.iinfo(dtype.numpy).max, positions)
         return build.reduce(
-            "min", rows.select(found, rows.iota(type=places, dim=dim), last), (dim,)
+            "min", rows.select(hits, rows.iota(type=positions, dim=dim), last), (dim,)
         )
 
     return decompose
@@ -139,8 +139,8 @@ def _working(dtype: DType) -> DType:
 def _one_hot_reference(indices: Array, *, size: int, dtype: DType) -> Array:
     indices = np.asarray(indices)
     inside = (indices >= 0) & (indices < size)
-    places = np.where(inside, indices, 0).astype(np.int64)
-    hot: Array = (places[..., None] == np.arange(size)) & inside[..., None]
+    positions = np.where(inside, indices, 0).astype(np.int64)
+    hot: Array = (positions[..., None] == np.arange(size)) & inside[..., None]
     return hot.astype(dtype.numpy)
 
 
@@ -148,8 +148,8 @@ def _one_hot_decompose(indices: Value, *, size: int, dtype: DType) -> Value:
     shape = (*indices.shape, size)
     working = build.convert(indices, _working(indices.dtype))
     spread = build.broadcast_to(working, shape, range(len(shape) - 1))
-    places = rows.iota(type=spread.type, dim=len(shape) - 1)
-    return build.convert(build.compare("eq", spread, places), dtype)
+    positions = rows.iota(type=spread.type, dim=len(shape) - 1)
+    return build.convert(build.compare("eq", spread, positions), dtype)
 
 
 def _one_hot_cell(operand: str, result: str, *kinds: str) -> Special:

@@ -123,17 +123,20 @@ def split(x: Value, width: int) -> Value:
     return build.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1] // width, width))
 
 
-def _inside(place: Value, count: int) -> Value:
-    low = build.compare("ge", place, build.zeros_like(place))
-    return rows.and_(low, build.compare("lt", place, build.like(place, count)))
+def _inside(index: Value, count: int) -> Value:
+    low = build.compare("ge", index, build.zeros_like(index))
+    return rows.and_(low, build.compare("lt", index, build.like(index, count)))
 
 
-def _picked(x: Value, at: Value, dim: int) -> Value:
+def _picked(x: Value, indices: Value, dim: int) -> Value:
     """The entries of one dimension at places of any shape; zeros where a place is out of range."""
     sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
-    before, after = range(dim), range(dim + len(at.shape), len(x.shape) - 1 + len(at.shape))
+    before, after = (
+        range(dim),
+        range(dim + len(indices.shape), len(x.shape) - 1 + len(indices.shape)),
+    )
     return rows.gather(
-        x, at, offset=(*before, *after), index_map=(dim,), index_dim=len(at.shape),
+        x, indices, offset=(*before, *after), index_map=(dim,), index_dim=len(indices.shape),
         collapsed=(dim,), sizes=sizes, mode="fill",
     )  # fmt: skip
 

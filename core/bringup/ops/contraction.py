@@ -84,10 +84,11 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
     result, wide = (dtype_attr("dot_general", attrs, key) for key in ("result", "accumulate"))
     least = f16 if dtype.is_storage else dtype
     floor = {"result": least, "accumulate": max(accumulator(dtype), result, key=lambda d: d.bits)}
-    for key, given in (("result", result), ("accumulate", wide)):
-        if given.kind == "bool" or given.is_float != dtype.is_float or given.bits < floor[key].bits:
+    for key, chosen in (("result", result), ("accumulate", wide)):
+        fits = chosen.kind != "bool" and chosen.is_float == dtype.is_float
+        if not fits or chosen.bits < floor[key].bits:
             raise OpTypeError(
-                f"dot_general: {key} {given} does not hold products of {listed(operands)}",
+                f"dot_general: {key} {chosen} does not hold products of {listed(operands)}",
                 fix=f"use {floor[key]} or wider",
             )
     precision_attr("dot_general", operands, attrs)
@@ -169,11 +170,11 @@ def _dot_vjp(
     n, m = len(lb), len(left)
     ct_batch = tuple(range(n))
     ct_left, ct_right = tuple(range(n, n + m)), tuple(range(n + m, len(ct.shape)))
-    kept: dict[str, Any] = {"accumulate": accumulate, "precision": precision}
+    arithmetic: dict[str, Any] = {"accumulate": accumulate, "precision": precision}
 
     def dot(a: Value, b: Value, over: Pair, shared: Pair) -> Value:
         wide = [build.convert(v, ct.dtype) for v in (a, b)]
-        return rows.dot_general(*wide, batch=shared, contract=over, **kept)
+        return rows.dot_general(*wide, batch=shared, contract=over, **arithmetic)
 
     d_lhs = dot(ct, rhs, (ct_right, right), (ct_batch, rb))
     d_rhs = dot(lhs, ct, (left, ct_left), (lb, ct_batch))
@@ -222,7 +223,7 @@ def _dot_batch(
     *,
     batch: Pair,
     contract: Pair,
-    **kept: Any,
+    **arithmetic: Any,
 ) -> Value:
     """One product: the examples are a batch dimension, or a free one of the only batched side."""
     sides = []
@@ -230,7 +231,7 @@ def _dot_batch(
         b, c = batch[i], contract[i]
         sides.append((x, shifted(b), shifted(c)) if flag else (x, b, c))
     if all(batched):
-        return _dot([(x, (0, *b), c) for x, b, c in sides], **kept)
+        return _dot([(x, (0, *b), c) for x, b, c in sides], **arithmetic)
     at = len(batch[0])
     if batched[1]:
         left, right = (len(free_dims(len(x.shape), b, c)) for x, b, c in sides)
@@ -238,12 +239,12 @@ def _dot_batch(
             sides.reverse()
         else:
             at += left
-    return to_front(_dot(sides, **kept), at)
+    return to_front(_dot(sides, **arithmetic), at)
 
 
-def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **kept: Any) -> Value:
+def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **arithmetic: Any) -> Value:
     (lhs, lb, lc), (rhs, rb, rc) = sides
-    return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **kept)
+    return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **arithmetic)
 
 
 def _cell(

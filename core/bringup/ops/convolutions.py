@@ -35,7 +35,7 @@ from bringup.types import TensorType
 
 Ints = tuple[int, ...]
 #: Attributes that have nothing to do with places.
-Kept = dict[str, Any]
+Arithmetic = dict[str, Any]
 
 _SPATIAL = ("strides", "lo", "hi", "lhs_dilation", "rhs_dilation")
 _PLACES = ("lhs_dims", "rhs_dims", "out_dims")
@@ -116,32 +116,32 @@ def _geometry(operands: Types, attrs: Attrs) -> Geometry:
     return Geometry(**columns, groups=groups)
 
 
-def _check_sizes(operands: Types, at: Geometry) -> None:
+def _check_sizes(operands: Types, conv: Geometry) -> None:
     lhs, rhs = operands
-    features, taken = lhs.shape[at.lhs_dims[1]], rhs.shape[at.rhs_dims[1]]
-    made = rhs.shape[at.rhs_dims[0]]
-    if taken * at.groups != features:
+    available, in_features = lhs.shape[conv.lhs_dims[1]], rhs.shape[conv.rhs_dims[1]]
+    out_features = rhs.shape[conv.rhs_dims[0]]
+    if in_features * conv.groups != available:
         raise OpTypeError(
-            f"convolution: {features} input features in {at.groups} groups, and the window takes "
-            f"{taken}: {listed(operands)}",
-            fix=f"make dimension {at.rhs_dims[1]} of operand 1 {features // at.groups}"
-            if features % at.groups == 0
-            else f"use a number of groups that divides {features}",
+            f"convolution: {available} input features in {conv.groups} groups, and the window "
+            f"takes {in_features}: {listed(operands)}",
+            fix=f"make dimension {conv.rhs_dims[1]} of operand 1 {available // conv.groups}"
+            if available % conv.groups == 0
+            else f"use a number of groups that divides {available}",
         )
-    if made % at.groups:
+    if out_features % conv.groups:
         raise OpTypeError(
-            f"convolution: {made} output features do not part into {at.groups} groups: "
+            f"convolution: {out_features} output features do not part into {conv.groups} groups: "
             f"{listed(operands)}",
-            fix=f"make dimension {at.rhs_dims[0]} of operand 1 a multiple of {at.groups}",
+            fix=f"make dimension {conv.rhs_dims[0]} of operand 1 a multiple of {conv.groups}",
         )
-    if 0 in at.window(rhs.shape):
+    if 0 in conv.window(rhs.shape):
         raise OpTypeError(
             f"convolution: the window of {rhs} is empty",
             fix="give it at least one element in every spatial dimension",
         )
-    if any(n < 0 for n in at.lengths(lhs.shape)):
+    if any(n < 0 for n in conv.lengths(lhs.shape)):
         raise OpTypeError(
-            f"convolution: lo {at.lo} and hi {at.hi} crop more than {lhs} has",
+            f"convolution: lo {conv.lo} and hi {conv.hi} crop more than {lhs} has",
             fix="crop at most the whole dimension",
         )
 
@@ -156,10 +156,11 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
         )
     result, wide = (dtype_attr("convolution", attrs, key) for key in ("result", "accumulate"))
     floor = {"result": dtype, "accumulate": max(accumulator(dtype), result, key=lambda d: d.bits)}
-    for key, given in (("result", result), ("accumulate", wide)):
-        if given.kind == "bool" or given.is_float != dtype.is_float or given.bits < floor[key].bits:
+    for key, chosen in (("result", result), ("accumulate", wide)):
+        fits = chosen.kind != "bool" and chosen.is_float == dtype.is_float
+        if not fits or chosen.bits < floor[key].bits:
             raise OpTypeError(
-                f"convolution: {key} {given} does not hold products of {listed(operands)}",
+                f"convolution: {key} {chosen} does not hold products of {listed(operands)}",
                 fix=f"use {floor[key]} or wider",
             )
     precision_attr("convolution", operands, attrs)
@@ -174,9 +175,9 @@ def _placed(sizes: Ints, dims: Ints) -> Ints:
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
     result = _check_dtypes(operands, attrs)
-    at = _geometry(operands, attrs)
-    _check_sizes(operands, at)
-    return TensorType(at.shape(operands[0].shape, operands[1].shape), result)
+    conv = _geometry(operands, attrs)
+    _check_sizes(operands, conv)
+    return TensorType(conv.shape(operands[0].shape, operands[1].shape), result)
 
 
 def _fill(operands: Types, attrs: Attrs) -> Attrs:
@@ -193,10 +194,10 @@ def _fill(operands: Types, attrs: Attrs) -> Attrs:
 # -- reference -------------------------------------------------------------------------------------
 
 
-def _padded(x: Array, at: Geometry) -> Array:
+def _padded(x: Array, conv: Geometry) -> Array:
     """Lhs as batch, features, spatial, dilated and padded."""
-    x = np.transpose(x, at.lhs_dims)
-    for d, (step, lo, hi) in enumerate(zip(at.lhs_dilation, at.lo, at.hi, strict=True), 2):
+    x = np.transpose(x, conv.lhs_dims)
+    for d, (step, lo, hi) in enumerate(zip(conv.lhs_dilation, conv.lo, conv.hi, strict=True), 2):
         n = spread_size(x.shape[d], step)
         grown = list(x.shape)
         grown[d] = n + max(lo, 0) + max(hi, 0)
@@ -217,25 +218,26 @@ def _reference(
     **attrs: Any,
 ) -> Array:
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
-    at, floats = Geometry(**attrs), is_float(lhs.dtype)
+    conv, floats = Geometry(**attrs), is_float(lhs.dtype)
     wide = max(wider(lhs.dtype), accumulate.numpy, key=_width) if floats else accumulate.numpy
-    counts = at.counts(lhs.shape, rhs.shape)
-    x = _padded(lhs.astype(wide), at)
-    w = np.transpose(rhs.astype(wide), at.rhs_dims)
-    n, made, taken = x.shape[0], w.shape[0], w.shape[1]
-    total = np.zeros((n, at.groups, made // at.groups, math.prod(counts)), wide)
+    counts = conv.counts(lhs.shape, rhs.shape)
+    x = _padded(lhs.astype(wide), conv)
+    w = np.transpose(rhs.astype(wide), conv.rhs_dims)
+    n, out_features, in_features = x.shape[0], w.shape[0], w.shape[1]
+    total = np.zeros((n, conv.groups, out_features // conv.groups, math.prod(counts)), wide)
     with np.errstate(all="ignore"):
-        for place in itertools.product(*map(range, w.shape[2:])):
-            starts = [k * step for k, step in zip(place, at.rhs_dilation, strict=True)]
+        for offsets in itertools.product(*map(range, w.shape[2:])):
+            starts = [k * step for k, step in zip(offsets, conv.rhs_dilation, strict=True)]
             spans = [
                 slice(s, s + spread_size(count, step), step)
-                for s, count, step in zip(starts, counts, at.strides, strict=True)
+                for s, count, step in zip(starts, counts, conv.strides, strict=True)
             ]
             part = x[(slice(None), slice(None), *spans)]
-            index: Any = (..., *place)
-            part = part.reshape(n, at.groups, taken, math.prod(counts))
-            total += np.matmul(w[index].reshape(at.groups, made // at.groups, taken), part)
-    out = np.transpose(total.reshape(n, made, *counts), np.argsort(at.out_dims))
+            index: Any = (..., *offsets)
+            part = part.reshape(n, conv.groups, in_features, math.prod(counts))
+            weights = w[index].reshape(conv.groups, out_features // conv.groups, in_features)
+            total += np.matmul(weights, part)
+    out = np.transpose(total.reshape(n, out_features, *counts), np.argsort(conv.out_dims))
     if floats:
         return round_to(out, max(result.numpy, lhs.dtype, key=_width))
     return np.asarray(out.astype(result.numpy))
@@ -249,18 +251,18 @@ def _width(dtype: Any) -> int:
 # -- decomposition ---------------------------------------------------------------------------------
 
 
-def patches(x: Value, at: Geometry, window: Ints, counts: Ints) -> Value:
+def patches(x: Value, conv: Geometry, window: Ints, counts: Ints) -> Value:
     """Lhs as batch, features, elements of a window, then the places of windows.
 
     It is padded as it lies: a copy that turns it on the way would part what lies side by side.
     """
     lo, hi, inside = ([0] * len(x.shape) for _ in range(3))
-    for d, *padding in zip(at.lhs_dims[2:], at.lo, at.hi, at.lhs_dilation, strict=True):
+    for d, *padding in zip(conv.lhs_dims[2:], conv.lo, conv.hi, conv.lhs_dilation, strict=True):
         lo[d], hi[d], inside[d] = padding[0], padding[1], padding[2] - 1
-    x = build.transpose(build.pad(x, 0, lo, hi, inside), at.lhs_dims)
+    x = build.transpose(build.pad(x, 0, lo, hi, inside), conv.lhs_dims)
     rank = len(window)
     for i, sizes in enumerate(zip(window, counts, strict=True)):
-        x = windows(x, 2 + 2 * i, (at.rhs_dilation[i], at.strides[i]), sizes)
+        x = windows(x, 2 + 2 * i, (conv.rhs_dilation[i], conv.strides[i]), sizes)
     order = (0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 2 + 2 * rank, 2))
     return build.reshape(build.transpose(x, order), (*x.shape[:2], math.prod(window), *counts))
 
@@ -275,34 +277,34 @@ def _decompose(
     **attrs: Any,
 ) -> Value:
     """Windows side by side, then one dot over the features of a group and the window's elements."""
-    at = Geometry(**attrs)
-    counts = at.counts(lhs.shape, rhs.shape)
-    w = build.transpose(rhs, at.rhs_dims)
-    made, taken = w.shape[:2]
-    sizes = (lhs.shape[at.lhs_dims[0]], made, *counts)
+    conv = Geometry(**attrs)
+    counts = conv.counts(lhs.shape, rhs.shape)
+    w = build.transpose(rhs, conv.rhs_dims)
+    out_features, in_features = w.shape[:2]
+    sizes = (lhs.shape[conv.lhs_dims[0]], out_features, *counts)
     if 0 in sizes:
-        return build.splat(0, TensorType(_placed(sizes, at.out_dims), result))
-    kept: Kept = {"accumulate": accumulate, "result": result, "precision": precision}
-    phased = _phased_dim(at, lhs.shape)
+        return build.splat(0, TensorType(_placed(sizes, conv.out_dims), result))
+    arithmetic: Arithmetic = {"accumulate": accumulate, "result": result, "precision": precision}
+    phased = _phased_dim(conv, lhs.shape)
     if phased is not None:
-        return _by_phases(lhs, rhs, at, phased, kept)
-    x = patches(lhs, at, w.shape[2:], counts)
+        return _by_phases(lhs, rhs, conv, phased, arithmetic)
+    x = patches(lhs, conv, w.shape[2:], counts)
     n, _, elements = x.shape[:3]
-    x = build.reshape(x, (n, at.groups, taken, elements, *counts))
-    w = build.reshape(w, (at.groups, made // at.groups, taken, elements))
+    x = build.reshape(x, (n, conv.groups, in_features, elements, *counts))
+    w = build.reshape(w, (conv.groups, out_features // conv.groups, in_features, elements))
     spatial = range(3, 3 + len(counts))
     # Last what lies side by side: features, or the elements of a window.
-    inner = (3, 2) if at.lhs_dims[1] == len(at.lhs_dims) - 1 else (2, 3)
+    inner = (3, 2) if conv.lhs_dims[1] == len(conv.lhs_dims) - 1 else (2, 3)
     contract = (inner, inner)
     # The operand whose free dimensions come first in the result comes first: nothing moves then.
-    if at.out_dims[1] < at.out_dims[-1]:
-        dot = rows.dot_general(w, x, batch=((0,), (1,)), contract=contract, **kept)
+    if conv.out_dims[1] < conv.out_dims[-1]:
+        dot = rows.dot_general(w, x, batch=((0,), (1,)), contract=contract, **arithmetic)
         order = (2, 0, 1, *spatial)
     else:
-        dot = rows.dot_general(x, w, batch=((1,), (0,)), contract=contract, **kept)
+        dot = rows.dot_general(x, w, batch=((1,), (0,)), contract=contract, **arithmetic)
         order = (1, 0, 2 + len(counts), *(d - 1 for d in spatial))
     dot = build.reshape(build.transpose(dot, order), sizes)
-    return build.transpose(dot, _inverse(at.out_dims))
+    return build.transpose(dot, _inverse(conv.out_dims))
 
 
 def _inverse(order: Any) -> Ints:
@@ -317,12 +319,12 @@ def _vjp(
     ct: Value, _result: Value, lhs: Value, rhs: Value, *, accumulate: DType, result: DType,
     precision: Precision, **attrs: Any,
 ) -> Cotangents:  # fmt: skip
-    at = Geometry(**attrs)
+    conv = Geometry(**attrs)
     if 0 in (*ct.shape, *lhs.shape):
         return build.zeros_like(lhs), build.zeros_like(rhs)
-    kept: Kept = {"accumulate": accumulate, "result": ct.dtype, "precision": precision}
-    by_lhs = _by_lhs(ct, build.convert(rhs, ct.dtype), lhs.shape, at, kept)
-    by_rhs = _by_rhs(ct, build.convert(lhs, ct.dtype), rhs.shape, at, kept)
+    arithmetic: Arithmetic = {"accumulate": accumulate, "result": ct.dtype, "precision": precision}
+    by_lhs = _by_lhs(ct, build.convert(rhs, ct.dtype), lhs.shape, conv, arithmetic)
+    by_rhs = _by_rhs(ct, build.convert(lhs, ct.dtype), rhs.shape, conv, arithmetic)
     return build.convert(by_lhs, lhs.dtype), build.convert(by_rhs, rhs.dtype)
 
 
@@ -341,81 +343,88 @@ def _split_features(x: Value, dims: Ints, which: int, groups: int) -> Value:
     return build.reshape(x, (second // groups, groups * first, *spatial))
 
 
-def _by_lhs(ct: Value, rhs: Value, lhs: Ints, at: Geometry, kept: Kept) -> Value:
+def _by_lhs(ct: Value, rhs: Value, lhs: Ints, conv: Geometry, arithmetic: Arithmetic) -> Value:
     """The cotangent's windows against the reversed kernel, features of both sides exchanged."""
-    sizes = [lhs[d] for d in at.lhs_dims[2:]]
-    extents = at.extents(rhs.shape)
-    whole = list(map(spread_size, sizes, at.lhs_dilation))
-    made = [spread_size(ct.shape[d], s) for d, s in zip(at.out_dims[2:], at.strides, strict=True)]
-    turned = build.reverse(rhs, at.rhs_dims[2:])
-    rhs_dims = (at.rhs_dims[1], at.rhs_dims[0], *at.rhs_dims[2:])
-    if at.groups > 1:
-        turned = _split_features(turned, at.rhs_dims, 0, at.groups)
+    sizes = [lhs[d] for d in conv.lhs_dims[2:]]
+    extents = conv.extents(rhs.shape)
+    whole = list(map(spread_size, sizes, conv.lhs_dilation))
+    dilated = [
+        spread_size(ct.shape[d], s) for d, s in zip(conv.out_dims[2:], conv.strides, strict=True)
+    ]
+    reversed_window = build.reverse(rhs, conv.rhs_dims[2:])
+    rhs_dims = (conv.rhs_dims[1], conv.rhs_dims[0], *conv.rhs_dims[2:])
+    if conv.groups > 1:
+        reversed_window = _split_features(reversed_window, conv.rhs_dims, 0, conv.groups)
         rhs_dims = tuple(range(len(lhs)))
     back = Geometry(
-        strides=at.lhs_dilation,
-        lo=tuple(e - 1 - lo for e, lo in zip(extents, at.lo, strict=True)),
-        hi=tuple(x - o + lo for x, o, lo in zip(whole, made, at.lo, strict=True)),
-        lhs_dilation=at.strides,
-        rhs_dilation=at.rhs_dilation,
-        lhs_dims=at.out_dims,
+        strides=conv.lhs_dilation,
+        lo=tuple(e - 1 - lo for e, lo in zip(extents, conv.lo, strict=True)),
+        hi=tuple(x - o + lo for x, o, lo in zip(whole, dilated, conv.lo, strict=True)),
+        lhs_dilation=conv.strides,
+        rhs_dilation=conv.rhs_dilation,
+        lhs_dims=conv.out_dims,
         rhs_dims=rhs_dims,
-        out_dims=at.lhs_dims,
-        groups=at.groups,
+        out_dims=conv.lhs_dims,
+        groups=conv.groups,
     )
-    return rows.convolution(ct, turned, **back.attrs(), **kept)
+    return rows.convolution(ct, reversed_window, **back.attrs(), **arithmetic)
 
 
-def _by_rhs(ct: Value, lhs: Value, rhs: Ints, at: Geometry, kept: Kept) -> Value:
+def _by_rhs(ct: Value, lhs: Value, rhs: Ints, conv: Geometry, arithmetic: Arithmetic) -> Value:
     """Lhs against the cotangent as kernel, summed over the batch, which plays the features."""
-    extents = at.extents(rhs)
-    lengths = [n - lo - hi for n, lo, hi in zip(at.lengths(lhs.shape), at.lo, at.hi, strict=True)]
-    made = [spread_size(ct.shape[d], s) for d, s in zip(at.out_dims[2:], at.strides, strict=True)]
-    lhs_dims = (at.lhs_dims[1], at.lhs_dims[0], *at.lhs_dims[2:])
-    if at.groups > 1:
-        lhs = _split_features(lhs, at.lhs_dims, 1, at.groups)
+    extents = conv.extents(rhs)
+    lengths = [
+        n - lo - hi for n, lo, hi in zip(conv.lengths(lhs.shape), conv.lo, conv.hi, strict=True)
+    ]
+    dilated = [
+        spread_size(ct.shape[d], s) for d, s in zip(conv.out_dims[2:], conv.strides, strict=True)
+    ]
+    lhs_dims = (conv.lhs_dims[1], conv.lhs_dims[0], *conv.lhs_dims[2:])
+    if conv.groups > 1:
+        lhs = _split_features(lhs, conv.lhs_dims, 1, conv.groups)
         lhs_dims = tuple(range(len(rhs)))
-    table = zip(made, extents, lengths, at.lo, strict=True)
+    table = zip(dilated, extents, lengths, conv.lo, strict=True)
     slopes = Geometry(
-        strides=at.rhs_dilation,
-        lo=at.lo,
+        strides=conv.rhs_dilation,
+        lo=conv.lo,
         hi=tuple(o + e - 1 - n - lo for o, e, n, lo in table),
-        lhs_dilation=at.lhs_dilation,
-        rhs_dilation=at.strides,
+        lhs_dilation=conv.lhs_dilation,
+        rhs_dilation=conv.strides,
         lhs_dims=lhs_dims,
-        rhs_dims=(at.out_dims[1], at.out_dims[0], *at.out_dims[2:]),
-        out_dims=(at.rhs_dims[1], at.rhs_dims[0], *at.rhs_dims[2:]),
-        groups=at.groups,
+        rhs_dims=(conv.out_dims[1], conv.out_dims[0], *conv.out_dims[2:]),
+        out_dims=(conv.rhs_dims[1], conv.rhs_dims[0], *conv.rhs_dims[2:]),
+        groups=conv.groups,
     )
-    return rows.convolution(lhs, ct, **slopes.attrs(), **kept)
+    return rows.convolution(lhs, ct, **slopes.attrs(), **arithmetic)
 
 
 def _cell(lhs: str, rhs: str, result: str, *kinds: str, **attrs: Any) -> Special:
     return Special((lhs, rhs), result, kinds or ("float",), tuple(attrs.items()))
 
 
-def _phased_dim(at: Geometry, lhs: Sequence[int]) -> int | None:
+def _phased_dim(conv: Geometry, lhs: Sequence[int]) -> int | None:
     """A spatial dimension along which results at equal remainders are convolutions of their own."""
-    if math.prod(at.lhs_dilation) > _MOST_PHASES:
+    if math.prod(conv.lhs_dilation) > _MOST_PHASES:
         return None
-    for i, gap in enumerate(at.lhs_dilation):
-        plain = at.strides[i] == at.rhs_dilation[i] == 1
-        if gap > 1 and plain and lhs[at.lhs_dims[2 + i]] > 0:
+    for i, gap in enumerate(conv.lhs_dilation):
+        plain = conv.strides[i] == conv.rhs_dilation[i] == 1
+        if gap > 1 and plain and lhs[conv.lhs_dims[2 + i]] > 0:
             return i
     return None
 
 
-def _by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, kept: dict[str, Any]) -> Value:
+def _by_phases(lhs: Value, rhs: Value, conv: Geometry, i: int, arithmetic: Arithmetic) -> Value:
     """Result s·t + r of the dimension, s the dilation, sees every s-th element of the window alone:
     one convolution for each r, put together alternately.
     """
-    gap, dim = at.lhs_dilation[i], at.out_dims[2 + i]
-    shape = list(at.shape(lhs.shape, rhs.shape))
+    gap, dim = conv.lhs_dilation[i], conv.out_dims[2 + i]
+    shape = list(conv.shape(lhs.shape, rhs.shape))
     count, most = shape[dim], ceil_div(shape[dim], gap)
     parts: list[Value] = []
     for r in range(min(gap, count)):
         shape[dim] = ceil_div(count - r, gap)
-        part = _phase(lhs, rhs, at, i, r, TensorType(tuple(shape), kept["result"]), kept)
+        type_ = TensorType(tuple(shape), arithmetic["result"])
+        part = _phase(lhs, rhs, conv, i, r, type_, arithmetic)
         missing = [0] * len(shape)
         missing[dim] = most - shape[dim]
         part = build.pad(part, 0, [0] * len(shape), missing)
@@ -428,25 +437,32 @@ def _by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, kept: dict[str, Any
 
 
 def _phase(
-    lhs: Value, rhs: Value, at: Geometry, i: int, r: int, type_: TensorType, kept: dict[str, Any]
+    lhs: Value,
+    rhs: Value,
+    conv: Geometry,
+    i: int,
+    r: int,
+    type_: TensorType,
+    arithmetic: Arithmetic,
 ) -> Value:
     """The results at one remainder."""
-    gap, dim = at.lhs_dilation[i], at.rhs_dims[2 + i]
-    first = (at.lo[i] - r) % gap
+    gap, dim = conv.lhs_dilation[i], conv.rhs_dims[2 + i]
+    first = (conv.lo[i] - r) % gap
     size = ceil_div(rhs.shape[dim] - first, gap)
     if size <= 0:
         return build.splat(0, type_)
     start, stride = [0] * len(rhs.shape), [1] * len(rhs.shape)
     start[dim], stride[dim] = first, gap
-    seen = rows.slice(rhs, start=tuple(start), limit=rhs.shape, stride=tuple(stride))
-    lo = (at.lo[i] - r - first) // gap
-    hi = type_.shape[at.out_dims[2 + i]] + size - 1 - lhs.shape[at.lhs_dims[2 + i]] - lo
+    window = rows.slice(rhs, start=tuple(start), limit=rhs.shape, stride=tuple(stride))
+    lo = (conv.lo[i] - r - first) // gap
+    hi = type_.shape[conv.out_dims[2 + i]] + size - 1 - lhs.shape[conv.lhs_dims[2 + i]] - lo
 
     def put(values: Sequence[int], value: int) -> tuple[int, ...]:
         return (*values[:i], value, *values[i + 1 :])
 
-    inner = replace(at, lo=put(at.lo, lo), hi=put(at.hi, hi), lhs_dilation=put(at.lhs_dilation, 1))
-    return rows.convolution(lhs, seen, **inner.attrs(), **kept)
+    dilation = put(conv.lhs_dilation, 1)
+    inner = replace(conv, lo=put(conv.lo, lo), hi=put(conv.hi, hi), lhs_dilation=dilation)
+    return rows.convolution(lhs, window, **inner.attrs(), **arithmetic)
 
 
 def _batch(
@@ -458,16 +474,16 @@ def _batch(
     if size == 0:
         return None
     lhs, rhs = operands
-    at, features, *_ = attrs["lhs_dims"]
+    batch_dim, features, *_ = attrs["lhs_dims"]
     count = rhs.shape[attrs["rhs_dims"][0] + batched[1]]
     if not batched[1]:
-        made = rows.convolution(folded(lhs, at), rhs, groups=groups, **attrs)
-        return unfolded(made, attrs["out_dims"][0], size, lhs.shape[at + 1])
+        result = rows.convolution(folded(lhs, batch_dim), rhs, groups=groups, **attrs)
+        return unfolded(result, attrs["out_dims"][0], size, lhs.shape[batch_dim + 1])
     if batched[0] or groups > 1:
         (lhs,) = carried((lhs,), batched[:1], size)
         lhs, groups = folded(lhs, features), size * groups
-    made = rows.convolution(lhs, folded(rhs, attrs["rhs_dims"][0]), groups=groups, **attrs)
-    return unfolded(made, attrs["out_dims"][1], size, count)
+    result = rows.convolution(lhs, folded(rhs, attrs["rhs_dims"][0]), groups=groups, **attrs)
+    return unfolded(result, attrs["out_dims"][1], size, count)
 
 
 def _factor_dims(

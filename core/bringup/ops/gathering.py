@@ -59,10 +59,10 @@ def _gather_reference(x: Array, indices: Array, *, mode: str, sizes: Ints, **att
     x, indices = np.asarray(x), np.asarray(indices)
     windows = Windows(x.shape, indices.shape, sizes, **attrs)
     starts, inside = starts_in(windows, indices)
-    found = np.broadcast_to(x[coordinates(windows, starts)], windows.result)
+    elements = np.broadcast_to(x[coordinates(windows, starts)], windows.result)
     if mode == "clip":
-        return found
-    return np.where(spread_inside(windows, inside), found, x.dtype.type(0))
+        return elements
+    return np.where(spread_inside(windows, inside), elements, x.dtype.type(0))
 
 
 def inside_of(windows: Windows, indices: Value) -> Value | None:
@@ -89,14 +89,14 @@ def _gather_vjp(
 
 def _placed(windows: Windows, indices: Value, ct: Value, mode: str) -> Value:
     """The one row of each batch at its place among zeros: a choice, which fuses, unlike scatter."""
-    found = targets(windows, indices)
-    at = found.at if mode == "clip" else found.inside_only(windows)
+    rows_form = targets(windows, indices)
+    target = rows_form.at if mode == "clip" else rows_form.inside_only(windows)
     new = window_rows(windows, ct)
     shape = (new.shape[0], windows.count(windows.places), new.shape[2])
-    spread = build.broadcast_to(at, shape, (0, 1))
+    spread = build.broadcast_to(target, shape, (0, 1))
     hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
-    made = build.broadcast_to(new, shape, (0, 1, 2))
-    return array_of(windows, rows.select(hit, made, build.zeros_like(made)))
+    values = build.broadcast_to(new, shape, (0, 1, 2))
+    return array_of(windows, rows.select(hit, values, build.zeros_like(values)))
 
 
 def _moved_inside(
@@ -122,23 +122,23 @@ def _moved_inside(
 
 def _gather_decompose(x: Value, indices: Value, *, mode: str, sizes: Ints, **attrs: Any) -> Value:
     windows = Windows(x.shape, indices.shape, sizes, **attrs)
-    found = targets(windows, indices)
-    picked = windows_from(windows, picked_rows(array_rows(windows, x), found.at))
-    if mode == "clip" or found.inside is None:
+    rows_form = targets(windows, indices)
+    picked = windows_from(windows, picked_rows(array_rows(windows, x), rows_form.at))
+    if mode == "clip" or rows_form.inside is None:
         return picked
-    inside = spread_positions(windows, found.inside)
+    inside = spread_positions(windows, rows_form.inside)
     return rows.select(inside, picked, build.zeros_like(picked))
 
 
-def picked_rows(x: Value, at: Value) -> Value:
-    """``x[batch, place, row]`` at places ``at[batch, window]``, as ``[batch, window, row]``."""
+def picked_rows(x: Value, target: Value) -> Value:
+    """``x[batch, place, row]`` at places ``target[batch, window]``, as ``[batch, window, row]``."""
     batch, places, width = x.shape
-    shape = (batch, at.shape[1], width)
+    shape = (batch, target.shape[1], width)
     if not x.type.size:
         return build.splat(0, x.type.with_shape(shape))
     if places == 1:
         return build.broadcast_to(x, shape, (0, 1, 2))
-    spread = build.broadcast_to(at, (*at.shape, places), (0, 1))
+    spread = build.broadcast_to(target, (*target.shape, places), (0, 1))
     return one_of_rows(x, build.compare("eq", spread, rows.iota(type=spread.type, dim=2)))
 
 
@@ -176,10 +176,10 @@ def _gather_index(
     windows = gather_windows(x.type, indices.type, attrs)
     positions = [index[d] for d in windows.between]
     source_index = [ZERO] * len(windows.shape)
-    for d, at in zip(windows.kept, windows.offset, strict=True):
-        source_index[d] = index[at]
-    for d, at in zip(windows.batch[0], windows.batched, strict=True):
-        source_index[d] = positions[at]
+    for d, position in zip(windows.kept, windows.offset, strict=True):
+        source_index[d] = index[position]
+    for d, position in zip(windows.batch[0], windows.batched, strict=True):
+        source_index[d] = positions[position]
     elements: list[Element] = []
     for c, (d, last) in enumerate(zip(windows.index_map, windows.lasts, strict=True)):
         where = list(positions)
@@ -195,19 +195,19 @@ def _gather_index(
 
 def numbers_of_examples(attrs: dict[str, Any], array: bool, indices: bool) -> dict[str, Any]:
     """Dimension numbers for operands with a batch dimension: array, indices or both."""
-    mine, theirs = attrs["batch"]
+    of_array, of_indices = attrs["batch"]
     offset: Ints = shifted(attrs["offset"])
     moved = {**attrs, "offset": offset, "index_dim": attrs["index_dim"] + indices}
     if array:
         moved |= {name: shifted(attrs[name]) for name in ("index_map", "collapsed")}
-        mine = shifted(mine)
+        of_array = shifted(of_array)
     if indices:
-        theirs = shifted(theirs)
+        of_indices = shifted(of_indices)
     if array and indices:
-        mine, theirs = (0, *mine), (0, *theirs)
+        of_array, of_indices = (0, *of_array), (0, *of_indices)
     elif array:
         moved["offset"] = (0, *offset)
-    return {**moved, "batch": (mine, theirs)}
+    return {**moved, "batch": (of_array, of_indices)}
 
 
 def _batch_gather(
@@ -215,10 +215,12 @@ def _batch_gather(
 ) -> Value:
     """Windows of one element along the examples, or of all of them if the indices are shared."""
     x, indices = operands
-    array, own = batched
-    if array:
-        sizes = (1 if own else size, *sizes)
-    return rows.gather(x, indices, sizes=sizes, **numbers_of_examples(attrs, array, own))
+    has_array, has_indices = batched
+    if has_array:
+        sizes = (1 if has_indices else size, *sizes)
+    return rows.gather(
+        x, indices, sizes=sizes, **numbers_of_examples(attrs, has_array, has_indices)
+    )
 
 
 gather = define(

@@ -75,13 +75,13 @@ def _infer(operands: Types, attrs: Attrs) -> TensorType:
                 f"reduce_window: {key} {columns[key]} of {x} must be positive",
                 fix="use 1 in dimensions that stay as they are",
             )
-    at = _Window(**columns)
-    if any(n + lo + hi < 0 for n, lo, hi in zip(x.shape, at.lo, at.hi, strict=True)):
+    pool = _Window(**columns)
+    if any(n + lo + hi < 0 for n, lo, hi in zip(x.shape, pool.lo, pool.hi, strict=True)):
         raise OpTypeError(
-            f"reduce_window: lo {at.lo} and hi {at.hi} crop more than {x} has",
+            f"reduce_window: lo {pool.lo} and hi {pool.hi} crop more than {x} has",
             fix="crop at most the whole dimension",
         )
-    return x.with_shape(at.counts(x.shape))
+    return x.with_shape(pool.counts(x.shape))
 
 
 def _fill(operands: Types, _attrs: Attrs) -> Attrs:
@@ -94,21 +94,21 @@ def _fill(operands: Types, _attrs: Attrs) -> Attrs:
 
 
 def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
-    x, at, monoid = np.asarray(x), _Window(**attrs), MONOIDS[kind]
+    x, pool, monoid = np.asarray(x), _Window(**attrs), MONOIDS[kind]
     rounded = kind in ROUNDING and is_float(x.dtype)
     wide = x.astype(wider(x.dtype)) if rounded else x
     edge = monoid.empty(wide.dtype)
-    grown = [n + max(a, 0) + max(b, 0) for n, a, b in zip(x.shape, at.lo, at.hi, strict=True)]
+    grown = [n + max(a, 0) + max(b, 0) for n, a, b in zip(x.shape, pool.lo, pool.hi, strict=True)]
     padded = np.full(grown, edge, wide.dtype)
-    table = zip(x.shape, at.lo, strict=True)
+    table = zip(x.shape, pool.lo, strict=True)
     padded[tuple(slice(max(lo, 0), max(lo, 0) + n) for n, lo in table)] = wide
-    kept = zip(grown, at.lo, at.hi, strict=True)
-    padded = padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in kept)]
-    counts = at.counts(x.shape)
+    sides = zip(grown, pool.lo, pool.hi, strict=True)
+    padded = padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in sides)]
+    counts = pool.counts(x.shape)
     total = np.full(counts, monoid.neutral(wide.dtype), wide.dtype)
     with np.errstate(all="ignore"):
-        for place in itertools.product(*map(range, at.window)):
-            table2 = zip(place, at.dilation, counts, at.strides, strict=True)
+        for offsets in itertools.product(*map(range, pool.window)):
+            table2 = zip(offsets, pool.dilation, counts, pool.strides, strict=True)
             spans = [slice(k * d, k * d + spread_size(n, s), s) for k, d, n, s in table2]
             total = monoid.row.reference(total, padded[tuple(spans)])
     return round_to(total, x.dtype) if rounded else np.asarray(total)
@@ -117,92 +117,101 @@ def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
 # -- decomposition ---------------------------------------------------------------------------------
 
 
-def _spread(x: Value, edge: Any, at: _Window) -> tuple[Value, Ints]:
+def _spread(x: Value, edge: Any, pool: _Window) -> tuple[Value, Ints]:
     """Every window laid out: its elements in a dimension in front of each moving one.
 
     edge: what padding holds.
     Returns also where the windows' own dimensions are.
     """
-    counts = at.counts(x.shape)
-    x = build.pad(x, edge, at.lo, at.hi)
-    own: list[int] = []
+    counts = pool.counts(x.shape)
+    x = build.pad(x, edge, pool.lo, pool.hi)
+    window_dims: list[int] = []
     for d, count in enumerate(counts):
-        dim = d + len(own)
-        sizes = (at.window[d], count)
-        x = windows(x, dim, (at.dilation[d], at.strides[d]), sizes)
-        if d in at.moving:
-            own.append(dim)
+        dim = d + len(window_dims)
+        sizes = (pool.window[d], count)
+        x = windows(x, dim, (pool.dilation[d], pool.strides[d]), sizes)
+        if d in pool.moving:
+            window_dims.append(dim)
         else:
             x = build.reshape(x, (*x.shape[:dim], *x.shape[dim + 1 :]))
-    return x, tuple(own)
+    return x, tuple(window_dims)
 
 
 def _decompose(x: Value, *, kind: str, **attrs: Any) -> Value:
-    at, edge = _Window(**attrs), MONOIDS[kind].empty(x.dtype.numpy)
-    counts = at.counts(x.shape)
+    pool, edge = _Window(**attrs), MONOIDS[kind].empty(x.dtype.numpy)
+    counts = pool.counts(x.shape)
     if 0 in counts:
         return build.splat(0, x.type.with_shape(counts))
-    spread, own = _spread(x, edge, at)
-    return build.reduce(kind, spread, own)
+    spread, window_dims = _spread(x, edge, pool)
+    return build.reduce(kind, spread, window_dims)
 
 
 # -- gradients -------------------------------------------------------------------------------------
 
 
 def _vjp(ct: Value, result: Value, x: Value, *, kind: str, **attrs: Any) -> Cotangents:
-    at = _Window(**attrs)
+    pool = _Window(**attrs)
     if 0 in (*ct.shape, *x.shape):
         return (build.zeros_like(x),)
-    back = _back(x.shape, ct.shape, at)
-    gaps = [s - 1 for s in at.strides]
+    back = _back(x.shape, ct.shape, pool)
+    gaps = [s - 1 for s in pool.strides]
     if MONOIDS[kind].derivative is Derivative.LINEAR:
         dilated = build.pad(ct, 0, back.lo, back.hi, gaps)
         plain = (0,) * len(x.shape)
-        columns = {"window": at.window, "dilation": at.dilation, "lo": plain, "hi": plain}
+        columns = {
+            "window": pool.window,
+            "dilation": pool.dilation,
+            "lo": plain,
+            "hi": plain,
+        }
         return (rows.reduce_window(dilated, kind=kind, strides=back.strides, **columns),)
-    first = _first(result, x, kind, at)
+    first = _first(result, x, kind, pool)
     bare = _Window(back.window, back.strides, (0,) * len(gaps), (0,) * len(gaps), back.dilation)
-    cts, own = _spread(build.pad(ct, 0, back.lo, back.hi, gaps), 0, bare)
+    cts, window_dims = _spread(build.pad(ct, 0, back.lo, back.hi, gaps), 0, bare)
     chosen, _ = _spread(build.pad(first, -1, back.lo, back.hi, gaps), -1, bare)
     # Windows of results that hold an element have it at mirrored places.
-    last = build.splat(math.prod(at.window) - 1, chosen.type)
-    mine = build.compare("eq", chosen, rows.sub(last, _places(chosen.type, own)))
-    return (build.sum_(rows.select(mine, cts, build.zeros_like(cts)), own),)
+    last = build.splat(math.prod(pool.window) - 1, chosen.type)
+    is_first = build.compare(
+        "eq", chosen, rows.sub(last, _positions_in_window(chosen.type, window_dims))
+    )
+    return (build.sum_(rows.select(is_first, cts, build.zeros_like(cts)), window_dims),)
 
 
-def _back(shape: Ints, counts: Ints, at: _Window) -> _Window:
+def _back(shape: Ints, counts: Ints, pool: _Window) -> _Window:
     """For each element, the windows that hold it, in the dilated results."""
-    made = map(spread_size, counts, at.strides)
+    dilated = map(spread_size, counts, pool.strides)
     return _Window(
-        window=at.window,
+        window=pool.window,
         strides=(1,) * len(shape),
-        lo=tuple(e - 1 - lo for e, lo in zip(at.extents(), at.lo, strict=True)),
-        hi=tuple(n - o + lo for n, o, lo in zip(shape, made, at.lo, strict=True)),
-        dilation=at.dilation,
+        lo=tuple(e - 1 - lo for e, lo in zip(pool.extents(), pool.lo, strict=True)),
+        hi=tuple(n - o + lo for n, o, lo in zip(shape, dilated, pool.lo, strict=True)),
+        dilation=pool.dilation,
     )
 
 
-def _places(type_: TensorType, own: Ints) -> Value:
+def _positions_in_window(type_: TensorType, window_dims: Ints) -> Value:
     """The row-major place of each element within its window."""
-    places = build.splat(0, type_)
-    for d in own:
+    positions = build.splat(0, type_)
+    for d in window_dims:
         size = build.splat(type_.shape[d], type_)
-        places = rows.add(rows.mul(places, size), rows.iota(type=type_, dim=d))
-    return places
+        positions = rows.add(rows.mul(positions, size), rows.iota(type=type_, dim=d))
+    return positions
 
 
-def _first(result: Value, x: Value, kind: str, at: _Window) -> Value:
+def _first(result: Value, x: Value, kind: str, pool: _Window) -> Value:
     """The place of the first extreme of each window."""
-    spread, own = _spread(x, MONOIDS[kind].empty(x.dtype.numpy), at)
-    hits = build.compare("eq", spread, build.kept(result, own, spread.shape))
+    spread, window_dims = _spread(x, MONOIDS[kind].empty(x.dtype.numpy), pool)
+    hits = build.compare("eq", spread, build.kept(result, window_dims, spread.shape))
     hits = rows.or_(hits, build.is_nan(spread))
-    if any(n > 0 for n in (*at.lo, *at.hi)):
+    if any(n > 0 for n in (*pool.lo, *pool.hi)):
         # Padding is as extreme as an infinity, but no element.
-        inside, _ = _spread(build.splat(True, x.type.with_dtype(bool_)), False, at)
+        inside, _ = _spread(build.splat(True, x.type.with_dtype(bool_)), False, pool)
         hits = rows.and_(hits, inside)
     type_ = spread.type.with_dtype(i32)
-    beyond = build.splat(math.prod(at.window), type_)
-    return build.reduce("min", rows.select(hits, _places(type_, own), beyond), own)
+    beyond = build.splat(math.prod(pool.window), type_)
+    return build.reduce(
+        "min", rows.select(hits, _positions_in_window(type_, window_dims), beyond), window_dims
+    )
 
 
 def _cell(x: str, kind: str, result: str, *kinds: str, **attrs: Any) -> Special:

@@ -71,14 +71,14 @@ def _nearest(size: int, count: int) -> Array:
     return (2 * np.arange(count) + 1) * size // (2 * count)
 
 
-def _kernel(method: str, at: Array) -> Array:
+def _kernel(method: str, distance: Array) -> Array:
     """The weight at a distance: a triangle, or the cubic of Keys with a = −1/2."""
-    at = np.abs(at)
+    distance = np.abs(distance)
     if method == "linear":
-        return np.asarray(np.maximum(1 - at, 0))
-    near = (1.5 * at - 2.5) * at * at + 1
-    far = ((-0.5 * at + 2.5) * at - 4) * at + 2
-    return np.where(at < 1, near, np.where(at < 2, far, 0.0))
+        return np.asarray(np.maximum(1 - distance, 0))
+    near = (1.5 * distance - 2.5) * distance * distance + 1
+    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
 
 
 def _taps(size: int, count: int, method: str, antialias: bool) -> _Taps:

@@ -100,16 +100,16 @@ def _scatter_reference(
     sizes = tuple(1 if d in gone else next(spans) for d in range(x.ndim))
     windows = Windows(x.shape, np.shape(indices), sizes, **attrs)
     starts, inside = starts_in(windows, indices)
-    at = np.zeros((1,) * updates.ndim, np.int64)
+    position = np.zeros((1,) * updates.ndim, np.int64)
     for n, part in zip(x.shape, coordinates(windows, starts), strict=True):
-        at = at * n + part
-    kept = spread_inside(windows, inside).reshape(-1)
-    flat = np.broadcast_to(at, updates.shape).reshape(-1)[kept]
+        position = position * n + part
+    is_inside = spread_inside(windows, inside).reshape(-1)
+    positions = np.broadcast_to(position, updates.shape).reshape(-1)[is_inside]
     dtype = wider(x.dtype) if kind in ROUNDING and is_float(x.dtype) else x.dtype
     result = x.astype(dtype).reshape(-1)
     with np.errstate(all="ignore"):
         combine = _last if kind == "set" else MONOIDS[kind].row.reference
-        _in_order(result, flat, updates.reshape(-1)[kept].astype(dtype), combine)
+        _in_order(result, positions, updates.reshape(-1)[is_inside].astype(dtype), combine)
     result = round_to(result, x.dtype) if is_float(x.dtype) else result
     return np.asarray(result.reshape(x.shape))
 
@@ -118,18 +118,22 @@ def _last(_old: Array, new: Array) -> Array:
     return new
 
 
-def _in_order(result: Array, at: Array, values: Array, combine: Callable[..., Any]) -> None:
-    """Combine each value into ``result[at]``, first come first served.
+def _in_order(result: Array, positions: Array, values: Array, combine: Callable[..., Any]) -> None:
+    """Combine each value into ``result[positions]``, first come first served.
 
     All first visitors of an element go together, then all second ones, and so on.
     """
-    order = np.argsort(at, kind="stable")
-    at, values = at[order], values[order]
-    first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if at.size else at
-    turn = np.arange(at.size) - np.repeat(first, np.diff(np.r_[first, at.size]))
-    for now in range(int(turn.max(initial=-1)) + 1):
-        here = turn == now
-        result[at[here]] = combine(result[at[here]], values[here])
+    order = np.argsort(positions, kind="stable")
+    positions, values = positions[order], values[order]
+    first = (
+        np.flatnonzero(np.r_[True, positions[1:] != positions[:-1]])
+        if positions.size
+        else positions
+    )
+    visit = np.arange(positions.size) - np.repeat(first, np.diff(np.r_[first, positions.size]))
+    for number in range(int(visit.max(initial=-1)) + 1):
+        visitors = visit == number
+        result[positions[visitors]] = combine(result[positions[visitors]], values[visitors])
 
 
 def _scatter_vjp(
@@ -196,15 +200,15 @@ def _back_mul(back: _Back) -> Cotangents:
 def _back_extremum(back: _Back) -> Cotangents:
     """Those that equal the result share its cotangent."""
     dtype = back.x.dtype
-    mine = build.convert(build.compare("eq", back.x, back.result), dtype)
+    x_hits = build.convert(build.compare("eq", back.x, back.result), dtype)
     hits = build.compare("eq", back.updates, back.read(back.result))
     inside = inside_of(back.windows, back.indices)
     if inside is not None:
         spread = build.broadcast_to(inside, back.updates.shape, back.windows.between)
         hits = rows.and_(hits, spread)
-    theirs = build.convert(hits, dtype)
-    share = rows.div(back.ct, back.write(mine, theirs, "add"))
-    return (rows.mul(share, mine), None, rows.mul(back.read(share), theirs))
+    update_hits = build.convert(hits, dtype)
+    share = rows.div(back.ct, back.write(x_hits, update_hits, "add"))
+    return (rows.mul(share, x_hits), None, rows.mul(back.read(share), update_hits))
 
 
 _BACK: dict[Derivative | None, Callable[[_Back], Cotangents]] = {
@@ -220,12 +224,12 @@ def _scatter_decompose(
 ) -> Value:
     del unique
     windows = scatter_windows(x.type, indices.type, updates.type, attrs)
-    found = targets(windows, indices)
+    rows_form = targets(windows, indices)
     if not updates.type.size or not x.type.size:
         return x
-    at = found.inside_only(windows)
+    target = rows_form.inside_only(windows)
     old, new = array_rows(windows, x), window_rows(windows, updates)
-    return array_of(windows, _combined(kind, old, at, new, _order(windows, updates)))
+    return array_of(windows, _combined(kind, old, target, new, _order(windows, updates)))
 
 
 def _order(windows: Windows, updates: Value) -> Value:
@@ -236,11 +240,11 @@ def _order(windows: Windows, updates: Value) -> Value:
     return build.reshape(build.slice_dim(numbers, 2, 0, 1), numbers.shape[:2])
 
 
-def _combined(kind: str, old: Value, at: Value, new: Value, order: Value) -> Value:
-    """``old[batch, place, row]`` combined with ``new[batch, window, row]`` at ``at``."""
+def _combined(kind: str, old: Value, target: Value, new: Value, order: Value) -> Value:
+    """``old[batch, place, row]`` combined with ``new[batch, window, row]`` at ``target``."""
     batch, places, width = old.shape
-    flat = (batch, places, at.shape[1])
-    spread = build.broadcast_to(at, flat, (0, 2))
+    flat = (batch, places, target.shape[1])
+    spread = build.broadcast_to(target, flat, (0, 2))
     hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
     number = build.broadcast_to(order, flat, (0, 2))
     last = build.reduce("max", rows.select(hit, number, build.like(number, -1)), (2,))
@@ -255,8 +259,8 @@ def _combined(kind: str, old: Value, at: Value, new: Value, order: Value) -> Val
     neutral = monoid.neutral(old.dtype.numpy)
     hit = build.broadcast_to(hit, shape, (0, 1, 2))
     wide = build.widened if kind in ROUNDING else lambda v: v
-    mine = wide(rows.select(hit, values, build.like(values, neutral)))
-    folded = build.reduce(kind, mine, (2,))
+    selected = wide(rows.select(hit, values, build.like(values, neutral)))
+    folded = build.reduce(kind, selected, (2,))
     combined = build.convert(monoid.row(wide(old), folded), old.dtype)
     return rows.select(touched, combined, old)
 
@@ -368,20 +372,20 @@ def _update_decompose(x: Value, update: Value, *starts: Value) -> Value:
             continue
         dtype = i32 if n < 2**31 else i64
         first = build.broadcast_to(build.convert(clamped(start, n - size), dtype), (n,), ())
-        at = rows.sub(rows.iota(type=first.type, dim=0), first)
-        near = clamped(at, size - 1)
-        inside = build.broadcast_to(build.compare("eq", at, near), x.shape, (d,))
+        position = rows.sub(rows.iota(type=first.type, dim=0), first)
+        near = clamped(position, size - 1)
+        inside = build.broadcast_to(build.compare("eq", position, near), x.shape, (d,))
         mask = inside if mask is None else rows.and_(mask, inside)
         update = _spread_along(update, near, d)
     assert mask is not None
     return rows.select(mask, update, x)
 
 
-def _spread_along(update: Value, at: Value, dim: int) -> Value:
+def _spread_along(update: Value, indices: Value, dim: int) -> Value:
     sizes = tuple(1 if d == dim else n for d, n in enumerate(update.shape))
     every = tuple(d for d in range(len(sizes)) if d != dim)
     numbers = {"offset": every, "index_map": (dim,), "index_dim": 1, "collapsed": (dim,)}
-    return rows.gather(update, at, sizes=sizes, **numbers)
+    return rows.gather(update, indices, sizes=sizes, **numbers)
 
 
 def _update_cell(x: str, new: str, start: str, result: str, *kinds: str) -> Special:

@@ -62,8 +62,8 @@ def _reference(
         step = stable_order(moved, dim, descending)
         order = step if order is None else np.take_along_axis(order, step, dim)
     assert order is not None
-    made = tuple(np.take_along_axis(x, order, dim) for x in arrays)
-    return made if len(made) > 1 else made[0]
+    results = tuple(np.take_along_axis(x, order, dim) for x in arrays)
+    return results if len(results) > 1 else results[0]
 
 
 def _vjp(
@@ -71,9 +71,9 @@ def _vjp(
 ) -> Cotangents:
     """Sorting the cotangents by where their elements came from puts them back there."""
     cotangents = ct if isinstance(ct, tuple) else (ct,)
-    places = rows.iota(type=operands[0].type.with_dtype(i64), dim=dim)
+    positions = rows.iota(type=operands[0].type.with_dtype(i64), dim=dim)
     keys = operands[:num_keys]
-    came = _sorted((*keys, places), dim=dim, num_keys=num_keys, descending=descending)[-1]
+    came = _sorted((*keys, positions), dim=dim, num_keys=num_keys, descending=descending)[-1]
     floats = [n for n, x in enumerate(operands) if x.dtype.is_float]
     back = _sorted((came, *(cotangents[n] for n in floats)), dim=dim, num_keys=1, descending=False)
     found = dict(zip(floats, back[1:], strict=True))
@@ -81,8 +81,8 @@ def _vjp(
 
 
 def _sorted(operands: tuple[Value, ...], **attrs: Any) -> tuple[Value, ...]:
-    made: Any = rows.sort(*operands, **attrs)
-    return made if isinstance(made, tuple) else (made,)
+    results: Any = rows.sort(*operands, **attrs)
+    return results if isinstance(results, tuple) else (results,)
 
 
 # -- decomposition ---------------------------------------------------------------------------------
@@ -128,12 +128,12 @@ def _partner(x: Value, block: int, mirrored: bool) -> Value:
 
 
 def _exchange(
-    values: list[Value], count: int, place: Value, block: int, mirrored: bool
+    values: list[Value], count: int, position: Value, block: int, mirrored: bool
 ) -> list[Value]:
     """One step of the network: the smaller of every pair goes to the lower place."""
     others = [_partner(v, block, mirrored) for v in values]
     first = _before(values[:count], others[:count])
-    half = rows.and_(place, build.like(place, block // 2))
+    half = rows.and_(position, build.like(position, block // 2))
     lower = build.compare("eq", half, build.zeros_like(half))
     # No two places hold equal codes: what is not before its partner comes after it.
     keep = build.not_(rows.xor(first, lower))
@@ -143,14 +143,14 @@ def _exchange(
 def _network(values: list[Value], count: int) -> list[Value]:
     """Sort a power of two of places along the last dimension by the first ``count`` values."""
     n = values[0].shape[-1]
-    places = values[0].type.with_dtype(i64 if n > 1 << 31 else i32)
-    place = rows.iota(type=places, dim=len(places.shape) - 1)
+    type_ = values[0].type.with_dtype(i64 if n > 1 << 31 else i32)
+    position = rows.iota(type=type_, dim=len(type_.shape) - 1)
     size = 2
     while size <= n:
-        values = _exchange(values, count, place, size, mirrored=True)
+        values = _exchange(values, count, position, size, mirrored=True)
         block = size // 2
         while block >= 2:
-            values = _exchange(values, count, place, block, mirrored=False)
+            values = _exchange(values, count, position, block, mirrored=False)
             block //= 2
         size *= 2
     return values
@@ -174,10 +174,12 @@ def _decompose(
     moved = [build.transpose(x, order) for x in operands]
     codes = [_code(x, descending) for x in moved[:num_keys]]
     padded = [build.pad(c, np.iinfo(c.dtype.numpy).max, lo, hi) for c in codes]
-    places = rows.iota(type=padded[0].type.with_dtype(i64 if size > 1 << 31 else i32), dim=rank - 1)
+    positions = rows.iota(
+        type=padded[0].type.with_dtype(i64 if size > 1 << 31 else i32), dim=rank - 1
+    )
     carried = [build.pad(x, False if x.dtype is bool_ else 0, lo, hi) for x in moved]
-    made = _network([*padded, places, *carried], num_keys + 1)[num_keys + 1 :]
-    results = [build.transpose(build.slice_dim(x, rank - 1, 0, n), back) for x in made]
+    ordered = _network([*padded, positions, *carried], num_keys + 1)[num_keys + 1 :]
+    results = [build.transpose(build.slice_dim(x, rank - 1, 0, n), back) for x in ordered]
     return tuple(results) if len(results) > 1 else results[0]
 
 

@@ -75,23 +75,23 @@ class Rules:
 
     def of(self, op: Operation) -> tuple[Rule, ...]:
         """The rules that look at an op."""
-        found = self._found.get(op)
-        if found is None:
-            made = (each.rule_of(op) for each in self._each if isinstance(op, OpDef))
-            found = self._found[op] = tuple(one for one in made if one is not None)
-        return found
+        rules = self._found.get(op)
+        if rules is None:
+            candidates = (each.rule_of(op) for each in self._each if isinstance(op, OpDef))
+            rules = self._found[op] = tuple(one for one in candidates if one is not None)
+        return rules
 
 
 def all_rules(rules: Iterable[Rule | Family]) -> tuple[Rule, ...]:
     """The rules in order, every family with its rules for the whole table."""
-    found: list[Rule] = []
+    known: list[Rule] = []
     for each in rules:
         if isinstance(each, Rule):
-            found.append(each)
+            known.append(each)
         else:
-            made = map(each.rule_of, all_ops())
-            found += [one for one in made if one is not None]
-    return tuple(found)
+            candidates = map(each.rule_of, all_ops())
+            known += [one for one in candidates if one is not None]
+    return tuple(known)
 
 
 def rule(*ops: str) -> Callable[[Body], Rule]:
@@ -146,9 +146,9 @@ class RewritingBuilder(Builder):
     ) -> tuple[Value, ...]:
         """Append one instruction, or what the rules make of it, and return its results."""
         if self._depth < MAX_DEPTH:
-            found = self._rewrite(op, operands, attrs, types)
-            if found is not None:
-                return found
+            replacement = self._rewrite(op, operands, attrs, types)
+            if replacement is not None:
+                return replacement
         results = super().emit_bound(op, operands, attrs, types)
         if self._depth and not self._available(_producer(results)):
             raise _Unavailable
@@ -166,32 +166,32 @@ class RewritingBuilder(Builder):
         if self._fold:
             literals = fold_call(op, operands, attrs)
             if literals is not None:
-                found = self._attempt(lambda: _constants(literals))
-                if found is not None:
-                    return found
+                replacement = self._attempt(lambda: _constants(literals))
+                if replacement is not None:
+                    return replacement
         for each in self._rules_of(op):
-            found = self._attempt(lambda body=each.body: body(*operands, **attrs))  # type: ignore[misc]
-            if found is not None:
-                _compare_types(each, op, found, types)
-                return found
+            replacement = self._attempt(lambda body=each.body: body(*operands, **attrs))  # type: ignore[misc]
+            if replacement is not None:
+                _compare_types(each, op, replacement, types)
+                return replacement
         return None
 
     def _attempt(
         self, make: Callable[[], Value | tuple[Value, ...] | None]
     ) -> tuple[Value, ...] | None:
         self._depth += 1
-        made, seen = len(self._instrs), len(self._seen or ())
+        before, seen = len(self._instrs), len(self._seen or ())
         try:
-            found = make()
+            replacement = make()
         except _Unavailable:
             # What it had made until then must not stay, though nobody reads it.
-            del self._instrs[made:]
+            del self._instrs[before:]
             while self._seen is not None and len(self._seen) > seen:
                 self._seen.popitem()
             return None
         finally:
             self._depth -= 1
-        return None if found is None else as_results(found)
+        return None if replacement is None else as_results(replacement)
 
 
 def _constants(literals: tuple[Literal, ...]) -> tuple[Value, ...]:
@@ -208,9 +208,9 @@ def _compare_types(
 
 
 def _producer(results: tuple[Value, ...]) -> Instr:
-    made = results[0].producer
-    assert made is not None
-    return made
+    producer = results[0].producer
+    assert producer is not None
+    return producer
 
 
 def apply_rules(
@@ -241,8 +241,8 @@ def in_order(x: Value, y: Value) -> bool:
 
 def made_by(value: Value, *names: str) -> Instr | None:
     """The instruction that made a value, if it is of one of these ops."""
-    made = value.producer
-    return made if made is not None and made.op.name in names else None
+    producer = value.producer
+    return producer if producer is not None and producer.op.name in names else None
 
 
 def is_splat(value: Value, element: Any) -> bool:

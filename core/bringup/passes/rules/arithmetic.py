@@ -40,17 +40,17 @@ def add_negated(x: Value, y: Value) -> Value | None:
     add(neg(x), y) -> sub(y, x) where x: i32[4], y: i32[4]
     """
     for kept, other in ((x, y), (y, x)):
-        made = made_by(other, "neg")
-        if made is not None:
-            return rows.sub(kept, made.operands[0])
+        producer = made_by(other, "neg")
+        if producer is not None:
+            return rows.sub(kept, producer.operands[0])
     return None
 
 
 @rule("sub")
 def sub_negated(x: Value, y: Value) -> Value | None:
     """sub(x, neg(y)) -> add(x, y)"""
-    made = made_by(y, "neg")
-    return rows.add(x, made.operands[0]) if made is not None else None
+    producer = made_by(y, "neg")
+    return rows.add(x, producer.operands[0]) if producer is not None else None
 
 
 @rule("neg")
@@ -59,10 +59,10 @@ def neg_difference(x: Value) -> Value | None:
 
     Not on floats: x - x is +0 both ways.
     """
-    made = made_by(x, "sub")
-    if made is None or x.dtype.is_float:
+    producer = made_by(x, "sub")
+    if producer is None or x.dtype.is_float:
         return None
-    return rows.sub(made.operands[1], made.operands[0])
+    return rows.sub(producer.operands[1], producer.operands[0])
 
 
 @rule("mul")
@@ -172,8 +172,8 @@ def pow_small(x: Value, y: Value) -> Value | None:
 @rule("floor")
 def floor_integer(x: Value) -> Value | None:
     """floor(convert(x, dtype=f32)) -> convert(x, dtype=f32) where x: i32[4]"""
-    made = made_by(x, "convert")
-    return x if made is not None and not made.operands[0].dtype.is_float else None
+    producer = made_by(x, "convert")
+    return x if producer is not None and not producer.operands[0].dtype.is_float else None
 
 
 @rule("abs")
@@ -195,10 +195,10 @@ def convert_twice(x: Value, *, dtype: DType) -> Value | None:
     convert(convert(x, dtype=i64), dtype=u8) -> convert(x, dtype=u8) where x: i8[4]
     convert(convert(x, dtype=i32), dtype=i8) -> convert(x, dtype=i8) where x: i64[4]
     """
-    made = made_by(x, "convert")
-    if made is None or not _may_skip(made.operands[0].dtype, x.dtype, dtype):
+    producer = made_by(x, "convert")
+    if producer is None or not _may_skip(producer.operands[0].dtype, x.dtype, dtype):
         return None
-    return convert(made.operands[0], dtype)
+    return convert(producer.operands[0], dtype)
 
 
 def _may_skip(source: DType, between: DType, target: DType) -> bool:
@@ -219,10 +219,10 @@ def bitcast_twice(x: Value, *, dtype: DType) -> Value | None:
     """
     if x.dtype is dtype:
         return x
-    made = made_by(x, "bitcast")
-    if made is None:
+    producer = made_by(x, "bitcast")
+    if producer is None:
         return None
-    source = made.operands[0]
+    source = producer.operands[0]
     return source if source.dtype is dtype else rows.bitcast(source, dtype=dtype)
 
 

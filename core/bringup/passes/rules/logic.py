@@ -16,10 +16,10 @@ def _is_ones(value: Value) -> bool:
 
 def _negated(value: Value) -> Value | None:
     """The operand of a boolean negation."""
-    made = made_by(value, "xor")
-    if made is None or value.dtype is not bool_ or not _is_ones(made.operands[1]):
+    producer = made_by(value, "xor")
+    if producer is None or value.dtype is not bool_ or not _is_ones(producer.operands[1]):
         return None
-    return made.operands[0]
+    return producer.operands[0]
 
 
 @rule("and")
@@ -97,10 +97,10 @@ def compare_itself(x: Value, y: Value, *, direction: str) -> Value | None:
 @rule("compare")
 def compare_bool(x: Value, y: Value, *, direction: str) -> Value | None:
     """compare(convert(x, dtype=i32), 0, direction="ne") -> x where x: bool[4]"""
-    made = made_by(x, "convert")
-    if made is None or made.operands[0].dtype is not bool_ or direction != "ne":
+    producer = made_by(x, "convert")
+    if producer is None or producer.operands[0].dtype is not bool_ or direction != "ne":
         return None
-    return made.operands[0] if is_splat(y, 0) else None
+    return producer.operands[0] if is_splat(y, 0) else None
 
 
 @rule("xor")
@@ -109,13 +109,13 @@ def not_compare(x: Value, y: Value) -> Value | None:
     xor(compare(x, y, direction="lt"), True)
         -> compare(x, y, direction="ge") where x: i32[4], y: i32[4]
     """
-    made = made_by(x, "compare")
-    if made is None or not _is_ones(y):
+    producer = made_by(x, "compare")
+    if producer is None or not _is_ones(y):
         return None
-    direction: str = made.attrs["direction"]
-    if made.operands[0].dtype.is_float and direction not in ("eq", "ne"):
+    direction: str = producer.attrs["direction"]
+    if producer.operands[0].dtype.is_float and direction not in ("eq", "ne"):
         return None
-    return compare(_OPPOSITE[direction], *made.operands)
+    return compare(_OPPOSITE[direction], *producer.operands)
 
 
 @rule("select")

@@ -34,8 +34,8 @@ def reshape_nothing(x: Value, *, shape: Ints) -> Value | None:
 @rule("reshape")
 def reshape_twice(x: Value, *, shape: Ints) -> Value | None:
     """reshape(reshape(x, shape=(2, 2)), shape=(4, 1)) -> reshape(x, shape=(4, 1))"""
-    made = made_by(x, "reshape")
-    return reshape(made.operands[0], shape) if made is not None else None
+    producer = made_by(x, "reshape")
+    return reshape(producer.operands[0], shape) if producer is not None else None
 
 
 @rule("transpose")
@@ -47,11 +47,11 @@ def transpose_nothing(x: Value, *, permutation: Ints) -> Value | None:
 @rule("transpose")
 def transpose_twice(x: Value, *, permutation: Ints) -> Value | None:
     """transpose(transpose(x, permutation=(1, 0)), permutation=(1, 0)) -> x where x: f32[2,3]"""
-    made = made_by(x, "transpose")
-    if made is None:
+    producer = made_by(x, "transpose")
+    if producer is None:
         return None
-    inner: Ints = made.attrs["permutation"]
-    return transpose(made.operands[0], tuple(inner[d] for d in permutation))
+    inner: Ints = producer.attrs["permutation"]
+    return transpose(producer.operands[0], tuple(inner[d] for d in permutation))
 
 
 @rule("transpose")
@@ -80,11 +80,13 @@ def broadcast_twice(x: Value, *, shape: Ints, dims: Ints) -> Value | None:
     """broadcast_in_dim(broadcast_in_dim(x, shape=(2, 4), dims=(1,)), shape=(3, 2, 4), dims=(1, 2))
     -> broadcast_in_dim(x, shape=(3, 2, 4), dims=(2,))
     """
-    made = made_by(x, "broadcast_in_dim")
-    if made is None:
+    producer = made_by(x, "broadcast_in_dim")
+    if producer is None:
         return None
-    inner: Ints = made.attrs["dims"]
-    return rows.broadcast_in_dim(made.operands[0], shape=shape, dims=tuple(dims[d] for d in inner))
+    inner: Ints = producer.attrs["dims"]
+    return rows.broadcast_in_dim(
+        producer.operands[0], shape=shape, dims=tuple(dims[d] for d in inner)
+    )
 
 
 @rule("broadcast_in_dim")
@@ -94,11 +96,15 @@ def broadcast_reshaped(x: Value, *, shape: Ints, dims: Ints) -> Value | None:
 
     Only where the reshape adds sizes of 1.
     """
-    made = made_by(x, "reshape")
-    if made is None or 1 in made.operands[0].shape or _kept(x.shape) != made.operands[0].shape:
+    producer = made_by(x, "reshape")
+    if (
+        producer is None
+        or 1 in producer.operands[0].shape
+        or _kept(x.shape) != producer.operands[0].shape
+    ):
         return None
     kept = tuple(dims[d] for d in _large(x.shape))
-    return rows.broadcast_in_dim(made.operands[0], shape=shape, dims=kept)
+    return rows.broadcast_in_dim(producer.operands[0], shape=shape, dims=kept)
 
 
 @rule("reshape")
@@ -108,14 +114,16 @@ def reshape_broadcast(x: Value, *, shape: Ints) -> Value | None:
 
     Only where the reshape adds or removes sizes of 1 that are copies.
     """
-    made = made_by(x, "broadcast_in_dim")
-    if made is None or _kept(shape) != _kept(x.shape):
+    producer = made_by(x, "broadcast_in_dim")
+    if producer is None or _kept(shape) != _kept(x.shape):
         return None
     moved = dict(zip(_large(x.shape), _large(shape), strict=True))
-    dims: Ints = made.attrs["dims"]
+    dims: Ints = producer.attrs["dims"]
     if any(d not in moved for d in dims):
         return None
-    return rows.broadcast_in_dim(made.operands[0], shape=shape, dims=tuple(moved[d] for d in dims))
+    return rows.broadcast_in_dim(
+        producer.operands[0], shape=shape, dims=tuple(moved[d] for d in dims)
+    )
 
 
 @rule("transpose")
@@ -123,14 +131,14 @@ def transpose_broadcast(x: Value, *, permutation: Ints) -> Value | None:
     """transpose(broadcast_in_dim(x, shape=(8, 4), dims=(1,)), permutation=(1, 0))
     -> broadcast_in_dim(x, shape=(4, 8), dims=(0,))
     """
-    made = made_by(x, "broadcast_in_dim")
-    if made is None:
+    producer = made_by(x, "broadcast_in_dim")
+    if producer is None:
         return None
-    dims = tuple(permutation.index(d) for d in made.attrs["dims"])
+    dims = tuple(permutation.index(d) for d in producer.attrs["dims"])
     if list(dims) != sorted(dims):
         return None
     shape = tuple(x.shape[d] for d in permutation)
-    return rows.broadcast_in_dim(made.operands[0], shape=shape, dims=dims)
+    return rows.broadcast_in_dim(producer.operands[0], shape=shape, dims=dims)
 
 
 @rule("dynamic_slice")
@@ -160,10 +168,10 @@ def slice_twice(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Value | 
     slice(slice(x, start=(3,), limit=(-1,), stride=(-1,)), start=(3,), limit=(-1,), stride=(-1,))
         -> x
     """
-    made = made_by(x, "slice")
-    if made is None or x.type.size == 0:
+    producer = made_by(x, "slice")
+    if producer is None or x.type.size == 0:
         return None
-    inner = zip(made.attrs["start"], made.attrs["stride"], strict=True)
+    inner = zip(producer.attrs["start"], producer.attrs["stride"], strict=True)
     counts = _counts(start, limit, stride)
     if 0 in counts:
         return None
@@ -171,7 +179,7 @@ def slice_twice(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Value | 
         _range(first + begin * step, step * each, count)
         for (first, step), begin, each, count in zip(inner, start, stride, counts, strict=True)
     ]
-    return _slice(made.operands[0], merged)
+    return _slice(producer.operands[0], merged)
 
 
 def _counts(start: Ints, limit: Ints, stride: Ints) -> list[int]:
@@ -218,9 +226,9 @@ def concatenate_nested(*operands: Value, dim: int) -> Value | None:
     """concatenate(concatenate(x, y, dim=0), z, dim=0) -> concatenate(x, y, z, dim=0)"""
     flat: list[Value] = []
     for operand in operands:
-        made = made_by(operand, "concatenate")
-        same = made is not None and made.attrs["dim"] == dim
-        flat.extend(made.operands if made is not None and same else (operand,))
+        producer = made_by(operand, "concatenate")
+        same = producer is not None and producer.attrs["dim"] == dim
+        flat.extend(producer.operands if producer is not None and same else (operand,))
     return rows.concatenate(*flat, dim=dim) if len(flat) > len(operands) else None
 
 
@@ -254,11 +262,11 @@ def slice_padded(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Value |
 
     Only where nothing of the padding remains.
     """
-    made = made_by(x, "pad")
+    producer = made_by(x, "pad")
     counts = _counts(start, limit, stride)
-    if made is None or any(made.attrs["interior"]) or 0 in counts:
+    if producer is None or any(producer.attrs["interior"]) or 0 in counts:
         return None
-    source, lo = made.operands[0], made.attrs["lo"]
+    source, lo = producer.operands[0], producer.attrs["lo"]
     ranges = []
     for n, first, step, count, before in zip(source.shape, start, stride, counts, lo, strict=True):
         begin = first - before
@@ -274,14 +282,14 @@ def slice_concatenated(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> V
 
     Only where one operand holds all of it.
     """
-    made = made_by(x, "concatenate")
+    producer = made_by(x, "concatenate")
     counts = _counts(start, limit, stride)
-    if made is None or 0 in counts:
+    if producer is None or 0 in counts:
         return None
-    dim: int = made.attrs["dim"]
+    dim: int = producer.attrs["dim"]
     ends = (start[dim], start[dim] + (counts[dim] - 1) * stride[dim])
     offset = 0
-    for part in made.operands:
+    for part in producer.operands:
         n = part.shape[dim]
         if offset <= min(ends) and max(ends) < offset + n:
             first = (*start[:dim], start[dim] - offset, *start[dim + 1 :])
@@ -295,11 +303,11 @@ def slice_broadcast(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Valu
     """slice(broadcast_in_dim(x, shape=(8, 4), dims=(1,)), start=(2, 0), limit=(5, 4))
     -> broadcast_in_dim(x, shape=(3, 4), dims=(1,))
     """
-    made = made_by(x, "broadcast_in_dim")
+    producer = made_by(x, "broadcast_in_dim")
     counts = _counts(start, limit, stride)
-    if made is None or 0 in counts:
+    if producer is None or 0 in counts:
         return None
-    source, dims = made.operands[0], made.attrs["dims"]
+    source, dims = producer.operands[0], producer.attrs["dims"]
     ranges = [
         (0, 1, 1) if n == 1 else _range(start[d], stride[d], counts[d])
         for n, d in zip(source.shape, dims, strict=True)
@@ -315,23 +323,23 @@ def pad_twice(x: Value, value: Value, *, lo: Ints, hi: Ints, interior: Ints) -> 
 
     Only with one padding value, and where the outer pad neither crops nor spreads.
     """
-    made = made_by(x, "pad")
+    producer = made_by(x, "pad")
     if (
-        made is None
-        or made.operands[1] is not value
+        producer is None
+        or producer.operands[1] is not value
         or any(interior)
         or min((*lo, *hi), default=0) < 0
     ):
         return None
     # What the inner pad cropped must not come back.
-    if min((*made.attrs["lo"], *made.attrs["hi"]), default=0) < 0:
+    if min((*producer.attrs["lo"], *producer.attrs["hi"]), default=0) < 0:
         return None
     return rows.pad(
-        made.operands[0],
+        producer.operands[0],
         value,
-        lo=tuple(map(sum, zip(lo, made.attrs["lo"], strict=True))),
-        hi=tuple(map(sum, zip(hi, made.attrs["hi"], strict=True))),
-        interior=made.attrs["interior"],
+        lo=tuple(map(sum, zip(lo, producer.attrs["lo"], strict=True))),
+        hi=tuple(map(sum, zip(hi, producer.attrs["hi"], strict=True))),
+        interior=producer.attrs["interior"],
     )
 
 

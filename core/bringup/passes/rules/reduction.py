@@ -28,10 +28,10 @@ def reduce_twice(x: Value, *, kind: str, dims: Ints) -> Value | None:
 
     Not sums and products of floats: those would round elsewhere.
     """
-    made = made_by(x, "reduce")
-    if made is None or made.attrs["kind"] != kind or not MONOIDS[kind].is_exact(x.dtype):
+    producer = made_by(x, "reduce")
+    if producer is None or producer.attrs["kind"] != kind or not MONOIDS[kind].is_exact(x.dtype):
         return None
-    source, inner = made.operands[0], made.attrs["dims"]
+    source, inner = producer.operands[0], producer.attrs["dims"]
     kept = [d for d in range(len(source.shape)) if d not in inner]
     merged = sorted((*inner, *(kept[d] for d in dims)))
     return rows.reduce(source, kind=kind, dims=tuple(merged))
@@ -43,16 +43,16 @@ def reduce_broadcast(x: Value, *, kind: str, dims: Ints) -> Value | None:
 
     Folding copies of a value with itself; not for sums and products.
     """
-    made = made_by(x, "broadcast_in_dim")
-    if made is None or not MONOIDS[kind].is_idempotent:
+    producer = made_by(x, "broadcast_in_dim")
+    if producer is None or not MONOIDS[kind].is_idempotent:
         return None
-    mapped: Ints = made.attrs["dims"]
+    mapped: Ints = producer.attrs["dims"]
     copies = [d for d in dims if d not in mapped and x.shape[d]]
     if not copies:
         return None
     left = [d for d in range(len(x.shape)) if d not in copies]
     smaller = broadcast_to(
-        made.operands[0], [x.shape[d] for d in left], [left.index(d) for d in mapped]
+        producer.operands[0], [x.shape[d] for d in left], [left.index(d) for d in mapped]
     )
     rest = tuple(left.index(d) for d in dims if d not in copies)
     return rows.reduce(smaller, kind=kind, dims=rest) if rest else smaller
@@ -65,14 +65,14 @@ def reduce_transposed(x: Value, *, kind: str, dims: Ints) -> Value | None:
 
     Only where the remaining dimensions stay in order.  The order of a sum is unspecified.
     """
-    made = made_by(x, "transpose")
-    if made is None:
+    producer = made_by(x, "transpose")
+    if producer is None:
         return None
-    order: Ints = made.attrs["permutation"]
+    order: Ints = producer.attrs["permutation"]
     left = [d for i, d in enumerate(order) if i not in dims]
     if left != sorted(left):
         return None
-    return rows.reduce(made.operands[0], kind=kind, dims=tuple(sorted(order[d] for d in dims)))
+    return rows.reduce(producer.operands[0], kind=kind, dims=tuple(sorted(order[d] for d in dims)))
 
 
 @rule("dot_general")
@@ -88,14 +88,14 @@ def dot_transposed(x: Value, y: Value, *, batch: Pair, contract: Pair, **kept: A
     """
     operands, batches, contracts = [x, y], list(batch), list(contract)
     for side in (0, 1):
-        made = made_by(operands[side], "transpose")
-        if made is None:
+        producer = made_by(operands[side], "transpose")
+        if producer is None:
             continue
-        order: Ints = made.attrs["permutation"]
+        order: Ints = producer.attrs["permutation"]
         named = {*batches[side], *contracts[side]}
         free = [d for i, d in enumerate(order) if i not in named]
         if free == sorted(free):
-            operands[side] = made.operands[0]
+            operands[side] = producer.operands[0]
             batches[side] = tuple(order[d] for d in batches[side])
             contracts[side] = tuple(order[d] for d in contracts[side])
     if operands == [x, y]:

@@ -45,8 +45,8 @@ def _commute(op: OpDef) -> Callable[..., Any]:
 
 def _involution(op: OpDef) -> Callable[..., Any]:
     def body(x: Value, **_: Any) -> Value | None:
-        made = made_by(x, op.name)
-        return made.operands[0] if made is not None else None
+        producer = made_by(x, op.name)
+        return producer.operands[0] if producer is not None else None
 
     return body
 
@@ -62,8 +62,8 @@ def _idempotent_binary(_op: OpDef) -> Callable[..., Any]:
 def _absorb(op: OpDef) -> Callable[..., Any]:
     def body(x: Value, y: Value, **_: Any) -> Value | None:
         for outer, inner in ((x, y), (y, x)):
-            made = made_by(inner, op.name)
-            if made is not None and outer in made.operands:
+            producer = made_by(inner, op.name)
+            if producer is not None and outer in producer.operands:
                 return inner
         return None
 
@@ -72,12 +72,12 @@ def _absorb(op: OpDef) -> Callable[..., Any]:
 
 def _even(op: OpDef) -> Callable[..., Any]:
     def body(x: Value, **attrs: Any) -> Value | None:
-        made = made_by(x, "neg", "abs")
-        if made is None or made.op.name == op.name:
+        producer = made_by(x, "neg", "abs")
+        if producer is None or producer.op.name == op.name:
             return None
         if x.dtype.kind == "uint":
             return None  # -1 is the largest number, and its own absolute value
-        even: Value = op(made.operands[0], **attrs)
+        even: Value = op(producer.operands[0], **attrs)
         return even
 
     return body
@@ -87,12 +87,12 @@ def _reassociate(op: OpDef) -> Callable[..., Any]:
     exact_on_floats = Trait.IDEMPOTENT in op.traits  # picks one of its operands
 
     def body(x: Value, y: Value, **attrs: Any) -> Value | None:
-        made = made_by(x, op.name)
-        if made is None or y.literal is None or made.operands[1].literal is None:
+        producer = made_by(x, op.name)
+        if producer is None or y.literal is None or producer.operands[1].literal is None:
             return None
         if x.dtype.is_float and not exact_on_floats:
             return None
-        result: Value = op(made.operands[0], op(made.operands[1], y, **attrs), **attrs)
+        result: Value = op(producer.operands[0], op(producer.operands[1], y, **attrs), **attrs)
         return result
 
     return body
