@@ -91,9 +91,9 @@ def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values
         whole = instr.attrs["consts"] + instr.attrs["carries"]
         rows_in = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[whole:]]
         arguments[len(arguments) - len(rows_in) :] = rows_in
-    made = replay(inner, arguments=arguments)
-    edit.outputs.update(zip(instr.results, made, strict=True))
-    return [_repeated(value, result) for value, result in zip(made, instr.results, strict=True)]
+    results = replay(inner, arguments=arguments)
+    edit.outputs.update(zip(instr.results, results, strict=True))
+    return [_repeated(value, result) for value, result in zip(results, instr.results, strict=True)]
 
 
 def _repeated(value: Value, result: Value) -> Value:
@@ -143,8 +143,8 @@ def _scan_of_trips(instr: Instr, trips: int, operands: Values, _edit: Edit) -> V
         tuple(body.outputs[n] for n in changing),
     )
     inner = Graph(inputs, body.instrs, outputs, body.name)
-    made = _scan([operands[n] for n in order], inner, trips, len(read_only), len(changing))
-    results = dict(zip(changing, made, strict=True))
+    carried = _scan([operands[n] for n in order], inner, trips, len(read_only), len(changing))
+    results = dict(zip(changing, carried, strict=True))
     return [results.get(n, operands[n]) for n in positions]
 
 
@@ -270,9 +270,9 @@ def _smaller_bodies(graph: Graph, fixed: frozenset[int]) -> Iterator[Graph]:
             if number not in fixed and other is not value and other.type is value.type:
                 outputs = (*graph.outputs[:number], other, *graph.outputs[number + 1 :])
                 yield _without_dead(Graph(graph.inputs, graph.instrs, outputs, graph.name))
-    kept = _needed_by(graph, fixed) | loop_controls(graph)
+    needed = _needed_by(graph, fixed) | loop_controls(graph)
     for instr in reversed(graph.instrs):
-        if instr.op.name != "constant" and kept.isdisjoint(instr.results):
+        if instr.op.name != "constant" and needed.isdisjoint(instr.results):
             for positions in pass_through(instr):
                 yield _with_replaced(graph, instr, as_operands(positions))
             yield _with_replaced(graph, instr, as_constants(instr))
@@ -296,7 +296,7 @@ def _needed_by(graph: Graph, outputs: frozenset[int]) -> frozenset[Value]:
 def _with_replaced(graph: Graph, at: Instr, replacement: Replacement) -> Graph:
     """A body with one instruction replaced; its inputs stay, and it gets no new ones."""
     edit = Edit(Builder(), [])
-    made = rebuild(
+    edited_body = rebuild(
         graph, lambda instr, operands: replacement(operands, edit) if instr is at else None
     )
-    return _without_dead(made)
+    return _without_dead(edited_body)

@@ -82,7 +82,8 @@ def packages_of(backend: str) -> tuple[str, ...]:
 def packages_of_backends() -> tuple[str, ...]:
     """The packages of core that the suite runs without, since only backends use them."""
     # Asked in a new process: in this one a device may be open.
-    suite = "bringup_conformance.cli, bringup_conformance.execution.worker"
+    modules = ("cli", "execution.isolated", "execution.schedule", "execution.worker")
+    suite = ", ".join(f"bringup_conformance.{module}" for module in modules)
     program = f"import sys, {suite}; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -152,19 +152,19 @@ def fusion(plan: Plan) -> list[Unit]:
     """
     support, seed, large = plan.support, plan.seed, plan.budget.large
     shapes, limits = plan.capabilities.shapes, plan.capabilities.limits
-    made: list[tuple[str, Callable[[], Iterator[Item]]]] = []
+    makers: list[tuple[str, Callable[[], Iterator[Item]]]] = []
     for name in hazards.NAMES:
-        made.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
+        makers.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
     for read in families.READS:
-        made.append((read, partial(families.pairs, support, shapes, read, seed, large=large)))
+        makers.append((read, partial(families.pairs, support, shapes, read, seed, large=large)))
     for name in families.LADDERS:
         make = partial(families.many, support, limits, name, seed, few=not large)
-        made.append((f"many-{name}", make))
+        makers.append((f"many-{name}", make))
     for module in public.MODULES:
-        made.append((public.named(module), partial(public.cases, support, module, seed)))
+        makers.append((public.named(module), partial(public.cases, support, module, seed)))
     for n in range(plan.budget.programs // _MAPPED):
-        made.append((f"mapped-{n}", partial(_mapped_case, plan, n)))
-    units = [Unit("fusion", PROGRAMS, "", name, PROGRAMS, make) for name, make in made]
+        makers.append((f"mapped-{n}", partial(_mapped_case, plan, n)))
+    units = [Unit("fusion", PROGRAMS, "", name, PROGRAMS, make) for name, make in makers]
     return units + _programs(plan, "fusion", plan.budget.programs)
 
 

@@ -33,17 +33,21 @@ def units(plan: Plan) -> list[Unit]:
     """All values of 16 bits through every op of one operand and every cast, all pairs of 8 bits
     through those of two, 2^20 values of wider dtypes, chains of casts, arrays past 2^31 bytes.
     """
-    found = []
+    listed = []
     for row in all_ops():
         if _is_cast(row):
-            found += [_unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_]
+            listed += [
+                _unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_
+            ]
         elif _by_elements(row) and row.arity == 1:
-            found += [_unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_]
+            listed += [
+                _unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_
+            ]
         elif _by_elements(row) and row.arity == 2:
-            found += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
+            listed += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
     convert = lookup("convert")
-    found += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
-    return found + heavy.units(plan)
+    listed += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
+    return listed + heavy.units(plan)
 
 
 def _by_elements(row: OpDef) -> bool:

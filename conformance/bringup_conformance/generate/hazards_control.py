@@ -40,8 +40,8 @@ def _after(at: Value) -> Value:
 
 def mixed(x: Value, y: Value) -> Value:
     """Something of both that does not program without end, whatever the order of its operands."""
-    found: Value = rows.max(rows.min(x, y), rows.sub(x, y))
-    return found
+    result: Value = rows.max(rows.min(x, y), rows.sub(x, y))
+    return result
 
 
 def loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Values:
@@ -59,10 +59,10 @@ def _trips(inputs: PatternInputs) -> Values:
 
     x, y = inputs.row(), inputs.row()
     given = rows.and_(inputs.new(dtype=i32), splat(7, _COUNTER))
-    found: list[Value] = []
+    results: list[Value] = []
     for start in (3, 2, 0):
-        found += loop(3, step, splat(start, _COUNTER), x, y)[:2]
-    return *found, *loop(3, step, given, x, y)[:2]
+        results += loop(3, step, splat(start, _COUNTER), x, y)[:2]
+    return *results, *loop(3, step, given, x, y)[:2]
 
 
 def _fibonacci(inputs: PatternInputs) -> Values:
@@ -93,13 +93,13 @@ def _temporaries(inputs: PatternInputs) -> Values:
 
 def _product(x: Value, y: Value) -> Value:
     """A product of squares, which is in memory before anything reads it."""
-    found: Value = rows.dot_general(x, y, batch=((), ()), contract=((1,), (0,)))
-    return found
+    result: Value = rows.dot_general(x, y, batch=((), ()), contract=((1,), (0,)))
+    return result
 
 
 def _clipped(x: Value) -> Value:
-    found: Value = rows.min(rows.max(x, like(x, 0)), like(x, 1))
-    return found
+    result: Value = rows.min(rows.max(x, like(x, 0)), like(x, 1))
+    return result
 
 
 def _waiting(inputs: PatternInputs) -> Values:
@@ -152,16 +152,16 @@ def _branches(inputs: PatternInputs) -> Values:
         return inside(branch, x.type, y.type)
 
     branches = tuple(branch_graph(n) for n in range(3))
-    found: list[Value] = []
+    results: list[Value] = []
     for number in (0, 1, 2, -1, 3):
-        found += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
+        results += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
     given = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
-    return *found, *as_results(rows.case(given, x, y, branches=branches))
+    return *results, *as_results(rows.case(given, x, y, branches=branches))
 
 
 def _scanned(inputs: PatternInputs) -> Values:
     """Rows that depend on the carry, both ways, of an odd and an even number."""
-    found: list[Value] = []
+    results: list[Value] = []
     for length in (4, 5):
         stack, start = inputs.new(length, inputs.w + 1), inputs.new(inputs.w + 1)
 
@@ -173,8 +173,8 @@ def _scanned(inputs: PatternInputs) -> Values:
             types = (start.type, start.type, start.type)
             attrs = {"length": length, "reverse": reverse, "consts": 1, "carries": 1}
             body = inside(step, *types)
-            found += as_results(rows.scan(start, start, stack, body=body, **attrs))
-    return found
+            results += as_results(rows.scan(start, start, stack, body=body, **attrs))
+    return results
 
 
 def _changed(table: Value, at: Value, row: Value) -> Value:
@@ -186,8 +186,8 @@ def _changed(table: Value, at: Value, row: Value) -> Value:
     written = rows.dynamic_update_slice(table, after, _after(at), none)
     half = slice_dim(reshape(row, (1, width)), 1, 0, width // 2)
     last = splat(count - 1, _COUNTER)
-    found: Value = rows.dynamic_update_slice(written, half, rows.sub(last, at), _after(at))
-    return found
+    result: Value = rows.dynamic_update_slice(written, half, rows.sub(last, at), _after(at))
+    return result
 
 
 def _rewritten(inputs: PatternInputs) -> Values:
@@ -213,8 +213,8 @@ def _rewritten(inputs: PatternInputs) -> Values:
     stack = inputs.new(4, *row.shape)
     body = inside(scanned, start.type, table.type, row.type)
     attrs = {"length": 4, "reverse": True, "consts": 0, "carries": 2}
-    _, last, made = as_results(rows.scan(start, table, stack, body=body, **attrs))
-    return ended, rows.sub(ended, table), rows.max(other, table), last, made
+    _, last, results = as_results(rows.scan(start, table, stack, body=body, **attrs))
+    return ended, rows.sub(ended, table), rows.max(other, table), last, results
 
 
 PROGRAMS = {

@@ -33,8 +33,8 @@ Values = Sequence[Value]
 
 def _product(x: Value, y: Value, contract: tuple[int, int] = (1, 0), **attrs: Any) -> Value:
     dims = tuple((d,) for d in contract)
-    found: Value = rows.dot_general(x, y, **{"batch": ((), ()), "contract": dims, **attrs})
-    return found
+    result: Value = rows.dot_general(x, y, **{"batch": ((), ()), "contract": dims, **attrs})
+    return result
 
 
 def _factors_made(inputs: PatternInputs) -> Values:
@@ -62,7 +62,7 @@ def _results_met(inputs: PatternInputs) -> Values:
     """
     m, n, k = inputs.far
     n = round_up(n, 4)  # so that columns can be stored by vectors
-    made = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
+    products = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
     five = ceil_div(n, 5) + 1
     repeated = broadcast_to(inputs.new(five), (five, 5), (0,))
     tiled = broadcast_to(inputs.new(5), (five, 5), (1,))
@@ -75,11 +75,11 @@ def _results_met(inputs: PatternInputs) -> Values:
     picked = rows.gather(table, where, **numbers, sizes=(1, n), mode="clip")
     across = [broadcast_to(x, (m, n), (1,)) for x in back]
     return (
-        transpose(made[0], (1, 0)),
-        rows.add(made[0], transpose(inputs.new(n, m), (1, 0))),
-        rows.compare(made[1], like(made[1], 1), direction="lt"),
-        rows.add(made[2], picked),
-        rows.add(rows.sub(made[3], across[0]), across[1]),
+        transpose(products[0], (1, 0)),
+        rows.add(products[0], transpose(inputs.new(n, m), (1, 0))),
+        rows.compare(products[1], like(products[1], 1), direction="lt"),
+        rows.add(products[2], picked),
+        rows.add(rows.sub(products[3], across[0]), across[1]),
     )
 
 
@@ -118,14 +118,14 @@ def _by_example(inputs: PatternInputs) -> Values:
 
 def _patches(inputs: PatternInputs) -> Values:
     """Convolutions of images with a bias for each feature, features second and last."""
-    made = inputs.far[1] // 4
+    features = inputs.far[1] // 4
     around = {"lo": (1, 1), "hi": (1, 1)}
-    kernel = inputs.new(made, 11, 3, 3)
+    kernel = inputs.new(features, 11, 3, 3)
     first = rows.convolution(inputs.new(2, 11, 25, 27), kernel, strides=(2, 2), **around)
-    bias = broadcast_to(inputs.new(made), first.shape, (1,))
+    bias = broadcast_to(inputs.new(features), first.shape, (1,))
     last = dict.fromkeys(("lhs_dims", "rhs_dims", "out_dims"), (0, 3, 1, 2))
     second = rows.convolution(
-        inputs.new(2, 13, 15, 11), inputs.new(made, 3, 3, 11), **last, **around
+        inputs.new(2, 13, 15, 11), inputs.new(features, 3, 3, 11), **last, **around
     )
     again = rows.add(second, inputs.new(*second.shape))
     return rows.max(rows.add(first, bias), like(first, 0)), again

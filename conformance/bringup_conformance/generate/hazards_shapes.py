@@ -167,11 +167,11 @@ def _picked(inputs: PatternInputs) -> Values:
     numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
     sizes = (1, x.shape[1])
     at = [rows.and_(inputs.new(4, dtype=i32), like_of(i32, 4, 7)) for _ in range(2)]
-    found = [
+    gathered = [
         rows.gather(v, i, **numbers, sizes=sizes, mode=mode)
         for v, i, mode in zip((x, y), at, ("clip", "fill"), strict=True)
     ]
-    return (rows.sub(*found),)
+    return (rows.sub(*gathered),)
 
 
 def like_of(dtype: DType, count: int, number: int) -> Value:

@@ -178,14 +178,14 @@ def _near(builder: Builder, most: int, shape: Shape) -> Value:
     """Indices from 0 to a power of two above ``most``: some lie outside."""
     bits = lookup("constant")(value=Literal.splat((1 << most.bit_length()) - 1, i32[()]))
     mask = lookup("broadcast_in_dim")(bits, shape=shape, dims=())
-    found: Value = lookup("and")(builder.input(i32[shape]), mask)
-    return found
+    result: Value = lookup("and")(builder.input(i32[shape]), mask)
+    return result
 
 
 def read_gathered(builder: Builder, dtype: DType, shape: Shape) -> Value:
     """Rows of a short table."""
     table = builder.input(dtype[(5, *shape[1:])])
-    found: Value = lookup("gather")(
+    result: Value = lookup("gather")(
         table,
         _near(builder, 5, shape[:1]),
         offset=tuple(range(1, len(shape))),
@@ -195,7 +195,7 @@ def read_gathered(builder: Builder, dtype: DType, shape: Shape) -> Value:
         sizes=(1, *shape[1:]),
         mode="fill",
     )
-    return found
+    return result
 
 
 def read_window(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -203,8 +203,8 @@ def read_window(builder: Builder, dtype: DType, shape: Shape) -> Value:
     four = builder.input(dtype[(4, *shape)])
     starts = [_near(builder, 4, ()), *(_near(builder, 1, ()) for _ in shape)]
     one = lookup("dynamic_slice")(four, *starts, sizes=(1, *shape))
-    found: Value = lookup("reshape")(one, shape=shape)
-    return found
+    result: Value = lookup("reshape")(one, shape=shape)
+    return result
 
 
 def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -214,8 +214,8 @@ def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
     both = lookup("dynamic_update_slice")(two, one, *starts)
     ones, first = (1,) * len(both.shape), (1, *(0 for _ in shape))
     last = lookup("slice")(both, start=first, limit=both.shape, stride=ones)
-    found: Value = lookup("reshape")(last, shape=shape)
-    return found
+    result: Value = lookup("reshape")(last, shape=shape)
+    return result
 
 
 MAKERS = {

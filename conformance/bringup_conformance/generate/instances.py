@@ -42,13 +42,13 @@ def instances(
     operands or the suite has none for it.
     """
     draw, maker = Drawing(shapes, seed, row, dtype, few), _maker_of(row)
-    made = [each for each in maker.make(row, draw) if valid(row, each)]
-    near = [each for each in made if not each.far]
+    drawn = [each for each in maker.make(row, draw) if valid(row, each)]
+    near = [each for each in drawn if not each.far]
     if draw.first and row.attrs:
-        made += resized(row, near)
+        drawn += resized(row, near)
     if not few and maker.longest != 0:
-        made += _stretched(row, draw, near, maker.longest)
-    return made
+        drawn += _stretched(row, draw, near, maker.longest)
+    return drawn
 
 
 def _maker_of(row: OpDef) -> Maker:

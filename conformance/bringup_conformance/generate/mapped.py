@@ -29,11 +29,11 @@ MOST = 700
 def mapped_program(config: GenConfig, level: str, seed: int, number: int) -> Case | Unsupported:
     """A random program, each of whose inputs has examples or is shared."""
     choices = Stream(seed, "mapped", number)
-    made = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
-    graph = side_by_side([(made.graph, _flags(len(made.graph.inputs), number))])
-    dtype, slug = made.graph.outputs[0].dtype.name, f"mapped-{number}"
+    program = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
+    graph = side_by_side([(program.graph, _flags(len(program.graph.inputs), number))])
+    dtype, slug = program.graph.outputs[0].dtype.name, f"mapped-{number}"
     return program_case(
-        config.support, graph, slug, made.data[:2], level=level, dtype=dtype, tags=("mapped",)
+        config.support, graph, slug, program.data[:2], level=level, dtype=dtype, tags=("mapped",)
     )
 
 
@@ -52,11 +52,11 @@ def row_cases(
     least = min(small, key=lambda i: sum(t.size for t in i.operands))
     alone = single(row, least.operands, dict(least.attrs))
     empty, _ = batch_graph(alone, [True] * len(alone.inputs), 0)
-    made = {
+    programs = {
         "mapped": (side_by_side(pairs), chosen),
         "deep": (_joined([lifted(alone, RANK), empty]), [least, least]),
     }
-    for tag, (graph, used) in made.items():
+    for tag, (graph, used) in programs.items():
         place = f"{level}/{row.name}/{dtype.name}/{tag}"
         reason = support.reason_of(graph)
         if reason is not None:
@@ -89,8 +89,8 @@ def lifted(graph: Graph, rank: int) -> Graph:
 
 
 def _rank(graph: Graph) -> int:
-    made = [v for instr in graph.instrs for v in instr.results]
-    return max(len(v.shape) for v in (*graph.inputs, *made))
+    values = [v for instr in graph.instrs for v in instr.results]
+    return max(len(v.shape) for v in (*graph.inputs, *values))
 
 
 def side_by_side(parts: Sequence[tuple[Graph, Sequence[bool]]]) -> Graph:
@@ -126,14 +126,14 @@ def _row(x: Value, number: int) -> Value:
     rest = x.shape[1:]
     start, limit = (number, *(0 for _ in rest)), (number + 1, *rest)
     row = lookup("slice")(x, start=start, limit=limit, stride=(1,) * len(x.shape))
-    found: Value = lookup("reshape")(row, shape=rest)
-    return found
+    result: Value = lookup("reshape")(row, shape=rest)
+    return result
 
 
 def _stacked(values: Sequence[Value]) -> Value:
     rows = [lookup("reshape")(v, shape=(1, *v.shape)) for v in values]
-    found: Value = lookup("concatenate")(*rows, dim=0)
-    return found
+    result: Value = lookup("concatenate")(*rows, dim=0)
+    return result
 
 
 def _recipes(row: OpDef, instance: Instance, seed: int) -> Iterator[Recipe]:

@@ -54,7 +54,7 @@ def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
     """For each attribute that has another valid value, the instance with that value."""
     if row.effects or not instance.operands:
         return {}
-    found = {}
+    others = {}
     attrs = bound(row, instance)
     for attr in row.attrs:
         for value in () if attr.name in _PROMISES else _others(attr, attrs[attr.name], instance):
@@ -62,9 +62,9 @@ def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
                 instance.operands, tuple({**attrs, attr.name: value}.items()), instance.kinds
             )
             if valid(row, other):
-                found[attr.name] = other
+                others[attr.name] = other
                 break
-    return found
+    return others
 
 
 def _others(attr: Attr, value: Any, instance: Instance) -> Iterator[Any]:
@@ -95,11 +95,11 @@ def _tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield (*value[:place], value[place] + step, *value[place + 1 :])
 
 
-def resized(row: OpDef, found: Sequence[Instance]) -> Iterator[Instance]:
+def resized(row: OpDef, instances: Sequence[Instance]) -> Iterator[Instance]:
     """The first instance that can be so with all sizes equal, and the first with primes for sizes,
     other ones for other sizes.
     """
-    ranked = [i for i in found if max((t.rank for t in i.operands), default=0) > 1]
+    ranked = [i for i in instances if max((t.rank for t in i.operands), default=0) > 1]
     for equal in (True, False):
         for instance in ranked:
             sizes = dict.fromkeys(n for t in instance.operands for n in t.shape if n > 1)
@@ -120,8 +120,8 @@ def cases(
 ) -> Iterator[Case]:
     """Of the instance with the most twins, a program of it and all of them, and then each alone."""
     small = [i for i in usable if 0 < sum(t.size for t in i.operands) <= _MOST]
-    made = [(instance, twins(row, instance)) for instance in small]
-    first, others = max(made, key=lambda pair: len(pair[1]), default=(None, {}))
+    pairs = [(instance, twins(row, instance)) for instance in small]
+    first, others = max(pairs, key=lambda pair: len(pair[1]), default=(None, {}))
     given = [
         other
         for other in others.values()

@@ -33,16 +33,16 @@ def judge_residuals(
     [True, False]
     """
     given = dict(zip(graph.inputs, inputs, strict=True))
-    found = dict(zip(graph.outputs, results, strict=True))
+    values = dict(zip(graph.outputs, results, strict=True))
     places = {value: place for place, value in enumerate(graph.outputs)}
     total, judged = Verdict(), set[int]()
     for instr in graph.instrs:
         if opdef(instr).accuracy_for(instr.attrs).residual is None:
             continue
-        if all(v in given for v in instr.operands) and all(v in found for v in instr.results):
+        if all(v in given for v in instr.operands) and all(v in values for v in instr.results):
             operands = [given[v] for v in instr.operands]
-            made = [found[v] for v in instr.results]
-            total = total + _judge(instr, operands, made, places[instr.results[0]])
+            own_results = [values[v] for v in instr.results]
+            total = total + _judge(instr, operands, own_results, places[instr.results[0]])
             judged.update(places[v] for v in instr.results)
     return total, frozenset(judged)
 
@@ -54,14 +54,14 @@ def _judge(
     residual = row.accuracy_for(instr.attrs).residual
     assert residual is not None
     wide = [_wide(x, v.dtype) for x, v in zip(operands, instr.operands, strict=True)]
-    made = [_wide(x, v.dtype) for x, v in zip(results, instr.results, strict=True)]
+    wide_results = [_wide(x, v.dtype) for x, v in zip(results, instr.results, strict=True)]
     with np.errstate(all="ignore"):
         references = row.reference(*wide, **instr.attrs)
         whole = references if isinstance(references, tuple) else (references,)
         pairs = zip(whole, instr.results, strict=True)
         known = [_within_range(np.asarray(x), v.dtype) for x, v in pairs]
-        found = residual(wide, made, known, instr.attrs, dtype)
-        verdicts = [_compared(what, error, allowed, output) for what, error, allowed in found]
+        judgements = residual(wide, wide_results, known, instr.attrs, dtype)
+        verdicts = [_compared(what, error, allowed, output) for what, error, allowed in judgements]
     return sum(verdicts, Verdict())
 
 

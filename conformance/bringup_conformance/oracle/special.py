@@ -37,19 +37,19 @@ def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Ce
     vector: the device's; each cell is repeated past two of them.
     """
     packed: dict[tuple[Any, ...], list[Special]] = {}
-    found: list[Cells] = []
+    grouped: list[Cells] = []
     for cell in cells_of(row, dtype):
         if _flushed(cell, numerics):
             continue
         if _packs(row, cell, dtype):
             packed.setdefault(cell.attrs, []).append(cell)
         else:
-            found.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
+            grouped.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
     for cells in packed.values():
         repeats = max(_PATTERNS, ceil_div(2 * vector + 3, len(cells)))
         rules = tuple(rule_of(row, dtype, cell) for cell in cells)
-        found.append(Cells(tuple(cells), repeats, True, rules))
-    return found
+        grouped.append(Cells(tuple(cells), repeats, True, rules))
+    return grouped
 
 
 def _flushed(cell: Special, numerics: Numerics) -> bool:
@@ -133,8 +133,8 @@ def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdi
     """
     if not cells.packed:
         good = allowed(actual, cells.cells[0].result, dtype)
-        found = () if good else (_named(cells, 0, (), actual, dtype, output),)
-        return Verdict(len(found), 1, mismatches=found)
+        wrong_cell = () if good else (_named(cells, 0, (), actual, dtype, output),)
+        return Verdict(len(wrong_cell), 1, mismatches=wrong_cell)
     wrong, mismatches = 0, {}
     count = len(cells.cells)
     seen: dict[tuple[int, bytes], bool] = {}

@@ -108,8 +108,8 @@ def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
         turned = array[..., ::-1] if attrs["reverse"] else array
         return np.ascontiguousarray(np.moveaxis(turned, -1, attrs["dim"]))
 
-    found = Span(dtype, back(span.low), middle, back(span.high)).simplified()
-    return settled(found, numerics, rounded=True)
+    sums = Span(dtype, back(span.low), middle, back(span.high)).simplified()
+    return settled(sums, numerics, rounded=True)
 
 
 def _beginnings(x: Span, exclusive: bool) -> Terms:
@@ -157,9 +157,9 @@ def _running_exact(instr: Instr, operand: Span) -> Span:
 
 def _rows(array: Array, dims: tuple[int, ...]) -> Array:
     """The folded dimensions as one last, contiguous one, along which numpy sums pairwise."""
-    kept = [d for d in range(array.ndim) if d not in dims]
-    moved = np.transpose(array, (*kept, *dims))
-    shape = [array.shape[d] for d in kept]
+    others = [d for d in range(array.ndim) if d not in dims]
+    moved = np.transpose(array, (*others, *dims))
+    shape = [array.shape[d] for d in others]
     count = math.prod(array.shape[d] for d in dims)
     return np.ascontiguousarray(moved).reshape((*shape, count))
 
@@ -486,16 +486,16 @@ def _moved(x: Array, sign: int) -> Array:
 
 def _nan_by_last_bits(x: Array) -> Array:
     """Where nothing but bits that tf32 lacks tells a NaN from an infinity."""
-    kept = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
+    mask = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
     bits = np.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
-    return np.asarray(np.isnan(x) & ((bits & kept) == 0))
+    return np.asarray(np.isnan(x) & ((bits & mask) == 0))
 
 
 def _distance(x: Array) -> Array:
     """To the nearest number of 10 bits, infinity among them; 0 of what is not finite."""
     bits = np.ascontiguousarray(x).view(np.uint32)
-    half, kept = np.uint32(1 << (_LACKING - 1)), ~np.uint32((1 << _LACKING) - 1)
-    rounded = ((bits + half) & kept).view(np.float32).reshape(x.shape)
+    half, mask = np.uint32(1 << (_LACKING - 1)), ~np.uint32((1 << _LACKING) - 1)
+    rounded = ((bits + half) & mask).view(np.float32).reshape(x.shape)
     with np.errstate(invalid="ignore"):
         distance = np.abs(rounded.astype(np.float64) - x)
     return np.where(np.isfinite(x), distance, 0.0)

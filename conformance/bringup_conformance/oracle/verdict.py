@@ -43,11 +43,11 @@ class Mismatch:
     def __str__(self) -> str:
         place = f"output {self.output}[{', '.join(map(str, self.index))}]"
         place = f"{self.rule}: {place}" if self.rule else place
-        made = f", of {', '.join(self.operands)}" if self.operands else ""
+        operands = f", of {', '.join(self.operands)}" if self.operands else ""
         if self.low == self.high:
-            return f"{place} is {self.actual}, not {self.expected}{made}"
+            return f"{place} is {self.actual}, not {self.expected}{operands}"
         allowed = f"(allowed: {self.low} … {self.high})"
-        return f"{place} is {self.actual}, not {self.expected} {allowed}{made}"
+        return f"{place} is {self.actual}, not {self.expected} {allowed}{operands}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mismatch:

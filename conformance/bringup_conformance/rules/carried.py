@@ -41,18 +41,18 @@ def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
 
     deterministic: whether two runs are compared bit for bit.
     """
-    found = [] if case.op == PROGRAMS else [CLAIMS]
+    rules = [] if case.op == PROGRAMS else [CLAIMS]
     if case.cells:
-        return tuple(found)
-    found += _of_values(case)
+        return tuple(rules)
+    rules += _of_values(case)
     types = [v.type for v in case.graph.inputs]
-    found += [INPUTS] if types else []
-    found += [AGAIN] if deterministic else []
-    found += [UNFUSED] if case.split else []
-    found += ["limits.empty"] if any(t.size == 0 for t in types) else []
-    found += ["limits.scalars"] if any(t.rank == 0 for t in types) else []
+    rules += [INPUTS] if types else []
+    rules += [AGAIN] if deterministic else []
+    rules += [UNFUSED] if case.split else []
+    rules += ["limits.empty"] if any(t.size == 0 for t in types) else []
+    rules += ["limits.scalars"] if any(t.rank == 0 for t in types) else []
     layouts = {recipe.layout for recipes in case.data for recipe in recipes}
-    return tuple(dict.fromkeys((*found, *(_LAYOUTS[x] for x in sorted(layouts & {*_LAYOUTS})))))
+    return tuple(dict.fromkeys((*rules, *(_LAYOUTS[x] for x in sorted(layouts & {*_LAYOUTS})))))
 
 
 def _of_values(case: Case) -> list[str]:
@@ -70,17 +70,17 @@ def _of_values(case: Case) -> list[str]:
 def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
     accuracy = row.accuracy
     moves = keeps_bits(row) or row.kind is Kind.INDEXED
-    found = ["moves"] if moves else []
+    slugs = ["moves"] if moves else []
     if accuracy.residual is not None:
-        found.append("residuals")
+        slugs.append("residuals")
     elif not BY_NAME[dtype].is_float:
-        found.append("integers")
+        slugs.append("integers")
     elif accuracy.accumulates:
-        found.append("sums")
+        slugs.append("sums")
     elif not moves:
         whole = accuracy.exact or accuracy.ulp
-        found.append("elementwise" if whole else "programs")
-    return tuple(_NUMERICS + slug for slug in found)
+        slugs.append("elementwise" if whole else "programs")
+    return tuple(_NUMERICS + slug for slug in slugs)
 
 
 def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,12 +62,12 @@ def rules_of(row: OpDef, dtype: DType) -> Mapping[Rule, tuple[Special, ...]]:
     grouped: dict[str, list[Special]] = {}
     for cell in cells_of(row, dtype):
         grouped.setdefault(rule_of(row, dtype, cell), []).append(cell)
-    found = {}
+    rules = {}
     for id_, cells in grouped.items():
         shared = slugs.slug(row, dtype, cells[0]).shared
         says = slugs.SHARED[shared] if shared else "; ".join(shown(row, cell) for cell in cells)
-        found[Rule(id_, says)] = tuple(cells)
-    return found
+        rules[Rule(id_, says)] = tuple(cells)
+    return rules
 
 
 def shown(row: OpDef, cell: Special) -> str:
@@ -106,14 +106,14 @@ def _ids(row: OpDef, dtype: DType) -> dict[tuple[Any, ...], str]:
     alike: dict[slugs.Slug, list[Special]] = {}
     for cell in cells_of(row, dtype):
         alike.setdefault(slugs.slug(row, dtype, cell), []).append(cell)
-    found = {}
+    ids = {}
     for slug, cells in alike.items():
         differing = frozenset[str]() if slug.shared else _differing(row, cells)
         for cell in cells:
             attrs = [pair for pair in _told(row, cell) if pair[0] in differing]
             suffix = f"-{slugs.told(attrs)}" if attrs else ""
-            found[_key(cell)] = f"{row.name}.{dtype.name}.{slug.text}{suffix}"
-    return found
+            ids[_key(cell)] = f"{row.name}.{dtype.name}.{slug.text}{suffix}"
+    return ids
 
 
 def _differing(row: OpDef, cells: list[Special]) -> frozenset[str]:

@@ -29,12 +29,12 @@ def _nearly_same(rule: str) -> Callable[[DeviceFixture], None]:
     """Programs of one family in random order, as functions, as recorded operations, and again."""
 
     def run(dut: DeviceFixture) -> None:
-        found = families(dut)[rule]
-        if len(found) < 2:
+        family = families(dut)[rule]
+        if len(family) < 2:
             raise NotOffered("it has no two programs of this family")
         order = dut.choices(rule)
         for call in ("compiled", "recorded", "compiled again"):
-            left = list(found)
+            left = list(family)
             while left:
                 sample = left.pop(order.integer(0, len(left) - 1))
                 if call == "recorded":
@@ -83,14 +83,14 @@ def _compiled_once(dut: DeviceFixture) -> None:
             "its operations, recorded": recorded,
             "the same operations again": recorded,
         }
-        made: dict[str, int] = {}
+        functions: dict[str, int] = {}
         for what, run in runs.items():
             before = counting.compiled
             run()
-            made[what] = counting.compiled - before
-        dut.require(made["a function"] > 0, f"{sample.name}: the device compiled nothing")
+            functions[what] = counting.compiled - before
+        dut.require(functions["a function"] > 0, f"{sample.name}: the device compiled nothing")
         for what in ("an equal function", "the same operations again"):
-            count = made[what]
+            count = functions[what]
             dut.require(not count, f"{sample.name}: {what} had the device compile {count} more")
 
 
@@ -126,10 +126,10 @@ def _key_donation(dut: DeviceFixture) -> None:
 
         right = x * np.array(factor, x.dtype) + y
         for donate in order:
-            made = dut.jit(fn, donate_argnums=donate)
+            compiled = dut.jit(fn, donate_argnums=donate)
             arrays = [dut.array(x), dut.array(y)]
             what = f"a * {factor} + b with {donate} donated"
-            dut.equal(dut.host(made(*arrays)), right, what)
+            dut.equal(dut.host(compiled(*arrays)), right, what)
             given = (donate,) if isinstance(donate, int) else donate
             for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
                 if i in given:
@@ -167,9 +167,9 @@ def _key_lifetime(dut: DeviceFixture) -> None:
             return a * factor + value
 
         right = x * np.array(factor, x.dtype) + np.array(value, x.dtype)
-        made = dut.jit(fn)
-        dut.equal(dut.host(made(dut.array(x))), right, f"x * {factor} + {value}")
-        del made, fn
+        compiled = dut.jit(fn)
+        dut.equal(dut.host(compiled(dut.array(x))), right, f"x * {factor} + {value}")
+        del compiled, fn
         if n % 6 == 5:
             bu.clear_caches()
             gc.collect()

@@ -223,8 +223,8 @@ class DeviceFixture:
 
     def lower(self, fn: Callable[..., Any], *types: TensorType, donate: Any = ()) -> Compiled:
         """What a call of the function runs."""
-        made: Compiled = self.jit(fn, donate_argnums=donate).lower(*types)
-        return made
+        compiled: Compiled = self.jit(fn, donate_argnums=donate).lower(*types)
+        return compiled
 
     # ---- the seam
 

@@ -84,15 +84,15 @@ def compiles(dut: DeviceFixture) -> None:
     if n is None:
         return
     x = dut.small(n)
-    made: list[int] = []
+    programs: list[int] = []
 
     def compile_() -> None:
-        made.append(len(made))
+        programs.append(len(programs))
         table = x.copy()
-        table[-1] = len(made)
+        table[-1] = len(programs)
         with Builder() as builder:
-            kept = lookup("constant")(value=Literal.of(table, dut.dtype))
-            outputs = [lookup("add")(builder.input(dut.type(n)), kept)]
+            constant = lookup("constant")(value=Literal.of(table, dut.dtype))
+            outputs = [lookup("add")(builder.input(dut.type(n)), constant)]
         compiled = compile_graph(builder.build(outputs, "table"), dut.open)
         with dut.handles() as held:
             (result,) = held.run(compiled, [held.put(x)])

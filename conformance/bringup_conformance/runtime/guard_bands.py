@@ -178,7 +178,7 @@ class GuardedPrograms(_Bands, ProxyDevice):
 
     def compile(self, program: Program) -> Executable:
         """Results of the inner device are blocks without bands, but for donated memory."""
-        made = self.inner.compile(program)
+        executable = self.inner.compile(program)
         sizes = [type_.nbytes for type_ in program.outputs]
 
         def call(inputs: Sequence[Block]) -> list[Any]:
@@ -186,15 +186,15 @@ class GuardedPrograms(_Bands, ProxyDevice):
                 self._owns(block)
             given = [inputs[i] for i in sorted(program.donated)]
             by_handle = {id(block.inner): block for block in given}
-            results = made([block.inner for block in inputs])
+            results = executable([block.inner for block in inputs])
             for block in given:
                 self.ledger.remove(block)
-            found = []
+            problems = []
             for inner, nbytes in zip(results, sizes, strict=True):
                 old = by_handle.get(id(inner))
                 back = 0 if old is None else old.back + old.nbytes - nbytes
-                found.append(self.ledger.add(Block(inner, nbytes, 0, back)))
-            return found
+                problems.append(self.ledger.add(Block(inner, nbytes, 0, back)))
+            return problems
 
         return call
 

@@ -36,8 +36,8 @@ def _rank(dut: DeviceFixture) -> None:
         ("x reversed", lambda a: bu.flip(a) + a, np.flip(x) + x),
         ("the sum", lambda a: bu.sum(a, dtype=a.dtype), x.sum(dtype=x.dtype)),
     ):
-        found = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(found, np.asarray(right), f"{name} at rank {rank}")
+        actual = dut.host(dut.jit(fn)(dut.array(x)))
+        dut.equal(actual, np.asarray(right), f"{name} at rank {rank}")
     beyond = (
         ("rank", TensorType((1,) * (limits.rank + 1), dut.dtype)),
         ("rank", TensorType((1,) * (2 * limits.rank), dut.dtype)),
@@ -71,8 +71,8 @@ def _buffers(dut: DeviceFixture) -> None:
         return [one + one for one in given]
 
     on_device = [dut.array(x) for x in arrays]
-    found = dut.host(dut.jit(added)(*on_device))
-    dut.equal(found, total, f"the sum of {count} operands")
+    actual = dut.host(dut.jit(added)(*on_device))
+    dut.equal(actual, total, f"the sum of {count} operands")
     for i, (result, x) in enumerate(zip(dut.jit(apart)(*on_device), arrays, strict=True)):
         dut.equal(dut.host(result), x + x, f"result {i} of {count}")
 
@@ -125,8 +125,8 @@ def _kind(dut: DeviceFixture, kind: Kind, x: Array, where: str) -> None:
         return
     right = np.asarray(reference(x)).astype(x.dtype)
     for turn in ("first", "again"):
-        found = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(found, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
+        actual = dut.host(dut.jit(fn)(dut.array(x)))
+        dut.equal(actual, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
 
 
 @CHECKS.shows("limits.empty")
@@ -159,11 +159,11 @@ def _scalars(dut: DeviceFixture) -> None:
     )
     for name, fn, inputs, right in cases:
         given = [np.asarray(i) for i in inputs]
-        found = dut.host(dut.jit(fn)(*map(dut.array, given)))
-        dut.equal(found, np.asarray(right), name)
+        actual = dut.host(dut.jit(fn)(*map(dut.array, given)))
+        dut.equal(actual, np.asarray(right), name)
         with bu.device(dut.open):
-            found = dut.host(fn(*map(dut.array, given)))
-        dut.equal(found, np.asarray(right), f"{name}, recorded")
+            actual = dut.host(fn(*map(dut.array, given)))
+        dut.equal(actual, np.asarray(right), f"{name}, recorded")
 
 
 @CHECKS.shows("limits.long-rows", ops=("add", "mul", "reduce"))
@@ -205,5 +205,5 @@ def _many_instructions(dut: DeviceFixture) -> None:
     for n in range(rounds):
         other = x if n % 2 else x + np.array(n, x.dtype)
         right = (np.maximum if n % 2 else np.minimum)(np.flip(right), other)
-    found = dut.host(dut.jit(fn)(dut.array(x)))
-    dut.equal(found, np.asarray(right, order="C"), f"{2 * rounds} instructions")
+    actual = dut.host(dut.jit(fn)(dut.array(x)))
+    dut.equal(actual, np.asarray(right, order="C"), f"{2 * rounds} instructions")

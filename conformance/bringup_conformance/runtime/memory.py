@@ -171,7 +171,7 @@ def _zero_bytes(dut: DeviceFixture) -> None:
             device.upload(handle, empty)
             device.download(handle, memoryview(bytearray()))
         device.copy(first, second, 0)
-        kept = held.put(np.arange(64, dtype=np.uint8))
+        other = held.put(np.arange(64, dtype=np.uint8))
         held.free(first)
         del first
         others = [held.put(np.full(64, 9, np.uint8)) for _ in range(4)]
@@ -179,7 +179,7 @@ def _zero_bytes(dut: DeviceFixture) -> None:
         held.free(second)
         others += [held.put(np.full(64, 8, np.uint8)) for _ in range(4)]
         right = np.arange(64, dtype=np.uint8)
-        dut.equal(held.bytes(kept, 64), right, "memory allocated beside empty memory")
+        dut.equal(held.bytes(other, 64), right, "memory allocated beside empty memory")
         for i, handle in enumerate(others):
             right = np.full(64, 9 if i < 4 else 8, np.uint8)
             dut.equal(held.bytes(handle, 64), right, "memory allocated after empty memory")
@@ -245,9 +245,9 @@ def _scratch_sufficient(dut: DeviceFixture) -> None:
                 run = target.compile(graph, fuse=fuse)
                 for poison in _POISONS[:2]:
                     _foul(dut, sample, poison)
-                    found = run(list(sample.inputs))
+                    actual = run(list(sample.inputs))
                     where = f"{sample.name} on {n}, {'fused' if fuse else 'in parts'}"
-                    dut.all_equal(found, sample.expected, where)
+                    dut.all_equal(actual, sample.expected, where)
 
 
 @CHECKS.shows("memory.contents-kept")
@@ -268,6 +268,6 @@ def _contents_kept(dut: DeviceFixture) -> None:
                 compiled = dut.lower(sample.fn, *sample.types)
                 held.run(compiled, [held.put(x) for x in sample.inputs])
         for handle, right in kept:
-            found = held.bytes(handle, right.size)
-            wrong = int((~same_bits(found, right)).sum())
+            actual = held.bytes(handle, right.size)
+            wrong = int((~same_bits(actual, right)).sum())
             dut.require(not wrong, f"{wrong} bytes of other memory changed while programs ran")

@@ -21,7 +21,7 @@ _N = 1543
 
 def _rounded(dut: DeviceFixture) -> list[tuple[str, Callable[..., Any]]]:
     """Programs whose results depend on every rounding and every order of additions."""
-    made: list[tuple[str, Callable[..., Any]]] = [
+    programs: list[tuple[str, Callable[..., Any]]] = [
         ("a chain", lambda a, b: (a * b + a) * b - a),
         ("a sum", lambda a, b: bu.sum(a * b)),
         ("sums of columns", lambda a, b: bu.sum(bu.reshape(a * b, (-1, 1)) + 0 * b[:3], axis=0)),
@@ -35,7 +35,7 @@ def _rounded(dut: DeviceFixture) -> list[tuple[str, Callable[..., Any]]]:
     def has(fn: Callable[..., Any]) -> bool:
         return missing_from(dut.info.capabilities, bu.trace(fn, type_, type_)) is None
 
-    return [(name, fn) for name, fn in made if dut.dtype.is_float and has(fn)] or made[:1]
+    return [(name, fn) for name, fn in programs if dut.dtype.is_float and has(fn)] or programs[:1]
 
 
 def _data(dut: DeviceFixture) -> tuple[Array, Array]:
@@ -47,13 +47,13 @@ def _data(dut: DeviceFixture) -> tuple[Array, Array]:
 def _run_equal(dut: DeviceFixture) -> None:
     """Again and again on equal data, with other work and other memory in between."""
     x, y = _data(dut)
-    made = [(name, dut.jit(fn)) for name, fn in _rounded(dut)]
-    first = {name: dut.host(fn(dut.array(x), dut.array(y))) for name, fn in made}
+    compiled = [(name, dut.jit(fn)) for name, fn in _rounded(dut)]
+    first = {name: dut.host(fn(dut.array(x), dut.array(y))) for name, fn in compiled}
     for turn in range(dut.count(6, 3)):
         padding = [dut.array(np.zeros(n + turn, x.dtype)) for n in (7, 333, _N)]
-        for name, fn in made if turn % 2 else made[::-1]:
-            found = dut.host(fn(dut.array(x), dut.array(y)))
-            dut.equal(found, first[name], f"{name}, run {turn + 2}", kind="unstable")
+        for name, fn in compiled if turn % 2 else compiled[::-1]:
+            actual = dut.host(fn(dut.array(x), dut.array(y)))
+            dut.equal(actual, first[name], f"{name}, run {turn + 2}", kind="unstable")
         del padding
 
 
@@ -77,19 +77,19 @@ def _float_state(dut: DeviceFixture) -> None:
     """Overflows, NaN, subnormals and divisions leave rounding here and there as it was."""
     x, y = _data(dut)
     host = _own_arithmetic()
-    made = _rounded(dut)
-    before = [dut.host(dut.jit(fn)(dut.array(x), dut.array(y))) for _, fn in made]
+    programs = _rounded(dut)
+    before = [dut.host(dut.jit(fn)(dut.array(x), dut.array(y))) for _, fn in programs]
     rough = Recipe("special", 3).make(dut.type(_N))
     with np.errstate(all="ignore"):
-        for _, fn in made:
+        for _, fn in programs:
             dut.host(dut.jit(fn)(dut.array(rough), dut.array(rough[::-1].copy())))
     dut.require(
         bool(same_bits(_own_arithmetic(), host).all()),
         "numpy on the host rounds or flushes otherwise after programs ran",
     )
-    for (name, fn), right in zip(made, before, strict=True):
-        found = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
-        dut.equal(found, right, f"{name} after programs on NaN and infinities", kind="unstable")
+    for (name, fn), right in zip(programs, before, strict=True):
+        actual = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
+        dut.equal(actual, right, f"{name} after programs on NaN and infinities", kind="unstable")
 
 
 def _own_arithmetic() -> Array:
@@ -110,5 +110,5 @@ def _compile_equal(dut: DeviceFixture) -> None:
         for _ in range(2):
             bu.clear_caches()
             gc.collect()
-            found = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
-            dut.equal(found, first, f"{name}, compiled anew", kind="unstable")
+            actual = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
+            dut.equal(actual, first, f"{name}, compiled anew", kind="unstable")
