@@ -73,9 +73,9 @@ def packages_of(backend: str) -> tuple[str, ...]:
     from packaging.utils import canonicalize_name
 
     installed = candidates()
-    own = select(backend.partition(":")[0], installed)
-    required = {canonicalize_name(Requirement(text).name) for text in own.requires}
-    plugins = [own, *(c for c in installed if c.distribution in required and not c.is_core)]
+    plugin = select(backend.partition(":")[0], installed)
+    required = {canonicalize_name(Requirement(text).name) for text in plugin.requires}
+    plugins = [plugin, *(c for c in installed if c.distribution in required and not c.is_core)]
     return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in plugins))
 
 

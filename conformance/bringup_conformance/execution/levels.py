@@ -222,19 +222,19 @@ def _row_cases(
     each reason.
     """
     shapes, few = plan.capabilities.shapes, not plan.budget.large
-    drawn = instances(row, dtype, shapes, plan.seed, few=few)
+    candidates = instances(row, dtype, shapes, plan.seed, few=few)
     if few:
-        drawn = [i for i in drawn if i.far or all(t.size <= _SMALL for t in i.operands)]
+        candidates = [i for i in candidates if i.far or all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}
-    for instance in drawn:
+    for instance in candidates:
         reason = plan.support.reason(row, instance.operands, dict(instance.attrs))
         if reason is None:
             usable.append(instance)
         else:
             reasons[reason] = None
     prefix = f"{level}/{row.name}/{dtype.name}"
-    if not drawn:
+    if not candidates:
         reasons["the suite has no operands for it"] = None
     for reason in reasons:
         yield Unsupported(prefix, level, row.name, dtype.name, reason)

@@ -197,8 +197,8 @@ class _Search:
         score_number, self.rounds = self.rounds, self.rounds + 1
         database = None if folder is None else DirectoryBasedExampleDatabase(folder / "examples")
 
-        def test(drawn: tuple[Program, bool]) -> None:
-            program, exact = drawn
+        def test(example: tuple[Program, bool]) -> None:
+            program, exact = example
             self.check()
             self.drawn += 1
             self.corpus.programs += 1
@@ -316,12 +316,12 @@ class Corpus:
     def keep(self, case: Case, scores: Mapping[str, float]) -> None:
         """Keep a program if it is among the best in anything."""
         for name, score in scores.items():
-            kept = self.best.setdefault(name, [])
-            alike = any(each.score == score or each.case.name == case.name for each in kept)
+            best = self.best.setdefault(name, [])
+            alike = any(each.score == score or each.case.name == case.name for each in best)
             if score > 0 and not alike:
-                kept.append(Best(score, case))
-                kept.sort(key=lambda each: -each.score)
-                del kept[KEPT:]
+                best.append(Best(score, case))
+                best.sort(key=lambda each: -each.score)
+                del best[KEPT:]
 
     def save(self) -> None:
         """Write it to its folder.  Raises OSError."""
@@ -368,9 +368,9 @@ def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
         print_blob=False,
     )  # fmt: skip
     @hypothesis.given(programs(settings_of(plan), large=plan.budget.large))
-    def soak(drawn: tuple[Program, bool]) -> None:
+    def soak(example: tuple[Program, bool]) -> None:
         """A random program is right, whatever it scores."""
-        program, exact = drawn
+        program, exact = example
         case = program.case(LEVEL, exact, seed)
         outcome = run_case(target, case)
         if outcome.problem is not None:

@@ -168,9 +168,9 @@ def _point(
         recipe = Recipe(own, seed + position, (), "dense", interval, nonzero, matrix)
         arrays.append(recipe.make(type_))
 
-    def directions(name: str, places: tuple[int, ...], values: Sequence[Value]) -> list[Array]:
-        seeds = [derive(seed, name, i) >> 32 for i in places]
-        pairs = zip(seeds, places, strict=True)
+    def directions(name: str, positions: tuple[int, ...], values: Sequence[Value]) -> list[Array]:
+        seeds = [derive(seed, name, i) >> 32 for i in positions]
+        pairs = zip(seeds, positions, strict=True)
         return [Recipe("signed", own).make(values[i].type) / 4 for own, i in pairs]
 
     inputs, outputs = differentiated.graph.inputs, differentiated.graph.outputs

@@ -144,7 +144,7 @@ def _cases(
     *,
     bitwise: bool = False,
 ) -> Iterator[Item]:
-    place = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
+    prefix = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
     reasons: dict[str, None] = {}
     for number, graph in enumerate(graphs):
         reason = plan.support.reason_of(graph)
@@ -152,7 +152,7 @@ def _cases(
             reasons[reason] = None
             continue
         yield Case(
-            name=f"{place}/{number}",
+            name=f"{prefix}/{number}",
             level=LEVEL,
             op=row.name,
             dtype=dtype.name,
@@ -163,4 +163,4 @@ def _cases(
             tags=(tag, row.kind.value),
         )
     for reason in reasons:
-        yield Unsupported(place, LEVEL, row.name, dtype.name, reason)
+        yield Unsupported(prefix, LEVEL, row.name, dtype.name, reason)

@@ -122,8 +122,8 @@ def _waiting(inputs: PatternInputs) -> Values:
     looped = loop(2, step, splat(0, _COUNTER), unit, unit)[1]
     second = _product(looped, unit)
     branches = tuple(inside(each, unit.type, unit.type) for each in (branch, other))
-    given = rows.and_(inputs.new(dtype=i32), splat(1, _COUNTER))
-    (last,) = as_results(rows.case(given, _clipped(second), unit, branches=branches))
+    start = rows.and_(inputs.new(dtype=i32), splat(1, _COUNTER))
+    (last,) = as_results(rows.case(start, _clipped(second), unit, branches=branches))
     return rows.sub(first, looped), rows.sub(second, last)
 
 
@@ -155,8 +155,8 @@ def _branches(inputs: PatternInputs) -> Values:
     results: list[Value] = []
     for number in (0, 1, 2, -1, 3):
         results += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
-    given = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
-    return *results, *as_results(rows.case(given, x, y, branches=branches))
+    index = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
+    return *results, *as_results(rows.case(index, x, y, branches=branches))
 
 
 def _scanned(inputs: PatternInputs) -> Values:

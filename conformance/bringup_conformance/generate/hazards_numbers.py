@@ -284,8 +284,8 @@ def _words(generator: str, count: int) -> Callable[[PatternInputs], Values]:
         row = {"threefry2x32": rows.threefry2x32, "philox4x32": rows.philox4x32}[generator]
 
         def drawn(key: Value, second: int) -> Values:
-            rest = (like(key, second) for _ in range(count - 1))
-            return as_results(row(key, like(key, 7), numbers, *rest))
+            counters = (like(key, second) for _ in range(count - 1))
+            return as_results(row(key, like(key, 7), numbers, *counters))
 
         key = rows.broadcast_in_dim(inputs.new(), shape=(n,), dims=())
         first, other = drawn(key, 0), drawn(key, 1)

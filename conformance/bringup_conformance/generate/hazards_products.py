@@ -111,8 +111,8 @@ def _by_example(inputs: PatternInputs) -> Values:
     m, n, k = inputs.far
     many, one = inputs.new(3, m, k), inputs.new(3, n, k)
     both = _product(many, one, (2, 2), batch=((0,), (0,)))
-    places = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
-    seen = rows.compare(places[0], places[1], direction="ge")
+    counters = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
+    seen = rows.compare(counters[0], counters[1], direction="ge")
     return rows.select(seen, both, like(both, -1)), _product(many, inputs.new(k, n), (2, 0))
 
 

@@ -139,7 +139,7 @@ def _differs(actual: Array, right: Callable[[slice], Array]) -> Problem | None:
         at = slice(start, min(start + _CHUNK, actual.size))
         wrong = np.flatnonzero(actual[at] != right(at))
         if wrong.size:
-            place = start + int(wrong[0])
-            what = f"element {place:,} is {actual[place]}, not {right(slice(place, place + 1))[0]}"
+            index = start + int(wrong[0])
+            what = f"element {index:,} is {actual[index]}, not {right(slice(index, index + 1))[0]}"
             return Problem("wrong", what)
     return None

@@ -152,8 +152,8 @@ def _no_more(_draw: Drawing) -> Sites:
 
 def _drawn_transposes(draw: Drawing) -> Sites:
     for rank in (3, 4):
-        rest = list(range(rank))
-        order = [rest.pop(draw.choices.integer(0, len(rest) - 1)) for _ in range(rank)]
+        left = list(range(rank))
+        order = [left.pop(draw.choices.integer(0, len(left) - 1)) for _ in range(rank)]
         yield (draw.shape(rank),), {"permutation": tuple(order)}
 
 
@@ -270,8 +270,8 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
             shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
             yield instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
         rank = draw.choices.integer(2, 4)
-        drawn = {"kind": kind, "dims": draw.some(rank)}
-        yield instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        attrs_drawn = {"kind": kind, "dims": draw.some(rank)}
+        yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)
         if kind in ("and", "or"):
             # What comes after the first block decides.
             attrs = {"kind": kind, "dims": (0,)}

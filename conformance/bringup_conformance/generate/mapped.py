@@ -57,13 +57,13 @@ def row_cases(
         "deep": (_joined([lifted(alone, RANK), empty]), [least, least]),
     }
     for tag, (graph, used) in programs.items():
-        place = f"{level}/{row.name}/{dtype.name}/{tag}"
+        name = f"{level}/{row.name}/{dtype.name}/{tag}"
         reason = support.reason_of(graph)
         if reason is not None:
-            yield Unsupported(place, level, row.name, dtype.name, reason)
+            yield Unsupported(name, level, row.name, dtype.name, reason)
             continue
         yield Case(
-            place,
+            name,
             level,
             row.name,
             dtype.name,
@@ -102,19 +102,19 @@ def side_by_side(parts: Sequence[tuple[Graph, Sequence[bool]]]) -> Graph:
     outputs: list[Value] = []
     with Builder() as builder:
         for graph, flags in parts:
-            batched, given = batch_graph(graph, flags, EXAMPLES)
+            batched, batched_outputs = batch_graph(graph, flags, EXAMPLES)
             inputs = [builder.input(v.type) for v in batched.inputs]
             together = replay(batched, arguments=inputs)
             each = [replay(graph, arguments=_example(inputs, flags, n)) for n in range(EXAMPLES)]
-            for k, (value, flag) in enumerate(zip(together, given, strict=True)):
+            for k, (value, flag) in enumerate(zip(together, batched_outputs, strict=True)):
                 outputs += [value, _stacked([e[k] for e in each])] if flag else [value]
     return builder.build(outputs, f"mapped_{parts[0][0].name}")
 
 
 def _flags(count: int, number: int) -> list[bool]:
     """One of the combinations of inputs with examples and without, never without any."""
-    drawn = number % max((1 << count) - 1, 1) + 1
-    return [bool(drawn >> i & 1) for i in range(count)]
+    bits = number % max((1 << count) - 1, 1) + 1
+    return [bool(bits >> i & 1) for i in range(count)]
 
 
 def _example(inputs: Sequence[Value], flags: Sequence[bool], number: int) -> list[Value]:
@@ -123,10 +123,10 @@ def _example(inputs: Sequence[Value], flags: Sequence[bool], number: int) -> lis
 
 
 def _row(x: Value, number: int) -> Value:
-    rest = x.shape[1:]
-    start, limit = (number, *(0 for _ in rest)), (number + 1, *rest)
+    shape = x.shape[1:]
+    start, limit = (number, *(0 for _ in shape)), (number + 1, *shape)
     row = lookup("slice")(x, start=start, limit=limit, stride=(1,) * len(x.shape))
-    result: Value = lookup("reshape")(row, shape=rest)
+    result: Value = lookup("reshape")(row, shape=shape)
     return result
 
 

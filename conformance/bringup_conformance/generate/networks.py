@@ -58,8 +58,8 @@ def _drawn_convolution(draw: Drawing) -> Instance:
         return tuple(pick(choices, values) for _ in range(rank))
 
     def order() -> tuple[int, ...]:
-        rest = list(range(rank + 2))
-        return tuple(rest.pop(choices.integer(0, len(rest) - 1)) for _ in range(rank + 2))
+        left = list(range(rank + 2))
+        return tuple(left.pop(choices.integer(0, len(left) - 1)) for _ in range(rank + 2))
 
     groups, in_features, out_features = (choices.integer(1, 3) for _ in range(3))
     sizes = each(0, 1, 3, 5, draw.vector + 1 if rank == 1 else 6)
@@ -168,8 +168,8 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((0,), 2, 2, (3, 2, 2)),
         ((3,), 0, 2, (3, 2, 2)),
     ):
-        places = i32[count]
-        types = [dtype[*lead, down * height], dtype[count, height, width], places, places]
+        positions = i32[count]
+        types = [dtype[*lead, down * height], dtype[count, height, width], positions, positions]
         yield instance(types, {"features": across * width}, PRODUCTS[:3])
         if dtype is f32 and count and lead == (5,):
             less = {"features": across * width, "precision": "tf32"}
@@ -180,8 +180,8 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             (97, 5, 5, (19, 37, 45)),
             (2, 2, 3, (5, 4200, w)),
         ):
-            places = i32[count]
-            types = [dtype[rows, down * height], dtype[count, height, width], places, places]
+            positions = i32[count]
+            types = [dtype[rows, down * height], dtype[count, height, width], positions, positions]
             yield instance(types, {"features": across * width}, PRODUCTS[:2], far=True)
 
 

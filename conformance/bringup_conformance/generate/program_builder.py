@@ -84,15 +84,15 @@ class ProgramBuilder:
 
     def emit(self, name: str, *operands: Value | None, **attrs: Any) -> Value | None:
         """One instruction, if it is valid, supported, small and leaves something to compare."""
-        given = [v for v in operands if v is not None]
-        if len(given) < len(operands):
+        present = [v for v in operands if v is not None]
+        if len(present) < len(operands):
             return None
         row = lookup(name)
-        if not self.config.support.has(row, [v.type for v in given], attrs):
+        if not self.config.support.has(row, [v.type for v in present], attrs):
             return None
         try:
             with self.builder:
-                results = as_results(row(*given, **attrs))
+                results = as_results(row(*present, **attrs))
         except OpTypeError:
             return None
         return self._kept(results)

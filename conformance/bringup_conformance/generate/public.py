@@ -59,7 +59,7 @@ def named(module: str) -> str:
 def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupported]:
     """The programs of a module's functions."""
     for number, together in enumerate(programs(module)):
-        place = f"fusion/{PROGRAMS}/f32/{named(module)}-{number}"
+        name_prefix = f"fusion/{PROGRAMS}/f32/{named(module)}-{number}"
         graphs: list[Graph] = []
         for name in together:
             for graph in _worthwhile(name):
@@ -67,12 +67,12 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
                 if reason is None:
                     graphs.append(graph)
                 else:
-                    yield Unsupported(f"{place}-{name}", "fusion", PROGRAMS, "f32", reason)
+                    yield Unsupported(f"{name_prefix}-{name}", "fusion", PROGRAMS, "f32", reason)
         if graphs:
             graph = _joined(graphs)
             data = data_sets(graph, _KINDS, seed, step=1)
             tags = ("public", *together)
-            yield Case(place, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
+            yield Case(name_prefix, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
 
 
 def _worthwhile(name: str) -> list[Graph]:
@@ -143,16 +143,17 @@ def graphs_of(name: str) -> tuple[Graph, ...]:
 def _traced(function: Callable[..., Any], call: _Called) -> Graph | None:
     """What a call records, of the types of the arrays among its arguments."""
     leaves, rest = bu.tree.flatten((call.arguments, call.named))
-    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, bu.Array)]
+    positions = [n for n, leaf in enumerate(leaves) if isinstance(leaf, bu.Array)]
     types = [
-        TensorType(leaves[n].shape, _NARROW.get(leaves[n].dtype, leaves[n].dtype)) for n in places
+        TensorType(leaves[n].shape, _NARROW.get(leaves[n].dtype, leaves[n].dtype))
+        for n in positions
     ]
 
     def run(*arrays: bu.Array) -> Any:
-        given = list(leaves)
-        for place, array in zip(places, arrays, strict=False):
-            given[place] = array
-        arguments, named = bu.tree.unflatten(rest, given)
+        call_leaves = list(leaves)
+        for position, array in zip(positions, arrays, strict=False):
+            call_leaves[position] = array
+        arguments, named = bu.tree.unflatten(rest, call_leaves)
         results = function(*arguments, **named)
         if isinstance(results, bu.optim.Optimizer):
             results = results.update(arrays[-1], results.init(arrays[-1]), arrays[-1])

@@ -452,15 +452,15 @@ def _gap(draw: _Drawing) -> Array:
 
 def _halfway(draw: _Drawing) -> Array:
     """Numbers in the middle of two of a narrower float, or the least bit beside it."""
-    own = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
-    narrow = [p for p in _PRECISIONS if p + 2 < own] or [max(own - 3, 1)]
+    precision = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
+    narrow = [p for p in _PRECISIONS if p + 2 < precision] or [max(precision - 3, 1)]
     bits = np.array(narrow)[draw.range(0, len(narrow) - 1, "precision")]
     odd = (draw.words("significand").view(np.int64) & ((1 << bits) - 1)) | (1 << (bits - 1))
     middle, beside = 2 * odd + 1, np.fmod(draw.range(-1, 2, "beside"), 2)
     if draw.dtype.is_float:
         wide = np.ldexp(middle.astype(np.float64), (draw.range(-8, 8) - bits).astype(np.int32))
-        return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - own)))
-    room = np.maximum(own - bits - 1, 1)
+        return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - precision)))
+    room = np.maximum(precision - bits - 1, 1)
     return draw.integers((middle << draw.range(0, 1 << 20) % room) + beside)
 
 
@@ -509,8 +509,8 @@ def laid_out(array: Array, layout: str) -> Array:
         spaced[..., ::2] = array
         return spaced[..., ::2]
     if layout == "offset":
-        place = np.zeros(array.nbytes + array.itemsize, np.uint8)
-        shifted = place[array.itemsize :].view(array.dtype).reshape(array.shape)
+        buffer = np.zeros(array.nbytes + array.itemsize, np.uint8)
+        shifted = buffer[array.itemsize :].view(array.dtype).reshape(array.shape)
         shifted[...] = array
         return shifted
     return array

@@ -32,9 +32,9 @@ Attrs = dict[str, Any]
 
 def bound(row: OpDef, instance: Instance) -> Attrs:
     """All attributes of an instance, with defaults.  Raises OpTypeError."""
-    given = dict(instance.attrs)
-    filled = dict(row.fill(instance.operands, given)) if row.fill is not None else {}
-    return row.bind({**filled, **given})
+    attrs = dict(instance.attrs)
+    filled = dict(row.fill(instance.operands, attrs)) if row.fill is not None else {}
+    return row.bind({**filled, **attrs})
 
 
 def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
@@ -90,9 +90,9 @@ def _others(attr: Attr, value: Any, instance: Instance) -> Iterator[Any]:
 
 def _tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     yield value[::-1]
-    for place in reversed(range(len(value))):
+    for position in reversed(range(len(value))):
         for step in (1, -1):
-            yield (*value[:place], value[place] + step, *value[place + 1 :])
+            yield (*value[:position], value[position] + step, *value[position + 1 :])
 
 
 def resized(row: OpDef, instances: Sequence[Instance]) -> Iterator[Instance]:
@@ -122,19 +122,21 @@ def cases(
     small = [i for i in usable if 0 < sum(t.size for t in i.operands) <= _MOST]
     pairs = [(instance, twins(row, instance)) for instance in small]
     first, others = max(pairs, key=lambda pair: len(pair[1]), default=(None, {}))
-    given = [
+    supported = [
         other
         for other in others.values()
         if support.reason(row, other.operands, dict(other.attrs)) is None
     ]
-    if first is None or not given:
+    if first is None or not supported:
         return
     kinds = [kind for kind in first.kinds if kind in _PLAIN][:2] or ["signed"]
     positions = range(len(first.operands))
     data = tuple(
         tuple(Recipe.for_operand(row, n, kind, 16 * seed + n) for n in positions) for kind in kinds
     )
-    for number, together in enumerate(([first, *given], [first], *([other] for other in given))):
+    for number, together in enumerate(
+        ([first, *supported], [first], *([other] for other in supported))
+    ):
         with Builder() as builder:
             operands = [builder.input(type_) for type_ in first.operands]
             results = [as_results(row(*operands, **dict(each.attrs))) for each in together]

@@ -32,18 +32,18 @@ def judge_residuals(
     >>> [judge_residuals(g, [np.array([[x]])], [np.array([[4.0]])])[0].ok for x in (2.0, 2.1)]
     [True, False]
     """
-    given = dict(zip(graph.inputs, inputs, strict=True))
+    arrays = dict(zip(graph.inputs, inputs, strict=True))
     values = dict(zip(graph.outputs, results, strict=True))
-    places = {value: place for place, value in enumerate(graph.outputs)}
+    numbers = {value: number for number, value in enumerate(graph.outputs)}
     total, judged = Verdict(), set[int]()
     for instr in graph.instrs:
         if opdef(instr).accuracy_for(instr.attrs).residual is None:
             continue
-        if all(v in given for v in instr.operands) and all(v in values for v in instr.results):
-            operands = [given[v] for v in instr.operands]
+        if all(v in arrays for v in instr.operands) and all(v in values for v in instr.results):
+            operands = [arrays[v] for v in instr.operands]
             own_results = [values[v] for v in instr.results]
-            total = total + _judge(instr, operands, own_results, places[instr.results[0]])
-            judged.update(places[v] for v in instr.results)
+            total = total + _judge(instr, operands, own_results, numbers[instr.results[0]])
+            judged.update(numbers[v] for v in instr.results)
     return total, frozenset(judged)
 
 
@@ -80,8 +80,8 @@ def _compared(what: str, error: Array, allowed: Array, output: int) -> Verdict:
     open_ = np.isinf(allowed)
     good = open_ | (error <= allowed)
     share = np.where(~open_ & (allowed > 0), error / np.where(allowed > 0, allowed, 1), 0)
-    places = np.flatnonzero(~good)[:WORST]
-    mismatches = tuple(_mismatch(what, error, allowed, int(place), output) for place in places)
+    worst = np.flatnonzero(~good)[:WORST]
+    mismatches = tuple(_mismatch(what, error, allowed, int(index), output) for index in worst)
     ratio = float(np.where(np.isnan(share), np.inf, share).max(initial=0))
     return Verdict(int((~good).sum()), good.size, int(open_.sum()), ratio, 0.0, mismatches)
 

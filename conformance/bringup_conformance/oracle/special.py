@@ -138,15 +138,15 @@ def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdi
     wrong, mismatches = 0, {}
     count = len(cells.cells)
     seen: dict[tuple[int, bytes], bool] = {}
-    for place in range(actual.size):
-        which = place % count
-        key = (which, actual[place].tobytes())
+    for index in range(actual.size):
+        which = index % count
+        key = (which, actual[index].tobytes())
         if key not in seen:
-            seen[key] = allowed(actual[place].reshape(()), cells.cells[which].result, dtype)
+            seen[key] = allowed(actual[index].reshape(()), cells.cells[which].result, dtype)
         if not seen[key]:
             wrong += 1
             if which not in mismatches:
-                mismatches[which] = _named(cells, which, (place,), actual[place], dtype, output)
+                mismatches[which] = _named(cells, which, (index,), actual[index], dtype, output)
     return Verdict(wrong, actual.size, mismatches=tuple(mismatches.values()))
 
 

@@ -41,13 +41,13 @@ class Mismatch:
     operands: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = f"output {self.output}[{', '.join(map(str, self.index))}]"
-        place = f"{self.rule}: {place}" if self.rule else place
+        where = f"output {self.output}[{', '.join(map(str, self.index))}]"
+        where = f"{self.rule}: {where}" if self.rule else where
         operands = f", of {', '.join(self.operands)}" if self.operands else ""
         if self.low == self.high:
-            return f"{place} is {self.actual}, not {self.expected}{operands}"
+            return f"{where} is {self.actual}, not {self.expected}{operands}"
         allowed = f"(allowed: {self.low} … {self.high})"
-        return f"{place} is {self.actual}, not {self.expected} {allowed}{operands}"
+        return f"{where} is {self.actual}, not {self.expected} {allowed}{operands}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mismatch:
@@ -147,14 +147,14 @@ def histogram(ulp: Array) -> tuple[int, ...]:
     (2, 1, 1, 2, 1)
     """
     mantissa, exponent = np.frexp(np.minimum(ulp, 2.0**BUCKETS))
-    place = exponent + _FIRST - (mantissa == 0.5)
-    place = np.where(mantissa == 0, 0, np.clip(place, 1, BUCKETS - 1)).reshape(-1)
-    return tuple(np.bincount(place).tolist())
+    bucket = exponent + _FIRST - (mantissa == 0.5)
+    bucket = np.where(mantissa == 0, 0, np.clip(bucket, 1, BUCKETS - 1)).reshape(-1)
+    return tuple(np.bincount(bucket).tolist())
 
 
 def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatch, ...]:
-    places = np.flatnonzero(~good.reshape(-1))[:WORST]
-    return tuple(_mismatch(actual, span, output, int(place)) for place in places)
+    worst = np.flatnonzero(~good.reshape(-1))[:WORST]
+    return tuple(_mismatch(actual, span, output, int(index)) for index in worst)
 
 
 def _mismatch(actual: Array, span: Span, output: int, place: int) -> Mismatch:

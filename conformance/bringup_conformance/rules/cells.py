@@ -118,6 +118,6 @@ def _ids(row: OpDef, dtype: DType) -> dict[tuple[Any, ...], str]:
 
 def _differing(row: OpDef, cells: list[Special]) -> frozenset[str]:
     """Names of the attributes that are not the same in all of some cells."""
-    given = [dict(_told(row, cell)) for cell in cells]
-    names = {name for attrs in given for name in attrs}
-    return frozenset(n for n in names if len({repr(attrs.get(n)) for attrs in given}) > 1)
+    attributes = [dict(_told(row, cell)) for cell in cells]
+    names = {name for attrs in attributes for name in attrs}
+    return frozenset(n for n in names if len({repr(attrs.get(n)) for attrs in attributes}) > 1)

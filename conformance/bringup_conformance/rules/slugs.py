@@ -112,18 +112,18 @@ def _index(row: OpDef, cell: Special) -> str:
     operands = [special_value(text, i64) for text in cell.operands]
     first = row.domain.indices
     assert first is not None
-    places = operands[first].reshape(-1)
+    indices = operands[first].reshape(-1)
     # What is read or written at each index: the row's sizes, or all of the operand before them.
     window = dict(cell.attrs).get("sizes", (1,))[0] if first == 1 else operands[1].size
-    if not places.size:
+    if not indices.size:
         return "no-index"
-    if (places < 0).any():
+    if (indices < 0).any():
         return "negative-index"
-    if (places > operands[0].size - window).any():
+    if (indices > operands[0].size - window).any():
         return "index-past-end"
     if not window:
         return "no-element"
-    return "repeated-index" if len(set(places.tolist())) < places.size else "index-inside"
+    return "repeated-index" if len(set(indices.tolist())) < indices.size else "index-inside"
 
 
 def told(attrs: Sequence[tuple[str, Any]]) -> str:
@@ -171,11 +171,11 @@ def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str
     results = (cell.result,) if isinstance(cell.result, str) else cell.result
     operands, result = " ".join(cell.operands), " ".join(results)
     rule = _OWN_RULES.get(row.name)
-    own = "" if rule is None else rule(dtype, cell, values, result)
+    slug = "" if rule is None else rule(dtype, cell, values, result)
     if dtype.is_integer and rule is None:
         return _wraps(row, dtype, cell, values)
-    if own or not dtype.is_float:
-        return own
+    if slug or not dtype.is_float:
+        return slug
     if row.kind is Kind.ORDER:
         return _ordered(values, result)
     if "nan" in operands:

@@ -130,9 +130,9 @@ def _key_donation(dut: DeviceFixture) -> None:
             arrays = [dut.array(x), dut.array(y)]
             what = f"a * {factor} + b with {donate} donated"
             dut.equal(dut.host(compiled(*arrays)), right, what)
-            given = (donate,) if isinstance(donate, int) else donate
+            donated = (donate,) if isinstance(donate, int) else donate
             for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
-                if i in given:
+                if i in donated:
                     continue
                 dut.require(not array.is_deleted, f"{what}: input {i} is deleted")
                 dut.equal(dut.host(array), host, f"{what}: input {i} afterwards")
@@ -141,11 +141,11 @@ def _key_donation(dut: DeviceFixture) -> None:
 @CHECKS.shows("cache.key-device")
 def _key_device(dut: DeviceFixture) -> None:
     """One function on two devices of the backend in call: each result is on its own device."""
-    places = (dut, dut.neighbour())
+    fixtures = (dut, dut.neighbour())
     for sample in samples(dut):
         fn = bu.jit(sample.fn)
         for call in range(4):
-            where = places[call % 2]
+            where = fixtures[call % 2]
             arrays = [where.array(x) for x in sample.inputs]
             results = fn(*arrays)
             for result in results if isinstance(results, tuple) else (results,):
@@ -180,11 +180,11 @@ def _disk_same(dut: DeviceFixture) -> None:
     """A process that finds what another one compiled, and one that finds it damaged."""
     name, seed = _named(dut), dut.info.seed
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        path = Path(folder)
         for call, what in enumerate(("the first", "the second", "after damage, the third")):
             if call == 2:
-                _damage(place)
-            said = second_process.wait(second_process.start(name, seed, call, place))
+                _damage(path)
+            said = second_process.wait(second_process.start(name, seed, call, path))
             if said:
                 dut.fail(f"{what} of several processes in call: {said}")
 

@@ -182,8 +182,12 @@ def _targets_lowered(dut: DeviceFixture) -> None:
         for graph in (*_products(dut, theirs, name), *_large(dut, theirs, name)):
             _lowers(dut, graph, name)
     if dut.simulated:  # what others run at level ``ops`` is lowered at least
-        own = dut.info.capabilities
-        for graph in (*_products(dut, own, ""), *_large(dut, own, ""), *_far(dut)):
+        capabilities = dut.info.capabilities
+        for graph in (
+            *_products(dut, capabilities, ""),
+            *_large(dut, capabilities, ""),
+            *_far(dut),
+        ):
             _lowers(dut, graph, "")
     small = samples(dut)[0]
     program = bu.trace(small.fn, *small.types)

@@ -24,24 +24,24 @@ def _deleted(dut: DeviceFixture) -> None:
     x = dut.small(_N)
     step = dut.jit(lambda a: a + 1, donate_argnums=0)
     plain = dut.jit(lambda a: a + 1)
-    for given in (dut.array(x), dut.array(x) * 2):
-        step(given)
-        dut.require(given.is_deleted, "a donated array does not say that it is deleted")
-        for name, use in _uses(given, step, plain):
+    for inputs in (dut.array(x), dut.array(x) * 2):
+        step(inputs)
+        dut.require(inputs.is_deleted, "a donated array does not say that it is deleted")
+        for name, use in _uses(inputs, step, plain):
             _refuses(dut, name, use)
-        for name, use in _uses(given, step, plain):
+        for name, use in _uses(inputs, step, plain):
             _refuses(dut, f"{name}, asked again,", use)
     dut.equal(dut.host(step(dut.array(x))), x + np.array(1, x.dtype), "a donated call afterwards")
 
 
-def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
+def _uses(array: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
     return (
-        ("a second donation", lambda: step(given)),
-        ("a call", lambda: plain(given)),
-        ("numpy.asarray", lambda: np.asarray(given)),
-        ("an operation", lambda: np.asarray(given + 1)),
-        ("tolist", given.tolist),
-        ("DLPack", lambda: by_dlpack(given)),
+        ("a second donation", lambda: step(array)),
+        ("a call", lambda: plain(array)),
+        ("numpy.asarray", lambda: np.asarray(array)),
+        ("an operation", lambda: np.asarray(array + 1)),
+        ("tolist", array.tolist),
+        ("DLPack", lambda: by_dlpack(array)),
     )
 
 

@@ -103,8 +103,8 @@ class _Bands:
     def upload(self, handle: Block, data: memoryview) -> None:
         """Between the bands."""
         self._owns(handle)
-        given = np.frombuffer(data, np.uint8)
-        self.inner.upload(handle.inner, np.concatenate([_band(handle.front), given]).data)
+        source = np.frombuffer(data, np.uint8)
+        self.inner.upload(handle.inner, np.concatenate([_band(handle.front), source]).data)
 
     def download(self, handle: Block, out: memoryview) -> None:
         """Between the bands."""
@@ -184,10 +184,10 @@ class GuardedPrograms(_Bands, ProxyDevice):
         def call(inputs: Sequence[Block]) -> list[Any]:
             for block in inputs:
                 self._owns(block)
-            given = [inputs[i] for i in sorted(program.donated)]
-            by_handle = {id(block.inner): block for block in given}
+            donated = [inputs[i] for i in sorted(program.donated)]
+            by_handle = {id(block.inner): block for block in donated}
             results = executable([block.inner for block in inputs])
-            for block in given:
+            for block in donated:
                 self.ledger.remove(block)
             problems = []
             for inner, nbytes in zip(results, sizes, strict=True):

@@ -158,11 +158,11 @@ def _scalars(dut: DeviceFixture) -> None:
         ("s chosen", lambda s, t: bu.where(s > t, s, t), (three, x[4]), np.maximum(three, x[4])),
     )
     for name, fn, inputs, right in cases:
-        given = [np.asarray(i) for i in inputs]
-        actual = dut.host(dut.jit(fn)(*map(dut.array, given)))
+        scalars = [np.asarray(i) for i in inputs]
+        actual = dut.host(dut.jit(fn)(*map(dut.array, scalars)))
         dut.equal(actual, np.asarray(right), name)
         with bu.device(dut.open):
-            actual = dut.host(fn(*map(dut.array, given)))
+            actual = dut.host(fn(*map(dut.array, scalars)))
         dut.equal(actual, np.asarray(right), f"{name}, recorded")
 
 
@@ -180,8 +180,8 @@ def _long_rows(dut: DeviceFixture) -> None:
 
         def fn(a: bu.Array) -> tuple[bu.Array, ...]:
             top = bu.max(a, axis=1, keepdims=True)
-            rest = top - a
-            return rest, bu.sum(a, axis=1, keepdims=True, dtype=a.dtype) + rest
+            difference = top - a
+            return difference, bu.sum(a, axis=1, keepdims=True, dtype=a.dtype) + difference
 
         first, second = dut.jit(fn)(dut.array(x))
         dut.equal(dut.host(first), largest - x, f"rows of {n}: what is left of the largest")

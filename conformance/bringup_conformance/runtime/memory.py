@@ -255,11 +255,11 @@ def _contents_kept(dut: DeviceFixture) -> None:
     """Memory in every gap of the pool keeps its bytes while programs allocate and run there."""
     sizes = [n * dut.dtype.itemsize for n in (33, 81, 86, 257)]
     with dut.handles() as held:
-        kept, gaps = [], []
+        live, gaps = [], []
         for number in range(dut.count(24, 12)):
             for nbytes in sizes:
                 data = (np.arange(nbytes) * 7 + number).astype(np.uint8)
-                kept.append((held.put(data), data))
+                live.append((held.put(data), data))
                 gaps.append(held.alloc(nbytes))
         while gaps:
             held.free(gaps.pop())
@@ -267,7 +267,7 @@ def _contents_kept(dut: DeviceFixture) -> None:
             for sample in samples(dut):
                 compiled = dut.lower(sample.fn, *sample.types)
                 held.run(compiled, [held.put(x) for x in sample.inputs])
-        for handle, right in kept:
+        for handle, right in live:
             actual = held.bytes(handle, right.size)
             wrong = int((~same_bits(actual, right)).sum())
             dut.require(not wrong, f"{wrong} bytes of other memory changed while programs ran")

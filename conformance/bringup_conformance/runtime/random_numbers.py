@@ -66,8 +66,8 @@ def _split_apart(dut: DeviceFixture) -> None:
     _needs(dut)
     words = _key(7)
 
-    def split(given: bu.Array) -> bu.Array:
-        return bu.random.split(bu.random.Key(given), 50).data
+    def split(key: bu.Array) -> bu.Array:
+        return bu.random.split(bu.random.Key(key), 50).data
 
     right = np.array(evaluate(bu.trace(split, _WORDS), [words])[0])
     children = dut.host(dut.jit(split)(dut.array(words)))
@@ -75,8 +75,8 @@ def _split_apart(dut: DeviceFixture) -> None:
     seen = {row.tobytes() for row in children} | {words.tobytes()}
     for n in (0, 1, 2, 1 << 31):
 
-        def fold(given: bu.Array, n: int = n) -> bu.Array:
-            return bu.random.fold_in(bu.random.Key(given), n).data
+        def fold(key: bu.Array, n: int = n) -> bu.Array:
+            return bu.random.fold_in(bu.random.Key(key), n).data
 
         right = np.array(evaluate(bu.trace(fold, _WORDS), [words])[0])
         folded = dut.host(dut.jit(fold)(dut.array(words)))

@@ -134,7 +134,7 @@ def _usable_after(dut: DeviceFixture) -> None:
     """Errors of every source, each followed by programs."""
 
     def leaking(a: bu.Array) -> bu.Array:
-        kept.append(a)
+        refused.append(a)
         return a + a
 
     def raising(a: bu.Array) -> bu.Array:
@@ -143,7 +143,7 @@ def _usable_after(dut: DeviceFixture) -> None:
     def looking(a: bu.Array) -> bu.Array:
         return a if float(a[0]) > 0 else a + a
 
-    kept: list[bu.Array] = []
+    refused: list[bu.Array] = []
     x = dut.array(dut.ramp(9))
     _refused(dut, "a function that looks at a value", TraceError, dut.jit(looking), x)
     works(dut, "a function that looks at a value")
@@ -155,7 +155,7 @@ def _usable_after(dut: DeviceFixture) -> None:
             continue
         dut.fail("a function that raises went through")
     dut.jit(leaking)(x)
-    error = _refused(dut, "an array kept beyond its function", TraceError, lambda: kept[0] + 1)
+    error = _refused(dut, "an array kept beyond its function", TraceError, lambda: refused[0] + 1)
     _told(dut, "an array kept beyond its function", error)
     works(dut, "an array kept beyond its function")
     _compilers(dut)

@@ -63,12 +63,12 @@ def _no_state(dut: DeviceFixture) -> None:
     x, y = dut.small(_N, seed=1), dut.small(_N, seed=2)
     fn = dut.jit(lambda a, b: (bu.flip(a) * b + a, bu.sum(a * 0 + 1, dtype=a.dtype)))
     right = np.flip(x) * y + x
-    given = (dut.array(x), dut.array(y))
+    inputs = (dut.array(x), dut.array(y))
     for other in (np.zeros_like(x), np.full_like(x, 100), y):
-        first, second = fn(*given)
+        first, second = fn(*inputs)
         fn(dut.array(other), dut.array(other))
         dut.equal(dut.host(first), right, "a result with another call behind it")
-        dut.equal(dut.host(fn(*given)[0]), right, "a call after one on other data")
+        dut.equal(dut.host(fn(*inputs)[0]), right, "a call after one on other data")
         dut.equal(dut.host(second), np.array(_N, x.dtype), "a sum of ones")
 
 

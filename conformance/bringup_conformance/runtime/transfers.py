@@ -81,13 +81,13 @@ def _source_reusable(dut: DeviceFixture) -> None:
     other = np.full(n, 77, x.dtype)
     with dut.handles() as held:
         busy = dut.array(dut.small(n, seed=5))
-        kept = []
+        uploads = []
         for _ in range(4):
             busy = long_chain(dut, busy, 3)
             source = x.copy()
-            kept.append(held.put(source))
+            uploads.append(held.put(source))
             source[...] = other
-        for handle in kept:
+        for handle in uploads:
             actual = held.get(handle, dut.type(n))
             dut.equal(actual, x, "memory whose source was overwritten after the upload")
     for nbytes in long_transfers(dut):
@@ -123,19 +123,19 @@ def _target_own(dut: DeviceFixture) -> None:
     step = dut.jit(lambda a: a * 2 + 1, donate_argnums=0)
     two, one = np.array(2, x.dtype), np.array(1, x.dtype)
     current, right = dut.array(x), x
-    kept: list[tuple[Array, Array]] = []
+    downloads: list[tuple[Array, Array]] = []
     for _ in range(4):
-        kept.append((np.asarray(current), right))
+        downloads.append((np.asarray(current), right))
         current, right = step(current), right * two + one
     with dut.handles() as held:
         handle = held.put(x)
         out = held.get(handle, dut.type(4099))
         held.fill(handle, right)
         dut.device.synchronize()
-        kept.append((out, x))
+        downloads.append((out, x))
         for _ in range(4):
             held.put(np.zeros(x.nbytes, np.uint8))
-    for n, (seen, expected) in enumerate(kept):
+    for n, (seen, expected) in enumerate(downloads):
         dut.equal(np.array(seen), expected, f"array {n} of the host after later work")
 
 
