@@ -17,12 +17,12 @@ from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported, keeps_bits
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
+    attribute_variants,
     derivatives,
     families,
     hazards,
     mapped,
     public,
-    twins,
 )
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
@@ -176,7 +176,7 @@ def runtime(plan: Plan) -> list[Unit]:
 
 
 def exhaustive(plan: Plan) -> list[Unit]:
-    """Every input of ops and casts of 16 bits, and what is heavy."""
+    """Every input of ops and casts of 16 bits, and arrays past 2^31 bytes."""
     from bringup_conformance.generate.exhaustive import units as made
 
     return made(plan)
@@ -242,7 +242,7 @@ def _row_cases(
     for number, (first, group) in enumerate(_groups(usable, plan.budget.together)):
         yield _joint_case(plan, row, dtype, level, f"{prefix}/{number}", group, first)
     if level == "ops" and dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
-        yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
+        yield from attribute_variants.cases(plan.support, row, dtype.name, level, usable, plan.seed)
         yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
         yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
 

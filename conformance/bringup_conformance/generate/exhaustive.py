@@ -14,10 +14,10 @@ from bringup.graph import Builder, Graph, Value
 from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
 from bringup_conformance.cases import Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import heavy
+from bringup_conformance.generate import huge_arrays
 from bringup_conformance.generate.choices import Stream, pick
+from bringup_conformance.generate.drawing import valid
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.generate.twins import valid
 
 LEVEL = "exhaustive"
 #: Bits of a dtype all of whose values are one array, and of one all of whose pairs are.
@@ -47,7 +47,7 @@ def units(plan: Plan) -> list[Unit]:
             listed += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
     convert = lookup("convert")
     listed += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
-    return listed + heavy.units(plan)
+    return listed + huge_arrays.units(plan)
 
 
 def _by_elements(row: OpDef) -> bool:

@@ -17,17 +17,28 @@ from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
 from bringup_conformance.generate.contractions import MAKERS as CONTRACTIONS
 from bringup_conformance.generate.control import MAKERS as CONTROL
-from bringup_conformance.generate.drawing import ANY, FOLDS, MOVES, NORMS, Drawing, Maker, instance
+from bringup_conformance.generate.drawing import (
+    ANY,
+    FOLDS,
+    MOVES,
+    NORMS,
+    Drawing,
+    Maker,
+    instance,
+    results_of,
+    valid,
+)
 from bringup_conformance.generate.indexed import MAKERS as INDEXED
 from bringup_conformance.generate.matrices import MAKERS as MATRICES
 from bringup_conformance.generate.networks import MAKERS as NETWORKS
 from bringup_conformance.generate.orders import MAKERS as ORDERS
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, far_size
-from bringup_conformance.generate.twins import resized, results_of, valid
 
 #: What folds that keep an extreme are sensitive to.
 EXTREMES = ("negative", "near", "signed", "ties", "special", "onehot", "nans", "extremes")
+#: Sizes that are no multiples of each other.
+_PRIMES = (3, 5, 7, 11, 13, 2, 17)
 _COMPARED = ("ties", "special", "near", "nans", "signed", "extremes")
 
 Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
@@ -45,7 +56,7 @@ def instances(
     drawn = [each for each in maker.make(row, draw) if valid(row, each)]
     near = [each for each in drawn if not each.far]
     if draw.first and row.attrs:
-        drawn += resized(row, near)
+        drawn += _resized(row, near)
     if not few and maker.longest != 0:
         drawn += _stretched(row, draw, near, maker.longest)
     return drawn
@@ -67,6 +78,26 @@ def _maker_of(row: OpDef) -> Maker:
 def _gives_positions(row: OpDef) -> bool:
     """Whether a row looks along one dimension for a position, whose dtype may be chosen."""
     return [(a.name, a.kind) for a in row.attrs] == [("dim", "int"), ("dtype", "dtype")]
+
+
+def _resized(row: OpDef, near: Sequence[Instance]) -> Iterator[Instance]:
+    """The first instance that can be so with all sizes equal, and the first with primes for sizes,
+    other ones for other sizes.
+    """
+    ranked = [i for i in near if max((t.rank for t in i.operands), default=0) > 1]
+    for equal in (True, False):
+        for each in ranked:
+            sizes = dict.fromkeys(n for t in each.operands for n in t.shape if n > 1)
+            table = {n: 5 if equal else p for n, p in zip(sizes, _PRIMES, strict=False)}
+            types = tuple(_with_sizes(t, table) for t in each.operands)
+            other = Instance(types, each.attrs, each.kinds)
+            if types != each.operands and valid(row, other):
+                yield other
+                break
+
+
+def _with_sizes(type_: TensorType, table: dict[int, int]) -> TensorType:
+    return type_.with_shape(tuple(table.get(n, n) for n in type_.shape))
 
 
 def _variants(row: OpDef) -> list[dict[str, Any]]:

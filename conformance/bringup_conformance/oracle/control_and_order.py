@@ -1,4 +1,4 @@
-"""What a right implementation of loops and branches, and of sorts and running folds, may give."""
+"""How spans are propagated through loops, branches, sorts and running folds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Spans = Sequence[Span]
 
 
 def control_spans(instr: Instr, operands: Spans, run: Run) -> Spans:
-    """The spans of the results: iteration by iteration, as long as it is clear what runs next."""
-    known = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
-    spans = known(instr, operands, run)
+    """The spans of the results, trip by trip for as long as it is certain what runs next."""
+    rule = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
+    spans = rule(instr, operands, run)
     if spans is not None:
         return spans
     middles = run_instr(instr, [x.middle for x in operands])

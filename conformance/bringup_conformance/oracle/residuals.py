@@ -1,4 +1,4 @@
-"""Results judged as a whole: how well factors, solutions and transforms do what they are for.
+"""Results judged as a whole: the residuals of factors, solutions and transforms.
 
 No bound by element fits the factors of a matrix: another order of the same additions moves them by
 as much as the matrix is ill-conditioned, and signs may be free.  What every stable algorithm keeps

@@ -1,5 +1,5 @@
-"""How spans pass through sums, products and dots: bounds that hold for any order, exactness where
-data allow it.
+"""How spans are propagated through sums, products and dots: bounds that hold for any order, and
+exact results where the data allow them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Actual results against spans: in or out, how far of the bound, how many ULP, and the worst
-places.
+"""Actual results against spans: whether they lie inside, the error as a share of the bound and in
+ULP, and the worst elements.
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatc
     return tuple(_mismatch(actual, span, output, int(index)) for index in worst)
 
 
-def _mismatch(actual: Array, span: Span, output: int, place: int) -> Mismatch:
-    index = tuple(int(i) for i in np.unravel_index(place, actual.shape))
+def _mismatch(actual: Array, span: Span, output: int, position: int) -> Mismatch:
+    index = tuple(int(i) for i in np.unravel_index(position, actual.shape))
     actual_, low, middle, high = (
-        text_of(array.reshape(-1)[place], span)
+        text_of(array.reshape(-1)[position], span)
         for array in (actual, span.low, span.middle, span.high)
     )
     return Mismatch(output, index, actual_, low, middle, high)

@@ -1,4 +1,4 @@
-"""The general rules that a case shows to hold, and those that a problem breaks."""
+"""Which general rules a passing case confirms, and which a problem breaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAGS = {"exact": "numerics.exact-data", "mapped": "numerics.mapped"}
 
 
 def carrying(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-    """What a unit makes, each case with the general rules it shows besides its own."""
+    """The items of a unit; each case also names the general rules that it confirms."""
     for item in make():
         if isinstance(item, Case):
             general = general_rules(item, deterministic=plan.capabilities.deterministic)
@@ -37,7 +37,7 @@ def carrying(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
 
 
 def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
-    """Ids of the rules, other than cells of the table, that a case shows to hold.
+    """Ids of the rules, other than cells of the table, that a case confirms.
 
     deterministic: whether two runs are compared bit for bit.
     """
@@ -56,7 +56,7 @@ def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
 
 
 def _of_values(case: Case) -> list[str]:
-    """How near the results have to be."""
+    """The rules of accuracy."""
     tagged = [_TAGS[tag] for tag in case.tags if tag in _TAGS]
     if any(i.attrs.get("precision", "highest") != "highest" for i in case.graph.instrs):
         tagged.append(PRECISION)
@@ -84,7 +84,7 @@ def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
 
 
 def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a case's rules that a problem breaks; all, if its kind does not tell."""
+    """Those of a case's rules that a problem breaks; all of them if its kind does not tell."""
     return problem.rules or tuple(filter(_suspects(problem, rules), rules)) or rules
 
 

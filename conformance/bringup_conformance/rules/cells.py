@@ -1,4 +1,4 @@
-"""The special-value table as rules: which cell of a row is which rule, for every dtype."""
+"""The special-value table as rules: to which rule each cell of a row belongs, for every dtype."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.rules import slugs
 from bringup_conformance.rules.form import Rule
 
-# Kinds of attributes that no slug tells: whole graphs.
-_UNTOLD = "graph"
+# The kind of attributes that are no part of a slug: whole graphs.
+_NOT_SHOWN = "graph"
 
 
 @cache
 def cells_of(row: OpDef, dtype: DType) -> tuple[Special, ...]:
-    """The cells that say something about a dtype, in the order of the row."""
+    """The cells that hold for a dtype, in the order of the row."""
     return tuple(
         cell
         for cell in row.special
@@ -37,7 +37,7 @@ def _has_values(cell: Special, dtype: DType) -> bool:
 
 
 def rule_of(row: OpDef, dtype: DType, cell: Special) -> str:
-    """The id of the rule that a cell is, or is an instance of.
+    """The id of the rule to which a cell belongs.
 
     >>> from bringup.dtypes import f32
     >>> from bringup.ops.table import lookup
@@ -56,8 +56,8 @@ def special_rules() -> Iterator[tuple[Rule, tuple[Special, ...]]]:
 
 
 def rules_of(row: OpDef, dtype: DType) -> Mapping[Rule, tuple[Special, ...]]:
-    """The rules of one row and dtype with their cells: in the words of the rule they share, else
-    as the cell stands in the table.
+    """The rules of one row and dtype with their cells.  A rule says the sentence that its cells
+    share, or else the cell as it stands in the table.
     """
     grouped: dict[str, list[Special]] = {}
     for cell in cells_of(row, dtype):
@@ -91,7 +91,7 @@ def _text(value: Any) -> str:
 
 def _told(row: OpDef, cell: Special) -> list[tuple[str, Any]]:
     kinds = {a.name: a.kind for a in row.attrs}
-    return [(name, value) for name, value in cell.attrs if kinds.get(name) != _UNTOLD]
+    return [(name, value) for name, value in cell.attrs if kinds.get(name) != _NOT_SHOWN]
 
 
 def _key(cell: Special) -> tuple[Any, ...]:
@@ -100,8 +100,8 @@ def _key(cell: Special) -> tuple[Any, ...]:
 
 @cache
 def _ids(row: OpDef, dtype: DType) -> dict[tuple[Any, ...], str]:
-    """Ids of the cells of one row and dtype: where the operands do not tell two cells apart that
-    are no instances of one shared rule, attributes do that differ between them.
+    """Ids of the cells of one row and dtype.  Cells of equal operands that share no rule are told
+    apart by the attributes that differ between them.
     """
     alike: dict[slugs.Slug, list[Special]] = {}
     for cell in cells_of(row, dtype):

@@ -1,4 +1,4 @@
-"""Slugs of special cells, made from nothing but the cell: the same wherever it stands in a row."""
+"""Slugs of special cells: a slug depends on its cell alone, not on where it stands in a row."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from bringup.ops.table import Kind, OpDef, Trait
 from bringup.records import record
 from bringup_conformance.oracle.numbers import Array
 
-#: Slugs that cells share, and what all of them say.
+#: Slugs that several cells share, and the rule that they state.
 SHARED = {
     "nan-propagates": "A NaN operand gives NaN.",
-    "nan-bits-kept": "What is moved keeps the bits of a NaN, its sign too.",
-    "invalid-operation": "Operands without a result, none of them NaN, give NaN.",
+    "nan-bits-kept": "What is moved keeps the bits of a NaN, including its sign.",
+    "invalid-operation": "An invalid operation on operands of which none is NaN gives NaN.",
     "overflows": "Finite operands whose result is too large for the dtype give an infinity.",
-    "subnormal-kept": "Subnormal values are neither read nor given as 0, unless that is declared.",
+    "subnormal-kept": "Subnormal values are neither read as 0 nor flushed to 0, unless declared.",
     "by-zero": "Division by 0 has this value, and does not trap.",
     "wraps": "Integers wrap.",
     "amount-past-width": "A shift by the width or more, as an unsigned number, moves all bits out.",
-    "unordered": "NaN is neither equal to, nor less or greater than anything, itself too.",
+    "unordered": "NaN is neither equal to nor less or greater than anything, not even itself.",
     "zeros": "The zeros of both signs are equal.",
-    "nans-last": "NaNs come behind everything else.",
+    "nans-last": "NaNs come after everything else.",
     "nans-first": "NaNs come before everything else.",
     "zeros-keep-their-order": "The zeros of both signs are equal, so they keep their order.",
     "branch-out-of-range": "An index that names no branch takes the last one.",
-    "to-the-zero": "Anything to the power of a zero is 1, NaN too.",
-    "1-to-anything": "1 to any power is 1, NaN too.",
+    "to-the-zero": "Anything to the power of a zero is 1, even NaN.",
+    "1-to-anything": "1 to any power is 1, even NaN.",
 }
 
-# What stands between the operands of an op; elsewhere "and".
+# The word between the operands of an op; of other ops it is "and".
 _JOINED = {
     "div": "by", "rem": "by", "shl": "by", "shr": "by", "pow": "to", "sub": "less",
     "atan2": "over", "pad": "with",
@@ -102,13 +102,13 @@ def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
 
 
 def _is_plain(cell: Special) -> bool:
-    """Whether the operands are numbers that only show where they go."""
+    """Whether the operands are plain numbers, which only show where elements are moved to."""
     letters = {letter for text in cell.operands for letter in text if letter.isalpha()}
     return not letters and "-0.0" not in " ".join(cell.operands)
 
 
 def _index(row: OpDef, cell: Special) -> str:
-    """Where the indices of a cell lie, or begin, in the vector that its first operand is."""
+    """Where the indices of a cell point in the vector that is its first operand."""
     operands = [special_value(text, i64) for text in cell.operands]
     first = row.domain.indices
     assert first is not None

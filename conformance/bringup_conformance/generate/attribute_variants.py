@@ -1,5 +1,5 @@
-"""Instructions that differ in one attribute alone, in one program and in two: what merges or caches
-by less than all attributes gives one of them for the other.
+"""Instructions that differ in one attribute alone, in one program and in several: a device that
+merges or caches by less than all attributes gives one of them for the other.
 
 The attributes and their values come from the op table.
 """
@@ -11,46 +11,24 @@ from itertools import product
 from typing import Any
 
 from bringup.dtypes import STORED
-from bringup.errors import OpTypeError
-from bringup.graph import Builder, Value
+from bringup.graph import Builder
 from bringup.ops.table import Attr, OpDef
 from bringup.passes.base import as_results
-from bringup.types import TensorType
 from bringup_conformance.cases import Case, Instance
-from bringup_conformance.execution.support import Support, single
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.drawing import bound, valid
 from bringup_conformance.generate.recipes import Recipe
 
 #: Attributes that promise something of the data, which the data would break.
 _PROMISES = frozenset({"per_column", "per_row", "unique"})
 #: Kinds of data for which any attributes have results.
 _PLAIN = frozenset({"signed", "small", "ramp", "positive", "negative", "ties", "units"})
-#: Elements of the operands: what twins show, small ones show.
+#: Elements of the operands: small ones show as much as large ones.
 _MOST = 1 << 11
-_PRIMES = (3, 5, 7, 11, 13, 2, 17)
 Attrs = dict[str, Any]
 
 
-def bound(row: OpDef, instance: Instance) -> Attrs:
-    """All attributes of an instance, with defaults.  Raises OpTypeError."""
-    attrs = dict(instance.attrs)
-    filled = dict(row.fill(instance.operands, attrs)) if row.fill is not None else {}
-    return row.bind({**filled, **attrs})
-
-
-def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
-    """What the row gives for an instance; None if it does not take it."""
-    try:
-        return single(row, instance.operands, dict(instance.attrs)).outputs
-    except OpTypeError:
-        return None
-
-
-def valid(row: OpDef, instance: Instance) -> bool:
-    """Whether the row takes an instance."""
-    return results_of(row, instance) is not None
-
-
-def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
+def variants(row: OpDef, instance: Instance) -> dict[str, Instance]:
     """For each attribute that has another valid value, the instance with that value."""
     if row.effects or not instance.operands:
         return {}
@@ -95,32 +73,12 @@ def _tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield (*value[:position], value[position] + step, *value[position + 1 :])
 
 
-def resized(row: OpDef, instances: Sequence[Instance]) -> Iterator[Instance]:
-    """The first instance that can be so with all sizes equal, and the first with primes for sizes,
-    other ones for other sizes.
-    """
-    ranked = [i for i in instances if max((t.rank for t in i.operands), default=0) > 1]
-    for equal in (True, False):
-        for instance in ranked:
-            sizes = dict.fromkeys(n for t in instance.operands for n in t.shape if n > 1)
-            table = {n: 5 if equal else p for n, p in zip(sizes, _PRIMES, strict=False)}
-            types = tuple(_with_sizes(t, table) for t in instance.operands)
-            other = Instance(types, instance.attrs, instance.kinds)
-            if types != instance.operands and valid(row, other):
-                yield other
-                break
-
-
-def _with_sizes(type_: TensorType, table: dict[int, int]) -> TensorType:
-    return type_.with_shape(tuple(table.get(n, n) for n in type_.shape))
-
-
 def cases(
     support: Support, row: OpDef, dtype: str, level: str, usable: Sequence[Instance], seed: int
 ) -> Iterator[Case]:
-    """Of the instance with the most twins, a program of it and all of them, and then each alone."""
+    """Of the instance with the most variants, a program of all of them, and then each alone."""
     small = [i for i in usable if 0 < sum(t.size for t in i.operands) <= _MOST]
-    pairs = [(instance, twins(row, instance)) for instance in small]
+    pairs = [(instance, variants(row, instance)) for instance in small]
     first, others = max(pairs, key=lambda pair: len(pair[1]), default=(None, {}))
     supported = [
         other
