@@ -34,7 +34,7 @@ def instructions(graph: Graph) -> int:
     """How many instructions a graph has, as the sizes of failures are counted: those of its
     sub-graphs among them, constants left out.
     """
-    count = sum(instr.op.name != "constant" for instr in graph.instrs)
+    count = sum(instr.literal is None for instr in graph.instrs)
     return count + sum(map(instructions, subgraphs(graph)))
 
 

@@ -419,7 +419,7 @@ class TestTheSdkItself:
         assert found(reference(), "donation.view-kept")
 
     def test_programs_that_are_not_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiler, "_CACHE_SIZE", 0)
+        monkeypatch.setattr(compiler._cache, "limit", 0)
         problem = run(reference(), "cache.compiled-once")
         assert problem is not None
         assert problem.what == "chain: an equal function had the device compile 1 more"

@@ -9,7 +9,6 @@ from bringup.backend.capabilities import Numerics, Shapes
 from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i32, i64, u8, u64
 from bringup.graph import Builder, Value
 from bringup.ops.table import all_ops, lookup
-from bringup.passes.base import literal_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate import attribute_variants, drawing, hazards_numbers
 from bringup_conformance.generate.choices import Stream
@@ -69,7 +68,7 @@ def _constant(value: Value) -> int:
     """The element of a constant of equal ones."""
     made = value.producer
     assert made is not None
-    literal = literal_of(value)
+    literal = value.literal
     return int(literal.scalar) if literal is not None else _constant(made.operands[0])
 
 

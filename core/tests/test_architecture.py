@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Each group may import itself and the groups before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "integers", "locks", "records", "version"),
+    ("bounded", "errors", "config", "integers", "locks", "records", "version"),
     ("dtypes",),
     ("types",),
     ("graph",),

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bringup.graph import attrs_key
+from bringup.graph.index import Axis, Expr
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel

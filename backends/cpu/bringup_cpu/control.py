@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Callee, Param, Val, const, i64_const
-from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
+from bringup.program.program import BranchStep, ControlStep, LoopStep, Program, Slot
 from bringup_cpu.launch_table import BUFFERS, OWN, TOP, LaunchTable, MemoryRef
 
 #: Of the function of a program that a step runs.
@@ -60,12 +60,10 @@ def emit_control(
 ) -> None:
     """Emit a loop or branch.  addresses: of the step's slots."""
     control = _Control(frame, step, addresses, function)
-    if isinstance(step, WhileStep):
-        control.while_(step)
-    elif isinstance(step, ScanStep):
-        control.scan(step)
+    if isinstance(step, LoopStep):
+        control.loop(step)
     else:
-        control.case(step)
+        control.branch(step)
 
 
 class _Control:
@@ -77,64 +75,67 @@ class _Control:
         last = first + len(step.results)
         self.operands = list(addresses[:first])
         self.results = list(addresses[first:last])
-        #: Spare memory for the state, memory for the condition, and the arena.
-        self.spare = list(addresses[last:])
-        self.arena = self.spare[-1]
+        self.temporaries = list(addresses[last:])
+        self.arena = self.temporaries[-1]
 
-    def while_(self, step: WhileStep) -> None:
+    def loop(self, step: LoopStep) -> None:
         b, count = self.b, len(step.carried)
-        spare, flag = self.spare[:count], self.spare[count]
-        initial = self._start(step)
+        initial = self._initial_state(step)
+        state = [initial[i] for i in step.carried]
+        if step.cond is None and not step.trips:
+            self._copy(step.results[:count], self.results, state)
+            return
+        results, spare = self.results[:count], self.temporaries[:count]
+        targets = (spare, results) if step.writes_spare(0) else (results, spare)
+        # The state, where the next run of the body writes it, and where the run after that does.
+        start = [*state, *targets[0], *targets[1]]
+        if step.cond is None:
+            assert step.trips is not None
+            table = _table(b, [*initial, *self.results])
+            last = i64_const(step.trips - 1)
+            with b.loop(i64_const(0), i64_const(step.trips), carried=start) as loop:
+                row = b.sub(last, loop.index) if step.reverse else loop.index
+                _put(b, table, step.carried, _thirds(loop.carried)[0])
+                loop.next(*self._run_body(step, table, loop.carried, row))
+            return
+        cond, flag = step.cond, self.temporaries[count]
         test = _table(b, [*initial, flag])
         table = _table(b, [*initial, *self.results])
-        # Loops of the builder carry at least one value, but a state may have no part that changes.
-        start = [flag, *(initial[i] for i in step.carried), *self.results[:count], *spare]
 
         def holds(carried: Sequence[Val]) -> Val:
             state, _, _ = _thirds(carried[1:])
             _put(b, test, step.carried, state)
             _put(b, table, step.carried, state)
-            self._call(step.cond, test)
+            self._call(cond, test)
             return b.icmp("ne", b.load(ir.i8, flag, 1), const(ir.i8, 0))
 
-        with b.while_loop(start, holds) as loop:
-            _, target, other = _thirds(loop.carried[1:])
-            _put(b, table, range(len(initial), len(initial) + count), target)
-            self._call(step.body, table)
-            loop.next(flag, *target, *other, *target)
+        # Loops of the builder carry at least one value, but a state may have no part that changes.
+        with b.while_loop([flag, *start], holds) as loop:
+            loop.next(flag, *self._run_body(step, table, loop.carried[1:], None))
         self._copy(step.results[:count], self.results, _thirds(loop.carried[1:])[0])
 
-    def scan(self, step: ScanStep) -> None:
-        b, count = self.b, len(step.carried)
-        initial = self._start(step)
-        state = [initial[i] for i in step.carried]
-        if not step.length:
-            self._copy(step.results[:count], self.results, state)
-            return
-        spare, results = self.spare[:count], self.results[:count]
-        # The last iteration writes the results.
-        sides = (results, spare) if step.length % 2 else (spare, results)
-        addresses = [*initial, *self.results]
-        table = _table(b, addresses)
-        first = len(initial)
-        changing = count + len(step.updated)
-        rows = [(i, step.operands[i]) for i in step.stacks]
-        rows += [(first + n, s) for n, s in enumerate(step.results) if n >= changing]
-        length = i64_const(step.length)
-        start = [*state, *sides[0], *sides[1]]
-        with b.loop(i64_const(0), length, carried=start) as loop:
-            before, target, other = _thirds(loop.carried)
-            last = i64_const(step.length - 1)
-            row = b.sub(last, loop.index) if step.reverse else loop.index
-            _put(b, table, step.carried, before)
-            _put(b, table, range(first, first + count), target)
-            for n, slot in rows:
-                offset = b.mul(row, i64_const(slot.type.nbytes // step.length))
-                _put(b, table, [n], [b.gep(addresses[n], offset, ir.i8)])
-            self._call(step.body, table)
-            loop.next(*target, *other, *target)
+    def _run_body(
+        self, step: LoopStep, table: Val, carried: Sequence[Val], row: Val | None
+    ) -> list[Val]:
+        """Emit a run of the body on a table that holds the state; what the next run carries.
 
-    def _start(self, step: WhileStep | ScanStep) -> list[Val]:
+        row: of the stacks, in loops that have some.
+        """
+        b, first = self.b, len(self.operands)
+        _, target, other = _thirds(carried)
+        _put(b, table, range(first, first + len(target)), target)
+        if row is not None and step.trips:
+            stacks = [(i, self.operands[i], step.operands[i]) for i in step.stacks]
+            written = enumerate(zip(self.results, step.results, strict=True), first)
+            changed = first + len(step.carried) + len(step.updated)
+            stacks += [(n, address, slot) for n, (address, slot) in written if n >= changed]
+            for n, address, slot in stacks:
+                offset = b.mul(row, i64_const(slot.type.nbytes // step.trips))
+                _put(b, table, [n], [b.gep(address, offset, ir.i8)])
+        self._call(step.body, table)
+        return [*target, *other, *target]
+
+    def _initial_state(self, step: LoopStep) -> list[Val]:
         """The addresses of the initial state; parts that are updated in place are copied first."""
         state = list(self.operands)
         first = len(step.carried)
@@ -145,16 +146,16 @@ class _Control:
             state[n] = target
         return state
 
-    def case(self, step: CaseStep) -> None:
+    def branch(self, step: BranchStep) -> None:
         b = self.b
         table = _table(b, [*self.operands[1:], *self.results])
         number = b.load(ir.i32, self.operands[0], 4)
-        blocks = [b.function.block("branch") for _ in step.branches]
+        blocks = [b.function.block("branch") for _ in step.programs]
         after = b.function.block("after")
         b.switch(number, blocks[-1], list(enumerate(blocks[:-1])))
-        for block, branch in zip(blocks, step.branches, strict=True):
+        for block, program in zip(blocks, step.programs, strict=True):
             b.position(block)
-            self._call(branch, table)
+            self._call(program, table)
             b.br(after)
         b.position(after)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ import numpy as np
 from bringup import config
 from bringup.backend import Capabilities, Device, Handle
 from bringup.backend.dispatch import ArrayLayout, Dispatcher
-from bringup.llvm.host.engine import Emitted, engine
+from bringup.llvm.host.engine import engine
+from bringup.llvm.host.object_cache import Emitted, deferred
 from bringup.program.program import Program
 from bringup.runtime import timeline
 from bringup.types import TensorType
 from bringup_cpu.executable import ENTRY, CpuExecutable, TracedExecutable
 from bringup_cpu.memory import Memory, memory
 from bringup_cpu.pool import pool
-from bringup_cpu.runtime import emitted_from
 from bringup_cpu.target import host_loops
 
 
@@ -86,11 +87,10 @@ class CpuDevice(Device):
             native = generate(program, loops, threads)
             return Emitted(native.text, native.arena_bytes.to_bytes(8, "little"))
 
-        if config.level("BRINGUP_EMIT"):
-            code = engine().compile_native(emit(), (ENTRY,), level)
-        else:
-            source = f"program {program.code_key} {loops} {threads}"
-            code = engine().compile_native(emitted_from(source, emit), (ENTRY,), level)
+        source = f"program {program.code_key} {loops} {threads}"
+        package = Path(__file__).parent
+        module = emit() if config.level("BRINGUP_EMIT") else deferred(source, emit, package)
+        code = engine().compile_native(module, (ENTRY,), level)
         return CpuExecutable(program, code, int.from_bytes(code.facts, "little"), self.memory)
 
     def _compile_traced(self, program: Program, level: int | None) -> TracedExecutable:

@@ -10,12 +10,14 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bringup.backend.dispatch import ArrayLayout, FastArg, FastEntry, slot_offset
-from bringup.llvm.host.engine import Emitted, engine
+from bringup.llvm.host.engine import engine
+from bringup.llvm.host.object_cache import Emitted, deferred
 from bringup.llvm.text import Module
 from bringup.program.program import Program
 from bringup_cpu.emit_dispatch import (
@@ -40,7 +42,6 @@ from bringup_cpu.runtime import (
     OBJECT_BYTES,
     RUNTIME_LEVEL,
     builtin,
-    emitted_from,
     has_gil,
     header,
     runtime,
@@ -210,8 +211,8 @@ class DispatchCode:
             DispatchEmitter(module, header, layout)
             return Emitted(str(module))
 
-        deferred = emitted_from(f"dispatcher {header.python} {layout}", emit)
-        self.code = engine().compile_native(deferred, EXPORTS, RUNTIME_LEVEL)
+        module = deferred(f"dispatcher {header.python} {layout}", emit, Path(__file__).parent)
+        self.code = engine().compile_native(module, EXPORTS, RUNTIME_LEVEL)
         self.address = self.code.addresses["dispatch_call"]
         install = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         address = self.code.addresses["dispatch_install"]

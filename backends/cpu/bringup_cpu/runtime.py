@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bringup
-from bringup.llvm.host.engine import Code, Deferred, Emitted, Engine, engine, sources
+from bringup.llvm.host.engine import Code, Engine, engine
 from bringup.llvm.host.halves import provide_halves
+from bringup.llvm.host.object_cache import Deferred, Emitted, deferred
 from bringup.llvm.text import Module
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
@@ -93,18 +93,7 @@ def _module(locked: bool) -> Emitted | Deferred:
         PoolEmitter(module, pause)
         return Emitted(str(module))
 
-    return emitted_from(f"runtime {header.python} {locked} {pause}", make)
-
-
-def emitted_from(source: str, make: Callable[[], Emitted]) -> Emitted | Deferred:
-    """A module that depends on ``source`` and on the code of core and of this backend; made at once
-    where that code stands in no files.
-    """
-    try:
-        packages = sources(Path(bringup.__file__).parent, Path(__file__).parent)
-    except OSError:  # pragma: no cover - only where the package is no folder
-        return make()
-    return Deferred(f"{source}\n{packages}", make)
+    return deferred(f"runtime {header.python} {locked} {pause}", make, Path(__file__).parent)
 
 
 def _publish(engine: Engine) -> None:

@@ -21,6 +21,8 @@ SHARED_KIB = {
     "sm_100": 227,
     "sm_120": 99,
 }
+#: The PTX version that knows all of them.
+PTX_FEATURE = "+ptx87"
 #: What "no target" means: the oldest architecture that current toolkits compile for.
 BASELINE = "sm_75"
 

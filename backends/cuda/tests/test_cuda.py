@@ -12,14 +12,11 @@ from typing import Any
 import fake_driver
 import pytest
 
-import bringup as bu
 from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
-from bringup.llvm.host.object_cache import ObjectCache
 from bringup_cuda import backend as backend_module
 from bringup_cuda import plugin
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.codegen import lower
 from bringup_cuda.driver import extras as driver_extras
 from bringup_cuda.driver.discovery import (
     LIBRARY,
@@ -300,38 +297,6 @@ def test_the_captured_graph_goes_even_if_it_does_not_instantiate() -> None:
     with pytest.raises(fake_driver.FakeDriver.LogicError):
         extras(library).end_capture(STREAM)
     assert "cuGraphDestroy" in library.names()
-
-
-# -- PTX on disk -----------------------------------------------------------------------------------
-
-
-def test_ptx_is_made_once_for_code_and_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lower, "ptx_cache", lambda: ObjectCache(tmp_path))
-    made: list[str] = []
-
-    def to_ptx(text: str, architecture: str) -> str:
-        made.append(f"{text} for {architecture}")
-        return f"// {made[-1]}"
-
-    monkeypatch.setattr(lower, "to_ptx", to_ptx)
-    for _ in range(2):
-        for architecture in ("sm_80", "sm_90"):
-            found = lower.image_of("code", architecture, "ptx")
-            assert found == f"// code for {architecture}\0".encode()
-    assert made == ["code for sm_80", "code for sm_90"]
-    assert lower.image_of("code", "sm_90", "llvm") == b"code\0"
-    assert len(made) == 2
-
-
-def test_the_ptx_of_a_program_is_what_lower_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lower, "ptx_cache", lambda: ObjectCache(tmp_path))
-    made = bu.jit(lambda x: bu.exp(x) + 1).lower(bu.float32[8], target="cuda:sm_90")
-    image = lower.image_of(made.source, "sm_90", "ptx")
-    assert image == made.asm.encode() + b"\0"
 
 
 def test_this_machine_has_a_gpu_or_gets_a_reason_of_one_line() -> None:

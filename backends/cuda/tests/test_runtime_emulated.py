@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.ops.evaluate import evaluate
+from bringup.program.program import LoopStep
+from bringup.runtime import transfer
+from bringup.runtime.compiler import Options, compile_graph
 from bringup.runtime.devices import get
 from bringup_cuda.runtime.device import CudaDevice
 from bringup_cuda.runtime.executable import CudaExecutable
@@ -93,6 +97,28 @@ def test_rows_of_a_scan_lie_at_any_address(width: int, reverse: bool) -> None:
         carry = carry + rows[at]
     assert np.array_equal(np.asarray(last), carry)
     assert np.array_equal(np.asarray(made), right)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_a_scan_starts_with_what_it_changes_in_place(rows: int) -> None:
+    """Without simplification, which would drop a scan of no rows."""
+
+    def step(held: Any, row: Any) -> Any:
+        held = bu.dynamic_update_slice(held, row[:1], (row[0],))
+        return held, bu.sum(held)
+
+    inputs = [np.arange(64, dtype=np.int32), X[:rows, :3]]
+    graph = bu.trace(lambda x, y: bu.scan(step, x, y), *inputs)
+    device, options = get(DEVICE), Options(skip=frozenset({"simplify"}))
+    compiled = compile_graph(graph, device, options=options)
+    (program,) = compiled.programs
+    (loop,) = (s for s in program.steps if isinstance(s, LoopStep))
+    assert (loop.trips, len(loop.updated)) == (rows, 1)
+    assert compiled.executable is not None
+    buffers = [transfer.upload(device.device, x) for x in inputs]
+    results = transfer.execute(device.device, compiled.executable, buffers, 2)
+    for buffer, type_, right in zip(results, program.outputs, evaluate(graph, inputs), strict=True):
+        assert np.array_equal(transfer.download(device.device, buffer, type_), right)
 
 
 def test_training_by_donation_takes_no_more_memory() -> None:

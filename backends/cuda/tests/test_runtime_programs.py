@@ -14,7 +14,8 @@ from fake_kernels import Interpreter, device_of, interpreter, opened
 import bringup as bu
 from bringup.errors import OpTypeError, OutOfMemoryError
 from bringup.runtime.devices import OpenDevice
-from bringup_cuda.codegen import lower as cache
+from bringup_cuda.codegen.compile import CompiledProgram
+from bringup_cuda.runtime import device
 from bringup_cuda.runtime.command_list import MAX_GRAPHS, MIN_SEEN_TO_REPLACE
 from bringup_cuda.runtime.executable import CudaExecutable
 
@@ -273,15 +274,15 @@ def test_nobody_waits_for_what_another_thread_compiles(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_ = opened(driver)
-    x, image_of = bu.asarray(X, device=open_), cache.image_of
+    x, compile_program = bu.asarray(X, device=open_), device.compile_program
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(*args: Any) -> bytes:
+    def slow(*args: Any) -> CompiledProgram:
         begun.set()
         assert go_on.wait(60)
-        return image_of(*args)
+        return compile_program(*args)
 
-    monkeypatch.setattr(cache, "image_of", slow)
+    monkeypatch.setattr(device, "compile_program", slow)
     made: list[Any] = []
     worker = threading.Thread(target=lambda: made.append(bu.jit(lambda x: x - 7, device=open_)(x)))
     worker.start()

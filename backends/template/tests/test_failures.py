@@ -16,9 +16,9 @@ import bringup_simulator as sim
 from bringup import errors
 from bringup.dtypes import f32, i32
 from bringup.graph import Builder, Graph, Literal
+from bringup.graph.index import Dyn, Expr
 from bringup.kernel import ops as kernel_ops
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
-from bringup.kernel.index import Dyn, Expr
 from bringup.ops.table import lookup
 from bringup.runtime import async_errors, transfer
 from bringup.runtime.compiler import compile_graph
@@ -98,12 +98,24 @@ def test_out_of_memory(device: OpenDevice, chip: sim.Accelerator, after: int) ->
     np.asarray(function(X))
     gc.collect()
     live = chip.counters.live_allocations
-    chip.fail_next("alloc", after=after)
+    # Once, and again when the programs that only caches hold are gone.
+    chip.fail_next("alloc", after=after, times=2)
     with pytest.raises(errors.OutOfMemoryError, match="injected failure of alloc"):
         function(X)
     gc.collect()
     chip.synchronize()
     assert chip.counters.live_allocations == live
+    right(device)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_allocation_that_fails_is_tried_again(
+    device: OpenDevice, chip: sim.Accelerator, after: int
+) -> None:
+    function = bu.jit(lambda x: bu.sum(x) + bu.cos(x), device=device)
+    expected = np.asarray(function(X))
+    chip.fail_next("alloc", after=after)
+    np.testing.assert_array_equal(np.asarray(function(X)), expected)
     right(device)
 
 
@@ -199,6 +211,7 @@ def test_no_handle_is_left_after_all_arrays_are_gone(
     device: OpenDevice, chip: sim.Accelerator, fault: FaultKind | None
 ) -> None:
     executable = device.device.compile(compile_graph(graph(), device).program)
+    bu.clear_caches()  # as memory that is full does
     live = chip.counters.live_allocations
     for after in range(4):
         if fault is not None:

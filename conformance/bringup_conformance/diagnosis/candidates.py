@@ -60,7 +60,7 @@ def single_outputs(candidate: Candidate) -> Iterator[Candidate]:
     would go on if they fail, then all, the one that needs least first.
     """
     graph, _ = candidate
-    computed = [v for instr in graph.instrs for v in instr.results if instr.op.name != "constant"]
+    computed = [v for instr in graph.instrs for v in instr.results if instr.literal is None]
     programs = sorted(
         (edited(candidate, {}, (v,)) for v in computed), key=lambda c: len(c[0].instrs)
     )
@@ -91,7 +91,7 @@ def last_part_dropped(candidate: Candidate) -> Iterator[Candidate]:
     while length:
         first_part = graph.instrs[:-length]
         read = {v for instr in graph.instrs[-length:] for v in instr.operands}
-        computed = [v for instr in first_part for v in instr.results if instr.op.name != "constant"]
+        computed = [v for instr in first_part for v in instr.results if instr.literal is None]
         crossing = tuple(v for v in computed if v in read or v in graph.outputs)
         if crossing:
             yield edited((Graph(graph.inputs, first_part, crossing, graph.name), recipes), {})
@@ -104,10 +104,10 @@ def last_instruction_dropped(candidate: Candidate) -> Iterator[Candidate]:
     users = graph.users()
     for instr in reversed(graph.instrs):
         positions = [graph.outputs.index(v) for v in instr.results if v in graph.outputs]
-        if instr.op.name == "constant" or not positions or any(users[v] for v in instr.results):
+        if instr.literal is not None or not positions or any(users[v] for v in instr.results):
             continue
         first = min(positions)
-        computed = [v for v in instr.operands if v.producer and v.producer.op.name != "constant"]
+        computed = [v for v in instr.operands if v.producer and v.literal is None]
         others = [v for v in graph.outputs if v not in instr.results]
         outputs = tuple(dict.fromkeys((*others[:first], *computed, *others[first:])))
         if outputs:
@@ -129,7 +129,7 @@ def first_part_as_inputs(candidate: Candidate) -> Iterator[Candidate]:
         crossing = [
             instr
             for instr in graph.instrs[:length]
-            if instr.op.name != "constant"
+            if instr.literal is None
             and any(v in graph.outputs or not after.isdisjoint(users[v]) for v in instr.results)
         ]
         computed = {v for instr in crossing for v in instr.results}
@@ -175,7 +175,7 @@ def pairs_replaced(candidate: Candidate) -> Iterator[Candidate]:
 def _replaceable(graph: Graph) -> Iterator[Instr]:
     controls = loop_controls(graph)
     for instr in reversed(graph.instrs):
-        empty = instr.op.name == "constant" and instr.results[0].type.size < 1
+        empty = instr.literal is not None and instr.results[0].type.size < 1
         if not empty and controls.isdisjoint(instr.results):
             yield instr
 

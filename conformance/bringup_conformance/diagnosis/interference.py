@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bringup.backend.device import KernelPass
 from bringup.errors import BringupError
 from bringup.graph import Value
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Slot
+from bringup.program.program import ControlStep, KernelStep, Program, Slot
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.diagnosis.run_part import DataSets, Values
@@ -188,7 +188,7 @@ class _MemoryProbe:
             f" {look[1]}: {failing.what}{held}; it is right where results of the program are"
         )
         kind = "kernel" if isinstance(step, KernelStep) else "op"
-        kind = "loop" if isinstance(step, CONTROL_STEPS) else kind
+        kind = "loop" if isinstance(step, ControlStep) else kind
         return self._cause(kind, step.name, sentence, number, self._used(number), failing.what)
 
     def _wrong_together(self, look: PlacedValue, failing: FailingSteps) -> Cause:

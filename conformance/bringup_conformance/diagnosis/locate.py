@@ -23,7 +23,7 @@ from bringup.graph.printer import Numbering, print_graph
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.program.evaluate import evaluate_program
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.program.verify import verify_program
 from bringup.runtime.compiler import fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
@@ -178,7 +178,7 @@ class _Search:
         launches, program = fused_program(
             self.optimized, self.capabilities, passes, fused=self.fuse
         )
-        launches = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
+        launches = [x for x in launches if x.instr is None or x.instr.literal is None]
         return launches, replace(program, optimize=self.case.optimize)
 
     @cached_property
@@ -301,7 +301,7 @@ class _Search:
         launches, program = self.planned
         step, launch = program.steps[number], launches[number]
         kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
-        kind = "kernel" if kernel else "loop" if isinstance(step, CONTROL_STEPS) else "op"
+        kind = "kernel" if kernel else "loop" if isinstance(step, ControlStep) else "op"
         source, asm = texts(self.device, single) if self.isolated else ("", "")
         before = self._instructions_of(launch.reads, [v for v, _ in self.steps[number][1]])
         return Cause(
@@ -316,7 +316,7 @@ class _Search:
         """A step as the cause, with what is to be shown of it; of a loop, the cause inside."""
         (launches, program), (reads, writes) = self.planned, self.steps[number]
         step: Step = program.steps[number]
-        if isinstance(step, CONTROL_STEPS):
+        if isinstance(step, ControlStep):
             instr = launches[number].instr
             assert instr is not None
             inside = cause_inside(

@@ -176,7 +176,7 @@ def _bodies_with_one_value(scan: Instr) -> Iterator[Graph]:
     body: Graph = scan.attrs["body"]
     carried = body.outputs[: scan.attrs["carries"]]
     for instr in body.instrs:
-        if instr.op.name != "constant":
+        if instr.literal is None:
             for value in instr.results:
                 yield Graph(body.inputs, body.instrs, (*carried, value), body.name)
 
@@ -272,7 +272,7 @@ def _smaller_bodies(graph: Graph, fixed: frozenset[int]) -> Iterator[Graph]:
                 yield _without_dead(Graph(graph.inputs, graph.instrs, outputs, graph.name))
     needed = _needed_by(graph, fixed) | loop_controls(graph)
     for instr in reversed(graph.instrs):
-        if instr.op.name != "constant" and needed.isdisjoint(instr.results):
+        if instr.literal is None and needed.isdisjoint(instr.results):
             for positions in pass_through(instr):
                 yield _with_replaced(graph, instr, as_operands(positions))
             yield _with_replaced(graph, instr, as_constants(instr))

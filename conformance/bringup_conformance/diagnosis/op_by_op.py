@@ -101,7 +101,7 @@ def _computing(graph: Graph) -> Iterator[Instr]:
 
 
 def _is_computed(instr: Instr) -> bool:
-    return instr.op.name != "constant"
+    return instr.literal is None
 
 
 def cause_by_instruction(

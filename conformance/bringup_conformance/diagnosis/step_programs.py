@@ -10,7 +10,8 @@ from bringup.backend.device import KernelPass
 from bringup.graph import Builder, Value
 from bringup.kernel.fuse import Launch
 from bringup.passes.outputs import materialize_outputs
-from bringup.program.program import KernelStep, OpStep, Program, ScanStep, Slot, Step, WhileStep
+from bringup.program.control import written_results
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Slot, Step
 from bringup.runtime.compiler import fused_program
 from bringup.types import TensorType
 
@@ -29,7 +30,10 @@ def step_values(step: Step, launch: Launch) -> tuple[list[PlacedValue], list[Pla
             [(v, slot) for role, v, slot in rows if role == "in"],
             [(v, slot) for role, v, slot in rows if role == "out"],
         )
-    written = [launch.writes[i] for i in _written_results(step, len(launch.writes))]
+    written: Sequence[Value] = launch.writes
+    if isinstance(step, ControlStep):
+        assert launch.instr is not None
+        written = [written[i] for i in written_results(launch.instr, step)]
     return (
         list(zip(launch.reads, step.operands, strict=True)),
         list(zip(written, step.results, strict=True)),
@@ -39,19 +43,6 @@ def step_values(step: Step, launch: Launch) -> tuple[list[PlacedValue], list[Pla
 def _roles(step: KernelStep) -> list[str]:
     """The roles of the slots of a launch: ``in`` or ``out``."""
     return [decl.role for decl in step.kernel.buffers if decl.role != "tile"]
-
-
-def _written_results(step: Step, count: int) -> Sequence[int]:
-    """Numbers of the results that a step writes: a loop does not write what it does not change."""
-    if isinstance(step, WhileStep):
-        return (*step.carried, *step.updated)
-    if isinstance(step, ScanStep):
-        stacks = len(step.results) - len(step.carried) - len(step.updated)
-        carries = count - stacks
-        first = len(step.operands) - len(step.stacks) - carries
-        changing = [i - first for i in (*step.carried, *step.updated)]
-        return (*changing, *range(carries, count))
-    return range(count)
 
 
 def single_step(
@@ -182,7 +173,7 @@ def written_slots(step: Step) -> tuple[Slot, ...]:
         return tuple(s for s, role in zip(step.slots, _roles(step), strict=True) if role == "out")
     if isinstance(step, OpStep):
         return step.results
-    return (*step.results, *step.places)
+    return (*step.results, *step.temporaries)
 
 
 def overlap(a: Slot, b: Slot) -> bool:

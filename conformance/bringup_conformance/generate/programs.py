@@ -147,7 +147,7 @@ def _outputs(program: ProgramBuilder) -> list[Value]:
 
 
 def _computes(value: Value) -> bool:
-    return value.producer is not None and value.producer.op.name != "constant"
+    return value.producer is not None and value.literal is None
 
 
 def _data_sets(

@@ -11,7 +11,7 @@ from bringup.graph import Builder, Graph, Instr
 from bringup.ops import build
 from bringup.ops.build import rows
 from bringup.ops.evaluate import run_instr
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.subgraphs import chosen
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
@@ -106,9 +106,7 @@ def prefixes(instr: Instr) -> Graph:
         first, second = (mine, other) if instr.attrs["reverse"] else (other, mine)
         direction = "lt" if instr.attrs["exclusive"] else "le"
         taken = build.compare(direction, first, second)
-        neutral = identity(kind, operand.dtype)
-        if kind == "add" and operand.dtype.is_float:
-            neutral = -neutral
+        neutral = MONOIDS[kind].neutral(operand.dtype.numpy)
         chosen = rows.select(taken, spread, build.like(spread, neutral))
         return builder.build([build.reduce(kind, chosen, (rank,))])
 

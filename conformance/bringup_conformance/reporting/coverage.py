@@ -115,8 +115,5 @@ def _no_flow(row: OpDef, instr: Instr) -> str:
 
 
 def _is_zero(value: Value) -> bool:
-    producer = value.producer
-    if producer is None or producer.op.name != "constant":
-        return False
-    literal = producer.attrs["value"]
-    return bool(literal.is_splat and literal.scalar == 0)
+    literal = value.literal
+    return bool(literal is not None and literal.is_splat and literal.scalar == 0)

@@ -12,10 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 import bringup as bu
+from bringup.api.deferred import run_graph
 from bringup.errors import OutOfMemoryError
-from bringup.graph import Builder, Literal
+from bringup.graph import Builder, Graph, Literal
 from bringup.ops.table import lookup
+from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.fixture import DeviceFixture
 
 #: Memory is taken in so many parts; more rounds than that find a part that is kept in each.
@@ -90,16 +93,40 @@ def compiles(dut: DeviceFixture) -> None:
         programs.append(len(programs))
         table = x.copy()
         table[-1] = len(programs)
-        with Builder() as builder:
-            constant = lookup("constant")(value=Literal.of(table, dut.dtype))
-            outputs = [lookup("add")(builder.input(dut.type(n)), constant)]
-        compiled = compile_graph(builder.build(outputs, "table"), dut.open)
+        compiled = compile_graph(_plus_table(dut, table), dut.open)
         with dut.handles() as held:
             (result,) = held.run(compiled, [held.put(x)])
             dut.equal(held.get(result, dut.type(3)), (x + table)[:3], "a sum with a table")
         bu.clear_caches()
 
     _again(dut, "programs with tables of a tenth of all memory", compile_)
+
+
+def caches(dut: DeviceFixture) -> None:
+    """Programs with large tables that nothing but caches holds give way to what is run next."""
+    n = _part(dut)
+    if n is None:
+        return
+    x = dut.small(n)
+    made: list[int] = []
+
+    def compile_() -> None:
+        made.append(len(made))
+        table = x.copy()
+        table[-1] = len(made)
+        buffer = transfer.upload(dut.device, x)
+        (result,) = run_graph(_plus_table(dut, table), [buffer], dut.open)
+        computed = transfer.download(dut.device, result, dut.type(n))
+        dut.equal(computed, x + table, "a sum with a table")
+
+    _again(dut, "programs in caches with tables of a tenth of all memory", compile_)
+
+
+def _plus_table(dut: DeviceFixture, table: Array) -> Graph:
+    with Builder() as builder:
+        constant = lookup("constant")(value=Literal.of(table, dut.dtype))
+        outputs = [lookup("add")(builder.input(dut.type(table.size)), constant)]
+    return builder.build(outputs, "table")
 
 
 def errors(dut: DeviceFixture) -> None:

@@ -140,6 +140,7 @@ def _compiles_balanced(dut: DeviceFixture) -> None:
 
     _steady(dut, "compiling", compiles, 60, 0)
     full_memory.compiles(dut)
+    full_memory.caches(dut)
 
 
 def _emptied(guard: GuardedSteps | GuardedPrograms) -> int:

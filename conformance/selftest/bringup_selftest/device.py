@@ -32,7 +32,6 @@ from bringup.dtypes import STORED
 from bringup.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from bringup.kernel.evaluate import run_kernel
 from bringup.kernel.form import Kernel
-from bringup.kernel.indexed import INDEXED
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.table import Kind, OpDef, Trait, all_ops
 from bringup.program.program import Program
@@ -71,7 +70,7 @@ def capabilities(
     depth: int, *, asynchronous: bool = False, simulated: bool = False
 ) -> Capabilities:
     """The declaration of a device of that depth."""
-    both = (row.name for row in all_ops() if _fits_kernels(row) or row.name in INDEXED)
+    both = (row.name for row in all_ops() if _fits_kernels(row) or row.index_map is not None)
     fused = list(both) if depth > 1 else []
     control = ["while", "scan", "case"] if depth == 3 else []
     return Capabilities(

@@ -16,14 +16,12 @@ from bringup.graph.builder import Rewrite
 from bringup.kernel.form import Fold, Kernel, Sink, Stage, Store
 from bringup.ops.table import lookup
 from bringup.program.program import (
-    CaseStep,
+    ControlStep,
     KernelStep,
     OpStep,
     Program,
-    ScanStep,
     Slot,
     Step,
-    WhileStep,
 )
 from bringup_selftest.corpus import Inject, with_programs
 
@@ -76,14 +74,9 @@ def each_step(program: Program, edit: Callable[[Step], Step]) -> Program:
     """A program with every step edited, inside out."""
 
     def within(step: Step) -> Step:
-        if isinstance(step, WhileStep):
-            cond, body = each_step(step.cond, edit), each_step(step.body, edit)
-            return edit(replace(step, cond=cond, body=body))
-        if isinstance(step, ScanStep):
-            return edit(replace(step, body=each_step(step.body, edit)))
-        if isinstance(step, CaseStep):
-            branches = tuple(each_step(branch, edit) for branch in step.branches)
-            return edit(replace(step, branches=branches))
+        if isinstance(step, ControlStep):
+            programs = tuple(each_step(inner, edit) for inner in step.programs)
+            step = replace(step, programs=programs)
         return edit(step)
 
     return replace(program, steps=tuple(map(within, program.steps)))
@@ -169,7 +162,7 @@ def is_made_by(value: Value, *names: str) -> bool:
 
 def is_number(value: Value) -> bool:
     """Whether a value is a constant."""
-    return is_made_by(value, "constant")
+    return value.literal is not None
 
 
 def in_order(stage: Stage) -> Iterator[tuple[Value, Sink]]:

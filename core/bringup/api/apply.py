@@ -118,8 +118,8 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         value: source(array) for value, array in zip(graph.inputs, arrays, strict=True)
     }
     for instr in graph.instrs:
-        if instr.op.name == "constant" and instr.attrs["value"].is_splat:
-            table[instr.result] = Scalar(instr.attrs["value"])
+        if instr.literal is not None and instr.literal.is_splat:
+            table[instr.result] = Scalar(instr.literal)
             continue
         operands = tuple([table[v] for v in instr.operands])
         nodes = record(instr.op, operands, instr.attrs, instr.location)

@@ -43,6 +43,7 @@ from bringup.api.manipulation import concat, flip, reshape
 from bringup.dtypes import PART_OF, DType, bool_, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal
+from bringup.ops.table import OpDef, lookup
 from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -57,24 +58,32 @@ def apply_rule(name: str, operands: Sequence[Array | Literal], attrs: Attrs) -> 
 
     operands: at least one is a `ComplexArray` or a literal of a complex dtype.
     """
-    rule = RULES.get(name)
+    row = lookup(name)
+    rule = RULES.get(name, _linear if _is_by_parts(row) else None)
     device = next((x._device for x in operands if isinstance(x, Array)), None)
     if rule is None:
         raise _refused(name, operands)
-    first, second = (isinstance(x, ComplexArray) for x in (*operands, None)[:2])
-    if name in ("mul", "div") and first and _is_real(operands[1]):
-        return _linear(name, attrs, operands[0], _factor(operands[1]))
+    for position, x in enumerate(operands):
+        others = [y for n, y in enumerate(operands) if n != position]
+        if (position,) in row.linear and isinstance(x, ComplexArray) and all(map(_is_real, others)):
+            real = [x if n == position else _factor(y) for n, y in enumerate(operands)]
+            return _linear(name, attrs, *real)
     if name == "pow" and isinstance(operands[0], ComplexArray) and _is_real(operands[1]):
         exponent = float(_factor(operands[1]).scalar)
         if exponent.is_integer() and math.fabs(exponent) <= _PRODUCTS:
             return power(operands[0], int(exponent))
-    if name == "mul" and second and _is_real(operands[0]):
-        return _linear(name, attrs, _factor(operands[0]), operands[1])
     arrays = [
         from_literal(x, device) if isinstance(x, Literal) and x.type.dtype.is_complex else x
         for x in operands
     ]
     return rule(name, attrs, *arrays)
+
+
+def _is_by_parts(row: OpDef) -> bool:
+    """Whether an op does the same with either part: it moves elements, or is linear in all complex
+    operands together.
+    """
+    return row.index_map is not None or len(row.linear) == 1
 
 
 def _is_real(x: Array | Literal) -> bool:
@@ -511,13 +520,7 @@ def _atanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     return ComplexArray(real, where(far, right, atan2(d * 2.0, across) * 0.5))
 
 
-_LINEAR = (
-    "add", "sub", "neg", "select", "reshape", "transpose", "broadcast_in_dim", "slice", "pad",
-    "concatenate", "mean", "round", "gather", "dynamic_slice", "dynamic_update_slice",
-)  # fmt: skip
-
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_LINEAR, _linear),
     "abs": _abs,
     "acos": _acos,
     "acosh": _acosh,
@@ -543,6 +546,7 @@ RULES: dict[str, Rule] = {
     "reciprocal": _reciprocal,
     "reduce": _reduce,
     "reduce_window": _fold,
+    "round": _linear,
     "scatter": _fold,
     "sign": _sign,
     "sin": _of_rotated(_sinh),
@@ -553,4 +557,6 @@ RULES: dict[str, Rule] = {
     "tanh": _tanh,
     "var": _var,
 }
-"""What an op does to complex operands, by its name: ``rule(name, attrs, *operands)``."""
+"""What an op does to complex operands, by its name: ``rule(name, attrs, *operands)``; ops that move
+elements or are linear need none.
+"""

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bringup.backend.adapters_run import running_at
+from bringup.bounded import BoundedDict
 from bringup.errors import BringupError, DeletedBufferError, DeviceError, Location, NaNError
 from bringup.graph import Graph, Literal
 from bringup.locks import ProcessLock
 from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, compile_graph, forget
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.full_memory import register_cache
 from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 
 #: After so many different values of its Python scalars an expression is compiled with those that
 #: change as inputs; one of more operations than `_SMALL` after the first.
 VARIANTS = 4
 _SMALL = 16
-_ENTRIES = 4096
 # Ops of a batch's graph beyond one instruction per node: they spread scalars.
 _SPREAD = ("constant", "broadcast_in_dim")
 
@@ -56,7 +57,7 @@ class _Entry:
         self.fixed = self.others(values)
 
 
-_entries: dict[tuple[OpenDevice, Any], _Entry] = {}
+_entries: BoundedDict[tuple[OpenDevice, Any], _Entry] = BoundedDict(4096)
 
 
 def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
@@ -102,7 +103,8 @@ def clear_caches() -> None:
     """Let go of every compiled program that no `jit` function holds, on all devices.
 
     A process that has met thousands of different programs gets their memory back; what it meets
-    again is compiled again.  Results, arrays and objects on disk stay.
+    again is compiled again.  Results, arrays and objects on disk stay.  It also happens by itself
+    where a device's memory is full.
 
     >>> x = bu.ones(3) + 1
     >>> bu.clear_caches()
@@ -113,6 +115,9 @@ def clear_caches() -> None:
         _entries.clear()
     forget_cuts()
     forget()
+
+
+register_cache(clear_caches)
 
 
 def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
@@ -133,9 +138,8 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
     key = (device, batch.structure)
     entry = _entries.get(key)
     if entry is None:
-        if len(_entries) >= _ENTRIES:
-            del _entries[next(iter(_entries))]
-        entry = _entries[key] = _Entry()
+        entry = _Entry()
+        _entries.add(key, entry)
     values = batch.values
     result = entry.special.get(values)
     if result is not None:

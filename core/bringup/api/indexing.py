@@ -15,13 +15,14 @@ from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
 from bringup.api.boundary import guarded_methods, missing_attribute
-from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
-from bringup.api.elementwise import add, divide, maximum, minimum, multiply, negative, pow, where
+from bringup.api.broadcasting import aligned, as_array, binary, broadcast_shapes, convert, spread
+from bringup.api.elementwise import divide, negative, pow, where
 from bringup.api.manipulation import flip, reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
 from bringup.graph import Literal
+from bringup.ops.monoids import MONOIDS
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.tracing.context import current
@@ -384,13 +385,8 @@ class Update(ABC):
         return apply("reshape", (result,), {"shape": shape}, device=self._array._device)
 
 
-_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "set": lambda _, new: new,
-    "add": add,
-    "mul": multiply,
-    "min": minimum,
-    "max": maximum,
-}
+def _combined(kind: str, old: Array, new: Array) -> Array:
+    return new if kind == "set" else binary(MONOIDS[kind].of(old.dtype), old, new)
 
 
 class _Picked(Update):
@@ -434,7 +430,7 @@ class _Masked(Update):
         if broadcast_shapes(tuple(shape), rest) != rest:
             wide, key = advanced.with_dimensions(x, mask)
             return _Picked(wide, advanced.picks(wide.type, key), x.shape)._update(kind, value)
-        new = _COMBINE[kind](x, self._spread(value, x.shape))
+        new = _combined(kind, x, self._spread(value, x.shape))
         return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)
 
 
@@ -449,13 +445,12 @@ class _Region(Update):
 
     def _update(self, kind: str, value: Operand) -> Array:
         x, picked = self._array, self._region
-        combine = _COMBINE[kind]
         if current() is None and all(count and step == 1 for _, count, step in picked.spans):
             return self._replaced(kind, value)
         placed = self._placed(value)
         if picked.whole:
-            return combine(x, placed)
-        return where(self._mask(), combine(x, placed), x)
+            return _combined(kind, x, placed)
+        return where(self._mask(), _combined(kind, x, placed), x)
 
     def _replaced(self, kind: str, value: Operand) -> Array:
         """A window put in the place of another, see `_window`."""
@@ -464,7 +459,7 @@ class _Region(Update):
         firsts = _places(x, [start for start, _, _ in picked.spans])
         if kind != "set":
             old = apply("dynamic_slice", (x, *firsts), {"sizes": picked.counts})
-            new = _COMBINE[kind](old, new)
+            new = _combined(kind, old, new)
         return new if picked.whole else apply("dynamic_update_slice", (x, new, *firsts))
 
     def _placed(self, value: Operand) -> Array:

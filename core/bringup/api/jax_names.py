@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -25,8 +24,9 @@ from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
 from bringup.api.numpy_shapes import ravel
 from bringup.api.promotion import common, dtype_of
-from bringup.dtypes import DType, bool_, i64, u8
+from bringup.dtypes import bool_, i64, u8
 from bringup.errors import OpTypeError
+from bringup.ops.monoids import MONOIDS, Derivative
 from bringup.runtime.devices import DeviceSpec
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
@@ -245,7 +245,7 @@ def segment_prod(data: Operand, segment_ids: Operand, /, num_segments: int | Non
     >>> bu.segment_prod(bu.asarray([1, 2, 3]), bu.asarray([1, 0, 1]), 3).tolist()
     [2, 3, 1]
     """
-    return _segments("segment_prod", "multiply", data, segment_ids, num_segments)
+    return _segments("segment_prod", "mul", data, segment_ids, num_segments)
 
 
 def segment_max(data: Operand, segment_ids: Operand, /, num_segments: int | None = None) -> Array:
@@ -275,31 +275,22 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
             f"{name}: segments {ids.type} of {x.type}",
             fix="give an integer for each entry of the first dimension",
         )
-    if x.dtype.is_complex and kind in ("min", "max"):
+    monoid = MONOIDS[kind]
+    selects = monoid.derivative is Derivative.SELECTION
+    if x.dtype.is_complex and selects:
         raise OpTypeError(f"{name}: {x.type} has no order", fix="take a real part")
     if x.dtype is bool_:
-        extreme = kind in ("min", "max")
-        result = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
-        return convert(result, bool_) if extreme else result
+        result = _segments(name, kind, convert(x, u8 if selects else i64), ids, count)
+        return convert(result, bool_) if selects else result
     ids = convert(ids, i64)
     if count is None:
         host = ids._host("the largest of", f"give the number: {name}(data, ids, n)")
         count = int(host.max(initial=-1)) + 1
     (size,) = shape_of(name, integer_of(name, "num_segments", count))
-    first = {"add": 0, "multiply": 1}.get(kind)
-    start = full((size, *x.shape[1:]), _end(x.dtype, kind) if first is None else first, x.dtype)
+    start = full((size, *x.shape[1:]), monoid.empty(x.dtype.numpy).item(), x.dtype)
     if not size or not x.size:
         return start
-    update: Array = getattr(start.at[where(ids < 0, size, ids)], kind)(x)
-    return update
-
-
-def _end(dtype: DType, kind: str) -> Any:
-    """The number of a dtype that is above, or below, all others."""
-    if dtype.is_float:
-        return -math.inf if kind == "max" else math.inf
-    limits = np.iinfo(dtype.numpy)
-    return limits.min if kind == "max" else limits.max
+    return start.at[where(ids < 0, size, ids)]._update(kind, x)
 
 
 # -- functions and trees ---------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from bringup.api.trace import (
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.registry import load
 from bringup.backend.vendor_errors import REPORT, vendor_call
+from bringup.bounded import BoundedDict
 from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,
@@ -94,7 +95,7 @@ class Jitted(Generic[P, R]):
         self._static = static
         self._donated = donated
         self._options = options
-        self._entries: dict[Any, Entry] = {}
+        self._entries: BoundedDict[Any, Entry] = BoundedDict(SIGNATURES)
         reference = weakref.ref(self)
 
         def slow(*args: Any, **kwargs: Any) -> Any:
@@ -187,7 +188,8 @@ class Jitted(Generic[P, R]):
         if entry is None:
             entry = self._trace(call, device)
             if not any(array.is_traced for array in entry.function.captured):
-                self._remember(key, entry)
+                for forgotten in self._entries.add(key, entry):
+                    self._fast.forget(forgotten)
         if trace is not None:
             self._check_inlining(device)
             if entry.defaulted:
@@ -201,14 +203,6 @@ class Jitted(Generic[P, R]):
             decides = entry.defaulted or hosted != before
             self._fast.serve(entry, args, device, default if decides else None)
         return unflatten(entry.function.result, outputs)
-
-    def _remember(self, key: Any, entry: Entry) -> None:
-        if len(self._entries) >= SIGNATURES:
-            oldest = next(iter(list(self._entries)))  # a copy: other threads add to it
-            forgotten = self._entries.pop(oldest, None)
-            if forgotten is not None:
-                self._fast.forget(forgotten)
-        self._entries[key] = entry
 
     def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static

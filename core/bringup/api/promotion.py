@@ -26,6 +26,7 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import default_complex, default_float
+from bringup.bounded import BoundedDict
 from bringup.dtypes import (
     COMPLEX_OF,
     DType,
@@ -189,8 +190,7 @@ def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -
     return dtype
 
 
-_literals: dict[Any, Literal] = {}
-_LITERALS = 4096
+_literals: BoundedDict[Any, Literal] = BoundedDict(4096)
 
 
 def literal(value: Any, type_: TensorType) -> Literal:
@@ -206,9 +206,7 @@ def literal(value: Any, type_: TensorType) -> Literal:
     result = _literals.get(key)
     if result is None:
         result = exact_literal(value, type_)
-        if len(_literals) >= _LITERALS:
-            _literals.clear()
-        _literals[key] = result
+        _literals.add(key, result)
     return result
 
 

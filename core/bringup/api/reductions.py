@@ -15,6 +15,7 @@ from bringup.api.manipulation import broadcast_to, concat, reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
+from bringup.ops.monoids import MONOIDS
 
 
 def sum(x: Operand, /, axis: Axis = None, dtype: object = None, *, keepdims: bool = False) -> Array:
@@ -255,7 +256,7 @@ def _running(
     if flag_of(name, "include_initial", include_initial):
         lo, hi = [0] * x.ndim, [0] * x.ndim
         lo[dim] = 1
-        first = literal(int(kind == "mul"), x.type.with_shape(()))
+        first = literal(MONOIDS[kind].empty(x.dtype.numpy).item(), x.type.with_shape(()))
         attrs = {"lo": tuple(lo), "hi": tuple(hi), "interior": (0,) * x.ndim}
         x = apply("pad", (x, first), attrs)
     return apply("cumulative", (x,), {"kind": kind, "dim": dim})

@@ -46,9 +46,10 @@ from bringup.backend.device import Backend, BufferView, Device, DeviceInfo
 from bringup.backend.vendor_errors import is_vendor_error
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
+from bringup.graph import Literal
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -100,7 +101,7 @@ class _StepsDevice(Device):
         return StepsExecutable(self, program, [self._bind(step) for step in program.steps])
 
     def _bind(self, step: Step) -> Call:
-        if isinstance(step, CONTROL_STEPS):
+        if isinstance(step, ControlStep):
             raise UnsupportedError(
                 f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
                 location=step.location,
@@ -117,9 +118,11 @@ class _StepsDevice(Device):
             function = self.ops.get(op.name)
         elif op.variant is not None:
             del attrs[op.variant]
-        if function is None and _is_output_constant(step):
-            return Call(step, self._upload_constant(step))
         if function is None:
+            literal = step.attrs.get("value")
+            # `upload` reaches the start of a buffer alone, not the middle of the arena.
+            if isinstance(literal, Literal) and step.results[0].space == "output":
+                return Call(step, self._upload_constant(literal))
             raise UnsupportedError(
                 f"{claim}: {type(self).__name__} has no function for it",
                 location=step.location,
@@ -127,8 +130,8 @@ class _StepsDevice(Device):
             )
         return Call(step, _op_runner(function, len(step.operands), len(step.results), attrs))
 
-    def _upload_constant(self, step: OpStep) -> Callable[[list[BufferView]], None]:
-        data = dense_bytes(step.attrs["value"])
+    def _upload_constant(self, literal: Literal) -> Callable[[list[BufferView]], None]:
+        data = dense_bytes(literal)
 
         def run(views: list[BufferView]) -> None:
             self.upload(views[0].handle, data)
@@ -141,11 +144,6 @@ class _StepsDevice(Device):
             location=step.location,
             fix="leave Capabilities.kernels empty, or derive from KernelsDevice",
         )
-
-
-def _is_output_constant(step: OpStep) -> bool:
-    # `upload` reaches the start of a buffer alone, not the middle of the arena.
-    return step.op.name == "constant" and step.results[0].space == "output"
 
 
 def _op_runner(

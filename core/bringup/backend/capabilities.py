@@ -193,7 +193,7 @@ class Capabilities:
         loops and branches: core runs them, and their parts on the device.
         """
         op = opdef(instr)
-        given = op.name == "constant" or op.kind is Kind.CONTROL
+        given = instr.literal is not None or op.kind is Kind.CONTROL
         return given or self.fuses(instr) or self.runs_op(instr)
 
 

@@ -76,7 +76,7 @@ def partition(graph: Graph, device: Target, fallback: Target | None = None) -> P
     home = {
         instr: _choose(graph, instr, device, fallback)
         for instr in graph.instrs
-        if not _is_constant(instr) or not handed.isdisjoint(instr.results)
+        if instr.literal is None or not handed.isdisjoint(instr.results)
     }
     names = (device.name, _HOST, *(() if fallback is None else (fallback.name,)))
     parts = list(_gather(home, names))
@@ -95,10 +95,6 @@ def _host_operands(graph: Graph, device: Target) -> Iterator[Value]:
     for instr in graph.instrs:
         if runs_on_host(instr, device.capabilities):
             yield from instr.operands
-
-
-def _is_constant(instr: Instr | None) -> bool:
-    return instr is not None and instr.op.name == "constant"
 
 
 def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target | None) -> str:
@@ -158,7 +154,7 @@ def _segment(
         for value in instr.operands:
             if value in table:
                 continue
-            if not on_host and value.producer is not None and _is_constant(value.producer):
+            if not on_host and value.producer is not None and value.literal is not None:
                 _copy(builder, value.producer, table)
             else:
                 table[value] = builder.input(value.type)
@@ -184,7 +180,7 @@ def _needed_later(
     for instr in instrs:
         for value in instr.results:
             read_elsewhere = any(u not in inside for u in users[value])
-            if value in handed or (read_elsewhere and not _is_constant(instr)):
+            if value in handed or (read_elsewhere and instr.literal is None):
                 yield value
 
 

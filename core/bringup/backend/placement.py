@@ -13,7 +13,7 @@ from bringup.graph import Graph, Instr, has_effects
 from bringup.graph.printer import Numbering, format_instr
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.table import Kind, opdef
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.records import record
 
 
@@ -150,7 +150,7 @@ def how(instr: Instr, capabilities: Capabilities) -> str:
 
 
 def _kind(step: Step) -> str:
-    if isinstance(step, CONTROL_STEPS):
+    if isinstance(step, ControlStep):
         return "control"
     return "kernel" if isinstance(step, KernelStep) else "op"
 

@@ -156,10 +156,6 @@ class Builder:
         )
 
 
-#: Ops by which functions make operands fit before their own.
-_FITTING = frozenset({"convert", "broadcast_in_dim", "reshape", "transpose"})
-
-
 def origins(
     operands: Iterable[Any], producer: Callable[[Any], Any], line: Location | None
 ) -> Iterator[str]:
@@ -171,7 +167,7 @@ def origins(
     for i, operand in enumerate(operands):
         source, instr = operand, producer(operand)
         while instr is not None and instr.location == line is not None:
-            if instr.op.name not in _FITTING or not instr.operands:
+            if not getattr(instr.op, "adapts", False):
                 break
             source = instr.operands[0]
             instr = producer(source)

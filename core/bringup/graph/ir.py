@@ -131,6 +131,11 @@ class Value:
         """The type's dtype."""
         return self.type.dtype
 
+    @property
+    def literal(self) -> Literal | None:
+        """The content, if an instruction of the op ``constant`` makes this value."""
+        return None if self.producer is None else self.producer.literal
+
     def __repr__(self) -> str:
         made = self.producer.op.name if self.producer is not None else "input"
         return f"<Value {self.type} by {made}>"
@@ -160,6 +165,11 @@ class Instr:
         """The only result."""
         assert len(self.results) == 1
         return self.results[0]
+
+    @property
+    def literal(self) -> Literal | None:
+        """The content of the result, if this is a constant."""
+        return self.attrs["value"] if self.op.name == "constant" else None
 
     def __repr__(self) -> str:
         return f"<Instr {self.op.name} -> {', '.join(map(str, (r.type for r in self.results)))}>"

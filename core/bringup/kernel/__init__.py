@@ -3,8 +3,8 @@
 What a renderer reads of it stands here: the kernel form, and its index expressions.
 """
 
+from bringup.graph.index import Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
 
 __all__ = [
     "Axis",

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from bringup.graph import Graph, Instr, Value, rebuild
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.kernel.form import Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
 
 ExprMap = Callable[[Expr], Expr]
 _BOUNDED = ("load", "inside")

@@ -15,10 +15,9 @@ from typing import Any
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Axis, Div, Expr, Index, Mod, flatten
 from bringup.kernel import ops as kops
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
-from bringup.kernel.indexed import Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
 from bringup.kernel.stage_body import (

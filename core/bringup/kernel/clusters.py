@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Axis, Index
 from bringup.kernel.build import (
     Region,
     Shape,
@@ -18,8 +19,6 @@ from bringup.kernel.build import (
     is_fold,
     shape_region,
 )
-from bringup.kernel.index import Axis
-from bringup.kernel.indexed import Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
 from bringup.ops.table import Kind, opdef

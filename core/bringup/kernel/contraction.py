@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import ZERO, Axis, Bound, Expr
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import ZERO, Axis, Bound, Expr
 from bringup.records import record
 
 Axes = tuple[Axis, ...]

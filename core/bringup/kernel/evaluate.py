@@ -17,8 +17,8 @@ import numpy as np
 
 from bringup.errors import GraphError
 from bringup.graph import Instr
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.ranges import axis_values, expr_value, mask_value
 from bringup.ops.table import lookup, opdef
 from bringup.records import record
@@ -345,8 +345,8 @@ class _Block:
             return expr_value(attrs["index"], axes, operands).astype(instr.result.dtype.numpy)
         if name == "inside":
             return mask_value(attrs["mask"], axes, operands)
-        if name == "constant":
-            return np.full((1, 1), attrs["value"].scalar)
+        if instr.literal is not None:
+            return np.full((1, 1), instr.literal.scalar)
         result = np.asarray(opdef(instr).reference(*np.broadcast_arrays(*operands), **attrs))
         if result.dtype != instr.result.dtype.numpy:
             raise GraphError(

@@ -23,8 +23,9 @@ from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.graph.printer import print_graph
-from bringup.kernel.index import Axis, Bound, Expr
+from bringup.ops.monoids import MONOIDS, Monoid
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -61,11 +62,14 @@ class Fold:
     product: bool = False
     precision: Precision = "highest"
 
-    def start(self, count: int) -> Any:
-        """What a fold of so many values begins with, as a numpy scalar; see `start_of`."""
-        from bringup.ops.reduction import start_of
+    @property
+    def monoid(self) -> Monoid:
+        """What combines two values."""
+        return MONOIDS[self.kind]
 
-        return start_of(self.kind, self.dtype, count)
+    def start(self, count: int) -> Any:
+        """What a fold of so many values begins with, as a numpy scalar."""
+        return self.monoid.start(self.dtype.numpy, count)
 
     def __str__(self) -> str:
         of = " product" if self.product else ""

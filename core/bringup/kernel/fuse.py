@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import forget
 from bringup.graph.printer import Numbering, format_instr
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.build import Region, Unfusable, build_kernel, is_fold
@@ -30,10 +31,10 @@ from bringup.kernel.fusion_rules import (
     TogetherRule,
     inside_rules,
 )
-from bringup.kernel.index import forget
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement
 from bringup.kernel.order import by_memory
+from bringup.ops.table import Kind, OpDef, opdef
 from bringup.records import record
 
 
@@ -322,8 +323,13 @@ def _name(launch: Launch) -> str:
     return f"the call of {launch.instr.op.name}"
 
 
+def _is_minor(op: OpDef) -> bool:
+    return op.kind is Kind.SOURCE or op.adapts
+
+
 def _label(region: Region, order: dict[Instr, int]) -> str:
     """A readable name from the ops that matter."""
-    names = [m.op.name for m in sorted(region.members, key=order.__getitem__) if not is_movement(m)]
-    names = [n for n in names if n not in ("constant", "iota", "convert")] or ["copy"]
+    members = sorted(region.members, key=order.__getitem__)
+    names = [m.op.name for m in members if not is_movement(m) and not _is_minor(opdef(m))]
+    names = names or ["copy"]
     return "_".join(dict.fromkeys(names[-4:]))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import prod
 
 from bringup.graph import Instr, Value
+from bringup.graph.index import Axis, Index
 from bringup.kernel.build import Region, Shape, Unfusable, is_expensive, is_fold
 from bringup.kernel.clusters import (
     Cluster,
@@ -30,9 +31,8 @@ from bringup.kernel.clusters import (
     is_source,
     weight_of,
 )
-from bringup.kernel.index import Axis
-from bringup.kernel.indexed import INDEXED, Index
-from bringup.kernel.movement import is_movement
+from bringup.kernel.movement import is_indexed, is_movement
+from bringup.ops.table import Kind, opdef
 
 #: A value is computed again at so many indices of one kernel.
 _INDICES = 4
@@ -148,7 +148,7 @@ def contraction_reads_plainly(q: Inside) -> str | None:
     It reads each element many times and would decide each time whether it is padding, or look up
     its index; a copy decides once.  A gather of whole members of a batch looks up once for each.
     """
-    decides = pads(q.instr) or q.instr.op.name in INDEXED
+    decides = pads(q.instr) or is_indexed(q.instr)
     if decides and q.feeds_contraction and not _picks_members(q):
         return "the contraction would look up or mask every element again and again"
     return None
@@ -403,12 +403,12 @@ def is_uniform(value: Value) -> bool:
     producer = value.producer
     while producer is not None and is_movement(producer) and len(producer.operands) == 1:
         producer = producer.operands[0].producer
-    return producer is not None and producer.op.name == "constant"
+    return producer is not None and producer.literal is not None
 
 
 def becomes_codes(instr: Instr) -> bool:
     """Whether floats become integers or floats of at most a quarter of their bits."""
-    if instr.op.name != "convert":
+    if opdef(instr).kind is not Kind.ELEMENTWISE or len(instr.operands) != 1:
         return False
     before, after = instr.operands[0].dtype, instr.result.dtype
     return before.is_float and 4 * after.bits <= before.bits and after.kind != "bool"

@@ -6,7 +6,7 @@ from typing import Any
 
 from bringup.dtypes import bool_, i64
 from bringup.errors import GraphError
-from bringup.kernel.index import Bound, Dyn, Expr
+from bringup.graph.index import Bound, Dyn, Expr
 from bringup.ops.table import Attr, Attrs, Kind, OpDef, Types
 from bringup.types import TensorType
 

@@ -17,9 +17,9 @@ from typing import Never, get_args
 from bringup.dtypes import BY_NAME, Precision
 from bringup.errors import ParseError
 from bringup.graph import Graph, Operation
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.graph.parser import parse_graph, register_attr_reader
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Role, Sink, Stage, Store
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.ops.table import find
 from bringup.types import TensorType

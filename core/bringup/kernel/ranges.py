@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bringup.errors import GraphError
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.integers import ceil_div
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 
 Array = np.ndarray[Any, Any]
 Mask = Sequence[Bound]

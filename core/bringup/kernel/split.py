@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bringup.graph import Builder
+from bringup.graph.index import Axis, Expr, flatten
 from bringup.integers import ceil_div
 from bringup.kernel import ops as kops
 from bringup.kernel.axes import map_stage
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr, flatten
 from bringup.records import record
 from bringup.types import TensorType
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from bringup.dtypes import DType, accumulator, i32, i64
 from bringup.graph import Builder, Instr, Literal, Value
+from bringup.graph.index import Axis, Bound, Dyn, Element, Expr, Index, Source, elements_in, flatten
 from bringup.kernel import ops as kops
-from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
-from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
+from bringup.ops.monoids import ROUNDING
 from bringup.ops.table import Kind, Trait, lookup, opdef
 from bringup.records import record
 from bringup.types import TensorType
@@ -40,8 +40,8 @@ def is_expensive(instr: Instr) -> bool:
 def inlines(instr: Instr) -> bool:
     """Whether the lowering knows how to evaluate the instruction inside a kernel."""
     kind = opdef(instr).kind
-    if instr.op.name == "constant":
-        return bool(instr.attrs["value"].is_splat)
+    if instr.literal is not None:
+        return instr.literal.is_splat
     pointwise = kind in (Kind.ELEMENTWISE, Kind.SOURCE) or Trait.POINTWISE in opdef(instr).traits
     return pointwise or is_fold(instr) or is_movement(instr)
 
@@ -240,12 +240,9 @@ class BodyBuilder(ElementWalk):
             return self._moved(producer, index, mask)
         if producer.op.name == "iota":
             return self._iota(producer, index)
-        if producer.op.name == "constant":
-            literal = producer.attrs["value"]
-            scalar: Value = lookup("constant")(
-                value=Literal(literal.elements, TensorType((), value.dtype))
-            )
-            return scalar
+        if producer.literal is not None:
+            scalar = Literal(producer.literal.elements, TensorType((), value.dtype))
+            return self.builder.emit(producer.op, (), {"value": scalar})[0]
         operands = tuple(self.memo[(v, index, mask)] for v in producer.operands)
         self.builder.location = producer.location
         return self.builder.emit(producer.op, operands, producer.attrs)[0]
@@ -348,9 +345,8 @@ def register_dtype(fold: Instr | None) -> DType:
     if opdef(fold).kind is Kind.CONTRACTION:
         wide: DType = fold.attrs["accumulate"]
         return wide
-    if fold.attrs["kind"] in ("add", "mul"):
-        return accumulator(fold.result.dtype)
-    return fold.result.dtype
+    dtype = fold.result.dtype
+    return accumulator(dtype) if fold.attrs["kind"] in ROUNDING else dtype
 
 
 def row_offset(inner: tuple[Axis, ...]) -> Expr:

@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bringup.dtypes import DType, f32
-from bringup.errors import GraphError, OpTypeError
+from bringup.errors import GraphError
 from bringup.graph import Instr
+from bringup.graph.index import Axis, Dyn, Expr
 from bringup.graph.verify import LevelSpec, verify
 from bringup.kernel.form import Fold, Kernel, Stage
-from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.kernel.ranges import Mask, outside, uncovered
-from bringup.ops.table import Kind, OpDef, Trait, lookup
+from bringup.ops.monoids import MONOIDS
+from bringup.ops.table import Kind, OpDef, Trait
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -72,7 +73,7 @@ def _allowed(instr: Instr) -> str | None:
     """
     if any(v.type.rank for v in (*instr.operands, *instr.results)):
         return f"{instr.op.name} is not on scalars"
-    if instr.op.name in KERNEL_OPS or instr.op.name == "constant":
+    if instr.op.name in KERNEL_OPS or instr.literal is not None:
         return None
     op = instr.op
     if not isinstance(op, OpDef) or (
@@ -122,15 +123,10 @@ def _sinks(kernel: Kernel) -> Iterator[str]:
 
 
 def _fold(fold: Fold) -> str | None:
-    try:
-        lookup("reduce").result_types(
-            (TensorType((1,), fold.dtype),), {"kind": fold.kind, "dims": (0,)}
-        )
-    except OpTypeError as error:
-        return error.what
-    known = next(a.choices for a in lookup("reduce").attrs if a.name == "kind")
-    if fold.kind not in known:
+    if fold.kind not in MONOIDS:
         return f"there is no fold {fold.kind!r}"
+    if fold.dtype not in fold.monoid.dtypes:
+        return f"kind {fold.kind!r} does not take {fold.dtype}"
     if fold.precision != "highest" and not (fold.product and fold.dtype is f32):
         return f"{fold.precision} is for products of f32"
     return "a product is summed" if fold.product and fold.kind != "add" else None

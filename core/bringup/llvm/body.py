@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.form import Fold
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, identity, literal, register_type, render, widen
+from bringup.llvm.scalar import combine, empty, literal, neutral, register_type, render, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
 from bringup.llvm.text.masked import fold_lanes
 from bringup.records import record
@@ -177,8 +177,8 @@ class BodyEmitter(ABC):
 
     def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
         name = instr.op.name
-        if name == "constant":
-            return literal(instr.attrs["value"].scalar, instr.result.dtype)
+        if instr.literal is not None:
+            return literal(instr.literal.scalar, instr.result.dtype)
         if name == "index":
             return self._index(instr, position, frame)
         if name == "inside":
@@ -337,11 +337,10 @@ def fits_i32(expr: Expr) -> bool:
     return worst < 2**31 and inner
 
 
-def start(fold: Fold, lanes: int, empty: bool) -> Val:
+def start(fold: Fold, lanes: int, is_empty: bool) -> Val:
     """The accumulator before the first element; the result itself if there is no element."""
-    if empty and fold.kind == "add" and fold.dtype.is_float:  # pragma: no cover - folded before
-        return ir.zero(identity("add", fold.dtype, lanes).type)
-    return identity(fold.kind, fold.dtype, lanes)
+    element = empty if is_empty else neutral
+    return element(fold.kind, fold.dtype, lanes)
 
 
 def accumulate(

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from bringup.backend.capabilities import Claims, RowClaims
-from bringup.dtypes import FLOATS, STORED
-from bringup.kernel.indexed import INDEXED
-from bringup.kernel.movement import RULES
-from bringup.llvm.scalar import FLOAT_ONLY, RENDER
+from collections.abc import Iterator
 
-_NESTS = ("constant", "iota", *RULES, *INDEXED, "reduce", "dot_general")
+from bringup.backend.capabilities import Claims
+from bringup.dtypes import FLOATS, STORED, DType
+from bringup.llvm.scalar import FLOAT_ONLY, RENDER
+from bringup.ops.catalogue import MODULE_OF
+from bringup.ops.table import Kind, OpDef, find, lookup
+
+_EVERY, _FLOATS = frozenset(STORED), frozenset(FLOATS)
+#: They become loops and constants.
+_NESTS = (Kind.SOURCE, Kind.REDUCTION, Kind.CONTRACTION)
 
 
 def emitter_claims() -> Claims:
     """Claims for `Capabilities.kernels` of a backend that renders through `bringup.llvm`, for every
     dtype of each row.
     """
-    every = dict.fromkeys((*RENDER, *_NESTS), frozenset(STORED))
-    return RowClaims({**every, **dict.fromkeys(FLOAT_ONLY, frozenset(FLOATS))})
+    return _EmitterClaims()
+
+
+class _EmitterClaims(Claims):
+    """Rows are defined when they are first asked for, those that are rendered first."""
+
+    def __getitem__(self, claim: str) -> frozenset[DType]:
+        row = find(claim.partition(".")[0])
+        if row is None or claim not in row.claims or not (dtypes := _dtypes_of(row)):
+            raise KeyError(claim)
+        return dtypes
+
+    def __iter__(self) -> Iterator[str]:
+        for name in dict.fromkeys((*RENDER, *MODULE_OF)):
+            row = lookup(name)
+            if _dtypes_of(row):
+                yield from row.claims
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _dtypes_of(row: OpDef) -> frozenset[DType]:
+    if row.name in FLOAT_ONLY:
+        return _FLOATS
+    emitted = row.name in RENDER or row.kind in _NESTS or row.index_map is not None
+    return _EVERY if emitted else frozenset()

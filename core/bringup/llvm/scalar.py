@@ -27,6 +27,7 @@ from bringup.llvm.math import (
     f64_to_f32_odd,
 )
 from bringup.llvm.text import Builder, Function, Type, Val, const, vec
+from bringup.ops.monoids import MONOIDS
 
 Attrs = Mapping[str, Any]
 Render = Callable[[Builder, tuple[Val, ...], Attrs, DType, DType], Val]
@@ -375,37 +376,26 @@ RENDER: dict[str, Render] = {
     **{name: _math(name) for name in FLOAT_ONLY},
 }
 
-_IDENTITY: dict[str, Callable[[DType], Any]] = {
-    "add": lambda d: 0,
-    "mul": lambda d: 1,
-    "max": lambda d: (
-        -float("inf") if d.is_float else (-(1 << (d.bits - 1)) if d.kind == "int" else 0)
-    ),
-    "min": lambda d: float("inf") if d.is_float else _largest(d),
-    "or": lambda d: 0,
-    "and": lambda d: -1,
-}
+
+def neutral(kind: str, dtype: DType, lanes: int = 1) -> Val:
+    """What a fold starts with: the neutral element of its monoid in every lane."""
+    return _in_lanes(MONOIDS[kind].neutral(dtype.numpy), dtype, lanes)
 
 
-def _largest(dtype: DType) -> int:
-    return (1 << (dtype.bits - 1)) - 1 if dtype.kind == "int" else (1 << dtype.bits) - 1
+def empty(kind: str, dtype: DType, lanes: int = 1) -> Val:
+    """What a fold of nothing gives, in every lane."""
+    return _in_lanes(MONOIDS[kind].empty(dtype.numpy), dtype, lanes)
 
 
-def identity(kind: str, dtype: DType, lanes: int = 1) -> Val:
-    """The neutral element of a fold.
-
-    A float sum starts at -0.0, so that a sum of negative zeros stays negative.
-    """
-    value = -0.0 if kind == "add" and dtype.is_float else _IDENTITY[kind](dtype)
-    if dtype.name == "bf16":
-        value = int.from_bytes(dtype.numpy.type(value).tobytes(), "little")
+def _in_lanes(scalar: Any, dtype: DType, lanes: int) -> Val:
+    bits = int.from_bytes(scalar.tobytes(), "little")
+    value = bits if dtype.name == "bf16" else scalar.item()
     return const(vec(register_type(dtype), lanes), value)
 
 
 def combine(b: Builder, kind: str, dtype: DType, x: Val, y: Val) -> Val:
     """One step of a fold."""
-    name = kind if dtype.kind != "bool" else {"add": "or", "mul": "and"}.get(kind, kind)
-    return RENDER[name](b, (x, y), {}, dtype, dtype)
+    return RENDER[kind](b, (x, y), {}, dtype, dtype)
 
 
 #: So many instructions of one op are emitted inline in a function.  Further ones call a shared

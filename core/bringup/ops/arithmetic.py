@@ -30,6 +30,7 @@ add = elementwise(
     ),
     reference=exactly(np.add),
     vjp=_add_vjp,
+    linear=((0, 1),),
     dtypes=NUMERIC,
     special=cells(
         "0.0, -0.0 -> 0.0; -0.0, -0.0 -> -0.0; 1, -1 -> 0.0; inf, -inf -> nan; "
@@ -56,6 +57,7 @@ sub = elementwise(
     doc=("x − y, correctly rounded. Integers wrap. inf − inf and NaN give NaN; x − x is +0."),
     reference=exactly(np.subtract),
     vjp=_sub_vjp,
+    linear=((0, 1),),
     dtypes=NUMERIC,
     special=cells(
         "0.0, 0.0 -> 0.0; -0.0, 0.0 -> -0.0; -0.0, -0.0 -> 0.0; inf, inf -> nan; "
@@ -78,6 +80,7 @@ mul = elementwise(
     doc="x · y, correctly rounded. Integers wrap. 0 · ±inf and NaN give NaN; signs multiply.",
     reference=exactly(np.multiply),
     vjp=_mul_vjp,
+    linear=((0,), (1,)),
     dtypes=NUMERIC,
     special=cells(
         "0.0, -1 -> -0.0; -0.0, -1 -> 0.0; 0.0, inf -> nan; -inf, 2 -> -inf; MAX, -2 -> -inf; "
@@ -129,6 +132,7 @@ div = elementwise(
     ),
     reference=exactly(_divide),
     vjp=_div_vjp,
+    linear=((0,),),
     dtypes=NUMERIC,
     special=cells(
         "1, 0.0 -> inf; 1, -0.0 -> -inf; -1, 0.0 -> -inf; 0.0, 0.0 -> nan; -0.0, 2 -> -0.0; "

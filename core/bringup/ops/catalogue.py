@@ -64,10 +64,10 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "gather",
     ),
     "hyperbolic": ("acosh", "asinh", "atanh", "cosh", "sinh"),
-    "concatenation": ("concatenate",),
     "logarithms": ("log10", "log2"),
     "movement": (
         "broadcast_in_dim",
+        "concatenate",
         "pad",
         "reshape",
         "slice",

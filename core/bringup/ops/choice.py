@@ -33,7 +33,7 @@ from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import HALVES, Array, is_float, round_to, saturate
 from bringup.ops.build import rows
 from bringup.ops.special_values import Special, cells
-from bringup.ops.table import Attr, Attrs, Cotangents, Types
+from bringup.ops.table import Attr, Attrs, Cotangents, Trait, Types
 from bringup.types import TensorType
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -134,6 +134,7 @@ select = elementwise(
     infer=_infer_select,
     reference=_select_reference,
     vjp=_select_vjp,
+    linear=((1, 2),),
     dtypes=(bool_,),
     special=cells(
         "true, true, false -> true (bool); false, true, false -> false (bool)",
@@ -247,6 +248,7 @@ convert = elementwise(
     infer=_infer_convert,
     reference=_convert_reference,
     vjp=_convert_vjp,
+    traits=frozenset({Trait.ADAPTS}),
     dtypes=STORED,
     special=_CASTS,
     tier=0,

@@ -253,6 +253,15 @@ def _cell(
     return Special((lhs, rhs), result, kinds, (*dims, *attrs.items()))
 
 
+def _factor_dims(
+    position: int, x: Value, y: Value, *, batch: Pair, contract: Pair, **_: Any
+) -> dict[int, int]:
+    ranks = (len(x.shape), len(y.shape))
+    free = [free_dims(*sides) for sides in zip(ranks, batch, contract, strict=True)]
+    first = len(batch[0]) + (len(free[0]) if position else 0)
+    return {**dict(enumerate(batch[position])), **dict(enumerate(free[position], first))}
+
+
 dot_general = define(
     name="dot_general",
     arity=2,
@@ -277,6 +286,7 @@ dot_general = define(
     ),
     infer=_infer_dot,
     fill=_dot_fill,
+    factor_dims=_factor_dims,
     reference=_dot_reference,
     vjp=_dot_vjp,
     batch=_dot_batch,

@@ -36,6 +36,7 @@ from bringup.ops.table import (
     Derive,
     Kind,
     Pruned,
+    Trait,
     Types,
     define,
 )
@@ -107,6 +108,7 @@ while_ = define(
     reference=_while_reference,
     vjp=_while_vjp,
     prune=_prune_while,
+    traits=frozenset({Trait.LOOP}),
     batch=batch_while,
     special=(
         Special(("false", "true", "true"), "false", ("bool",), _FLAGS),
@@ -186,6 +188,7 @@ case = define(
     reference=_case_reference,
     vjp=_case_vjp,
     prune=_prune_case,
+    traits=frozenset({Trait.BRANCH}),
     batch=batch_case,
     dtypes=(i32,),
     special=tuple(

@@ -470,6 +470,12 @@ def _batch(
     return unfolded(made, attrs["out_dims"][1], size, count)
 
 
+def _factor_dims(
+    position: int, _x: Value, _weights: Value, *, rhs_dims: Ints, out_dims: Ints, **_: Any
+) -> dict[int, int] | None:
+    return {out_dims[1]: rhs_dims[0]} if position == 1 else None
+
+
 convolution = define(
     name="convolution",
     arity=2,
@@ -498,6 +504,7 @@ convolution = define(
     ),
     infer=_infer,
     fill=_fill,
+    factor_dims=_factor_dims,
     reference=_reference,
     vjp=_vjp,
     dtypes=NUMERIC,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,10 @@ from bringup.ops._checks import dim_of, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
 from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
-
-_KINDS = ("add", "mul", "max", "min")
-_UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
@@ -42,35 +33,17 @@ def _infer(operands: Types, attrs: Attrs) -> TensorType:
     return operand
 
 
-def _start(kind: str, dtype: np.dtype[Any]) -> Any:
-    """What an exclusive scan begins with; the host's long double has no row of its own."""
-    if is_float(dtype):
-        return {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}[kind]
-    return identity(kind, next(d for d in NUMERIC if d.numpy == dtype))
-
-
 def _reference(x: Array, *, kind: str, dim: int, reverse: bool, exclusive: bool) -> Array:
     x = np.asarray(x)
     work = x.astype(wider(x.dtype)) if is_float(x.dtype) else x
     lines = np.moveaxis(np.flip(work, dim) if reverse else work, dim, 0)
     if exclusive and len(lines):
-        start = np.full_like(lines[:1], _start(kind, x.dtype))
+        start = np.full_like(lines[:1], MONOIDS[kind].empty(work.dtype))
         lines = np.concatenate([start, lines[:-1]])
     with np.errstate(all="ignore"):
-        made = _running(kind, lines)
-    result = np.moveaxis(made, 0, dim)
+        folds = MONOIDS[kind].accumulate(lines, axis=0)
+    result = np.moveaxis(folds, 0, dim)
     return round_to(np.flip(result, dim) if reverse else result, x.dtype)
-
-
-def _running(kind: str, lines: Array) -> Array:
-    """The fold of each line with all before it, from the first on; -0 is less than +0."""
-    made = _UFUNCS[kind].accumulate(lines, axis=0, dtype=lines.dtype)
-    if kind not in ("max", "min") or not is_float(lines.dtype):
-        return made
-    # numpy leaves the sign of a zero to chance: one zero of the better sign decides it.
-    better = (lines == 0) & (np.signbit(lines) == (kind == "min"))
-    signs = np.where(np.logical_or.accumulate(better, axis=0) == (kind == "max"), 1.0, -1.0)
-    return np.where(made == 0, np.copysign(made, signs.astype(lines.dtype)), made)
 
 
 def _shifted(x: Value, dim: int, by: int, start: object) -> Value:
@@ -86,18 +59,18 @@ def _distances(size: int) -> list[int]:
 
 def _scan(x: Value, *, kind: str, dim: int, reverse: bool, exclusive: bool) -> Value:
     """Hillis and Steele: after step k each element holds the fold of 2^k before it."""
-    step: Callable[..., Value] = getattr(rows, kind)
+    monoid = MONOIDS[kind]
     sign = -1 if reverse else 1
     if exclusive:
-        x = _shifted(x, dim, sign, identity(kind, x.dtype))
-    neutral = -0.0 if kind == "add" and x.dtype.is_float else identity(kind, x.dtype)
+        x = _shifted(x, dim, sign, monoid.empty(x.dtype.numpy))
+    neutral = monoid.neutral(x.dtype.numpy)
     for distance in _distances(x.shape[dim]):
-        x = step(_shifted(x, dim, sign * distance, neutral), x)
+        x = monoid.row(_shifted(x, dim, sign * distance, neutral), x)
     return x
 
 
 def _decompose(x: Value, *, kind: str, dim: int, reverse: bool, exclusive: bool) -> Value:
-    function = in_f32(_scan) if kind in ("add", "mul") else _scan
+    function = in_f32(_scan) if kind in ROUNDING else _scan
     return function(x, kind=kind, dim=dim, reverse=reverse, exclusive=exclusive)
 
 
@@ -105,13 +78,14 @@ def _vjp(
     ct: Value, result: Value, x: Value, *, kind: str, dim: int, reverse: bool, exclusive: bool
 ) -> Cotangents:
     sign = -1 if reverse else 1
-    if kind == "add":
+    derivative = MONOIDS[kind].derivative
+    if derivative is Derivative.LINEAR:
         back = rows.cumulative(ct, kind=kind, dim=dim, reverse=not reverse, exclusive=exclusive)
         return (back,)
     ct, wide = build.widened(ct), build.widened(x)
     if exclusive:
         ct = _shifted(ct, dim, -sign, 0)
-    if kind == "mul":
+    if derivative is Derivative.PRODUCT:
         gradient = _product_gradient(ct, wide, dim, reverse)
     else:
         if exclusive:
@@ -173,7 +147,7 @@ cumulative = define(
         "before it takes over its gradient."
     ),
     attrs=(
-        Attr("kind", "str", "the fold", _KINDS),
+        Attr("kind", "str", "the fold", NUMERIC_KINDS),
         Attr("dim", "int", "the dimension folded along"),
         Attr("reverse", "bool", "fold elements i … n − 1 instead", default=False),
         Attr(
@@ -208,7 +182,7 @@ cumulative = define(
         _cell("[2, 1]", "min", "[INT_MAX, 2]", "int", "uint", exclusive=True),
     ),
     accuracy=SUM,
-    variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
+    variant_accuracy={kind: EXACT for kind in NUMERIC_KINDS if kind not in ROUNDING},
     decompose=_decompose,
     batch=shifting("cumulative", "dim"),
     variant="kind",

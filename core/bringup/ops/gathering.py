@@ -10,6 +10,7 @@ import numpy as np
 from bringup.dtypes import INTS, STORAGE, STORED, bool_, f32, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.graph.index import ZERO, Element, Expr, Index, Mask, Source
 from bringup.ops import build
 from bringup.ops._batch_indexed import batch_dynamic_slice, batch_gather
 from bringup.ops._checks import ints, listed, one_of
@@ -33,7 +34,7 @@ from bringup.ops._windows import (
     windows_of,
 )
 from bringup.ops.build import rows
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special
 from bringup.ops.table import Attr, Attrs, Cotangents, Domain, Kind, Types, define
 from bringup.types import TensorType
@@ -154,7 +155,7 @@ def one_of_rows(x: Value, hot: Value) -> Value:
         return build.convert(one_of_rows(build.convert(x, f32), hot), x.dtype)
     shape = (*hot.shape, x.shape[2])
     values = build.broadcast_to(x, shape, (0, 2, 3))
-    least = build.like(values, identity("max", x.dtype))
+    least = build.like(values, MONOIDS["max"].empty(x.dtype.numpy))
     hot = build.broadcast_to(hot, shape, (0, 1, 2))
     return build.reduce("max", rows.select(hot, values, least), (2,))
 
@@ -167,6 +168,29 @@ def _cell(
     )  # fmt: skip
     attrs = (("index_map", (0,)), ("index_dim", 1), *windows, ("mode", mode))
     return Special((x, indices), result, kinds or ("int", "uint"), attrs)
+
+
+def _gather_index(
+    index: Index, mask: Mask, x: Value, indices: Value, /, *, mode: str, **attrs: Any
+) -> list[Source]:
+    windows = gather_windows(x.type, indices.type, attrs)
+    positions = [index[d] for d in windows.between]
+    source_index = [ZERO] * len(windows.shape)
+    for d, at in zip(windows.kept, windows.offset, strict=True):
+        source_index[d] = index[at]
+    for d, at in zip(windows.batch[0], windows.batched, strict=True):
+        source_index[d] = positions[at]
+    elements: list[Element] = []
+    for c, (d, last) in enumerate(zip(windows.index_map, windows.lasts, strict=True)):
+        where = list(positions)
+        if windows.index_dim < len(indices.shape):
+            where.insert(windows.index_dim, Expr(c))
+        pairs = zip(where, indices.shape, strict=True)
+        is_inside = all(e.first >= 0 and e.last < n for e, n in pairs)
+        elements.append(Element(indices, tuple(where), () if is_inside else mask, last))
+        if last:
+            source_index[d] = source_index[d] + elements[-1]
+    return [Source(0, tuple(source_index), inside=tuple(elements) if mode == "fill" else ())]
 
 
 gather = define(
@@ -188,6 +212,7 @@ gather = define(
     infer=_infer_gather,
     reference=_gather_reference,
     domain=Domain(indices=1),
+    index_map=_gather_index,
     vjp=_gather_vjp,
     dtypes=STORED,
     special=(
@@ -268,6 +293,16 @@ def _slice_cell(x: str, start: str, result: str, *kinds: str) -> Special:
     return Special((x, start), result, kinds or ("int", "uint"), (("sizes", (2,)),))
 
 
+def _dynamic_slice_index(
+    index: Index, _mask: Mask, x: Value, *starts: Value, sizes: Ints
+) -> list[Source]:
+    firsts = [
+        Expr.of(Element(start, (), (), n - size)) if size < n else ZERO
+        for start, n, size in zip(starts, x.shape, sizes, strict=True)
+    ]
+    return [Source(0, tuple(e + first for e, first in zip(index, firsts, strict=True)))]
+
+
 dynamic_slice = define(
     name="dynamic_slice",
     arity=None,
@@ -280,6 +315,7 @@ dynamic_slice = define(
     infer=_infer_dynamic_slice,
     reference=_dynamic_slice_reference,
     domain=Domain(indices=1),
+    index_map=_dynamic_slice_index,
     vjp=_dynamic_slice_vjp,
     dtypes=STORED,
     special=(

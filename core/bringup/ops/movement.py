@@ -10,13 +10,14 @@ import numpy as np
 from bringup.dtypes import STORED, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.graph.index import ZERO, Bound, Expr, Index, Mask, Source, flatten, unflatten
 from bringup.ops import build
-from bringup.ops._checks import dims_of, ints
+from bringup.ops._checks import dim_of, dims_of, ints, listed
 from bringup.ops._numeric import Array
-from bringup.ops.batching import Flags, shifted, spread
+from bringup.ops.batching import Flags, shifted, shifting, spread
 from bringup.ops.build import rows
 from bringup.ops.special_values import Special, cells
-from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
+from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.types import TensorType
 
 Ints = tuple[int, ...]
@@ -55,6 +56,15 @@ def _reshape_batch(operands: Sequence[Value], _batched: Flags, size: int, *, sha
     return rows.reshape(operands[0], shape=(size, *shape))
 
 
+def _reshape_index(index: Index, _mask: Mask, x: Value, *, shape: Ints) -> list[Source]:
+    before = [d for d, n in enumerate(x.shape) if n != 1]
+    after = [d for d, n in enumerate(shape) if n != 1]
+    if [shape[d] for d in after] == [x.shape[d] for d in before]:
+        mapped = dict(zip(before, (index[d] for d in after), strict=True))
+        return [Source(0, tuple(mapped.get(d, ZERO) for d in range(len(x.shape))))]
+    return [Source(0, unflatten(flatten(index, shape), x.shape))]
+
+
 reshape = define(
     name="reshape",
     arity=1,
@@ -63,8 +73,10 @@ reshape = define(
     attrs=(Attr("shape", "ints", "shape of the result"),),
     infer=_infer_reshape,
     reference=_reshape_reference,
+    index_map=_reshape_index,
     vjp=_reshape_vjp,
     batch=_reshape_batch,
+    traits=frozenset({Trait.ADAPTS}),
     dtypes=STORED,
     special=(
         *cells(
@@ -105,6 +117,11 @@ def _transpose_batch(
     return rows.transpose(operands[0], permutation=(0, *shifted(permutation)))
 
 
+def _transpose_index(index: Index, _mask: Mask, x: Value, *, permutation: Ints) -> list[Source]:
+    table = dict(zip(permutation, index, strict=True))
+    return [Source(0, tuple(table[d] for d in range(len(x.shape))))]
+
+
 transpose = define(
     name="transpose",
     arity=1,
@@ -113,8 +130,10 @@ transpose = define(
     attrs=(Attr("permutation", "ints", "operand dimension of each result dimension"),),
     infer=_infer_transpose,
     reference=_transpose_reference,
+    index_map=_transpose_index,
     vjp=_transpose_vjp,
     batch=_transpose_batch,
+    traits=frozenset({Trait.ADAPTS}),
     dtypes=STORED,
     special=cells(
         "[-nan, -0.0] -> [-nan, -0.0]",
@@ -159,6 +178,14 @@ def _broadcast_batch(
     return rows.broadcast_in_dim(x, shape=(size, *shape), dims=(0, *shifted(dims)))
 
 
+def _broadcast_index(
+    index: Index, _mask: Mask, x: Value, *, shape: Ints, dims: Ints
+) -> list[Source]:
+    del shape
+    pairs = zip(x.shape, dims, strict=True)
+    return [Source(0, tuple(ZERO if n == 1 else index[d] for n, d in pairs))]
+
+
 broadcast_in_dim = define(
     name="broadcast_in_dim",
     arity=1,
@@ -173,8 +200,10 @@ broadcast_in_dim = define(
     ),
     infer=_infer_broadcast,
     reference=_broadcast_reference,
+    index_map=_broadcast_index,
     vjp=_broadcast_vjp,
     batch=_broadcast_batch,
+    traits=frozenset({Trait.ADAPTS}),
     dtypes=STORED,
     special=(
         *cells(
@@ -267,6 +296,14 @@ def _slice_cell(operand: str, result: str, start: int, limit: int, stride: int) 
     return Special((operand,), result, attrs=attrs)
 
 
+def _slice_index(
+    index: Index, _mask: Mask, _x: Value, *, start: Ints, limit: Ints, stride: Ints
+) -> list[Source]:
+    del limit
+    steps = zip(index, start, stride, strict=True)
+    return [Source(0, tuple(e * step + first for e, first, step in steps))]
+
+
 slice_ = define(
     name="slice",
     arity=1,
@@ -284,6 +321,7 @@ slice_ = define(
     infer=_infer_slice,
     fill=_slice_fill,
     reference=_slice_reference,
+    index_map=_slice_index,
     vjp=_slice_vjp,
     batch=_slice_batch,
     dtypes=STORED,
@@ -383,6 +421,25 @@ def _pad_cell(operand: str, value: str, result: str, lo: int, hi: int, gap: int)
     return Special((operand, value), result, attrs=attrs)
 
 
+def _pad_index(
+    index: Index, _mask: Mask, x: Value, _edge: Value, *, lo: Ints, hi: Ints, interior: Ints
+) -> list[Source]:
+    del hi
+    bounds: list[Bound] = []
+    inner: list[Expr] = []
+    for e, n, before, gap in zip(index, x.shape, lo, interior, strict=True):
+        step, shifted = gap + 1, e + -before
+        bounds.append(Bound(shifted, 0, (n - 1) * step + 1 if n else 0))
+        if step > 1:
+            bounds.append(Bound(shifted % step, 0, 1))
+        inner.append(shifted // step)
+    needed = tuple(b for b in bounds if not b.always)
+    edge = Source(1, ())
+    if any(b.never for b in needed):
+        return [edge]
+    return [Source(0, tuple(inner), needed), edge] if needed else [Source(0, tuple(inner))]
+
+
 pad = define(
     name="pad",
     arity=2,
@@ -399,6 +456,7 @@ pad = define(
     infer=_infer_pad,
     fill=_pad_fill,
     reference=_pad_reference,
+    index_map=_pad_index,
     vjp=_pad_vjp,
     batch=_pad_batch,
     dtypes=STORED,
@@ -410,4 +468,83 @@ pad = define(
         _pad_cell("[-nan]", "-0.0", "[-0.0, -nan]", 1, 0, 0),
     ),
     tier=0,
+)
+
+
+def _infer_concatenate(operands: Types, attrs: Attrs) -> TensorType:
+    first = operands[0]
+    dim = dim_of("concatenate", attrs, first.rank, first)
+    for other in operands[1:]:
+        rest = [t.shape[:dim] + t.shape[dim + 1 :] for t in (first, other)]
+        if other.dtype is not first.dtype or other.rank != first.rank or rest[0] != rest[1]:
+            raise OpTypeError(
+                f"concatenate: types differ outside dim {dim}: {listed(operands)}",
+                fix=f"give all operands dtype {first.dtype} and equal sizes but in dim {dim}",
+            )
+    total = sum(t.shape[dim] for t in operands)
+    return first.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
+
+
+def _concatenate_reference(*operands: Array, dim: int) -> Array:
+    return np.concatenate(operands, axis=dim)
+
+
+def _concatenate_vjp(ct: Value, _result: Value, *operands: Value, dim: int) -> Cotangents:
+    parts, start = [], 0
+    for operand in operands:
+        limit = start + operand.shape[dim]
+        parts.append(build.slice_dim(ct, dim, start, limit))
+        start = limit
+    return tuple(parts)
+
+
+def _concatenate_decompose(*operands: Value, dim: int) -> Value:
+    """Pad every operand to the full size, then select by a mask padded alike."""
+    total, rank = sum(v.shape[dim] for v in operands), len(operands[0].shape)
+    result, start = None, 0
+    for operand in operands:
+        lo, hi = [0] * rank, [0] * rank
+        lo[dim], hi[dim] = start, total - start - operand.shape[dim]
+        part = build.pad(operand, 0, lo, hi)
+        if result is not None:
+            mask = build.pad(build.splat(True, operand.type.with_dtype(bool_)), False, lo, hi)
+            part = rows.select(mask, part, result)
+        result, start = part, start + operand.shape[dim]
+    assert result is not None
+    return result
+
+
+def _concatenate_index(index: Index, _mask: Mask, *operands: Value, dim: int) -> list[Source]:
+    sources: list[Source] = []
+    offset = 0
+    for i, operand in enumerate(operands):
+        n = operand.shape[dim]
+        bound = Bound(index[dim], offset, offset + n)
+        if n and not bound.never:
+            shifted = tuple(e + -offset if d == dim else e for d, e in enumerate(index))
+            sources.append(Source(i, shifted, () if bound.always else (bound,)))
+            if bound.always:
+                break
+        offset += n
+    # Of empty operands no element exists, and none is asked for.
+    return sources or [Source(0, index)]
+
+
+concatenate = define(
+    name="concatenate",
+    arity=None,
+    kind=Kind.MOVEMENT,
+    doc="The operands one after the other along a dimension; some may be empty there.",
+    attrs=(Attr("dim", "int", "the dimension along which sizes may differ"),),
+    infer=_infer_concatenate,
+    reference=_concatenate_reference,
+    index_map=_concatenate_index,
+    vjp=_concatenate_vjp,
+    dtypes=STORED,
+    special=cells(
+        "[1, -nan], [], [-0.0] -> [1, -nan, -0.0]; [], [] -> []",
+        dim=0,
+    ),
+    decompose=_concatenate_decompose,
+    batch=shifting("concatenate", "dim"),
 )

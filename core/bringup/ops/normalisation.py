@@ -100,6 +100,7 @@ mean = define(
     infer=_infer_removing("mean"),
     reference=_mean_reference,
     vjp=_mean_vjp,
+    linear=((0,),),
     dtypes=FLOATS,
     special=cells(
         "[] -> nan; [1, nan] -> nan; [1, 3] -> 2; [inf, 3] -> inf; [inf, -inf] -> nan",

@@ -14,11 +14,11 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import ints, one_of
-from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
+from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._sliding import positions, spread_size, windows
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
 from bringup.ops.table import (
     DERIVED,
@@ -36,6 +36,7 @@ from bringup.types import TensorType
 
 Ints = tuple[int, ...]
 
+_KINDS = tuple(k for k in NUMERIC_KINDS if MONOIDS[k].derivative is not Derivative.PRODUCT)
 _COLUMNS = ("window", "strides", "lo", "hi", "dilation")
 
 
@@ -93,10 +94,10 @@ def _fill(operands: Types, _attrs: Attrs) -> Attrs:
 
 
 def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
-    x, at = np.asarray(x), _Window(**attrs)
-    summed = kind == "add" and is_float(x.dtype)
-    wide = x.astype(wider(x.dtype)) if summed else x
-    edge = np.asarray(_edge(kind, wide.dtype), wide.dtype)
+    x, at, monoid = np.asarray(x), _Window(**attrs), MONOIDS[kind]
+    rounded = kind in ROUNDING and is_float(x.dtype)
+    wide = x.astype(wider(x.dtype)) if rounded else x
+    edge = monoid.empty(wide.dtype)
     grown = [n + max(a, 0) + max(b, 0) for n, a, b in zip(x.shape, at.lo, at.hi, strict=True)]
     padded = np.full(grown, edge, wide.dtype)
     table = zip(x.shape, at.lo, strict=True)
@@ -104,23 +105,13 @@ def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
     kept = zip(grown, at.lo, at.hi, strict=True)
     padded = padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in kept)]
     counts = at.counts(x.shape)
-    total = np.full(counts, -edge if summed else edge, wide.dtype)
-    folds: dict[str, Any] = {"add": np.add, "max": total_max, "min": total_min}
+    total = np.full(counts, monoid.neutral(wide.dtype), wide.dtype)
     with np.errstate(all="ignore"):
         for place in itertools.product(*map(range, at.window)):
             table2 = zip(place, at.dilation, counts, at.strides, strict=True)
             spans = [slice(k * d, k * d + spread_size(n, s), s) for k, d, n, s in table2]
-            total = folds[kind](total, padded[tuple(spans)])
-    return round_to(total, x.dtype) if summed else np.asarray(total)
-
-
-def _edge(kind: str, dtype: Any) -> Any:
-    if kind == "add":
-        return 0
-    if is_float(dtype):
-        return -np.inf if kind == "max" else np.inf
-    info = np.iinfo(dtype)
-    return info.min if kind == "max" else info.max
+            total = monoid.row.reference(total, padded[tuple(spans)])
+    return round_to(total, x.dtype) if rounded else np.asarray(total)
 
 
 # -- decomposition ---------------------------------------------------------------------------------
@@ -147,7 +138,7 @@ def _spread(x: Value, edge: Any, at: _Window) -> tuple[Value, Ints]:
 
 
 def _decompose(x: Value, *, kind: str, **attrs: Any) -> Value:
-    at, edge = _Window(**attrs), identity(kind, x.dtype)
+    at, edge = _Window(**attrs), MONOIDS[kind].empty(x.dtype.numpy)
     counts = at.counts(x.shape)
     if 0 in counts:
         return build.splat(0, x.type.with_shape(counts))
@@ -164,11 +155,11 @@ def _vjp(ct: Value, result: Value, x: Value, *, kind: str, **attrs: Any) -> Cota
         return (build.zeros_like(x),)
     back = _back(x.shape, ct.shape, at)
     gaps = [s - 1 for s in at.strides]
-    if kind == "add":
+    if MONOIDS[kind].derivative is Derivative.LINEAR:
         dilated = build.pad(ct, 0, back.lo, back.hi, gaps)
         plain = (0,) * len(x.shape)
         columns = {"window": at.window, "dilation": at.dilation, "lo": plain, "hi": plain}
-        return (rows.reduce_window(dilated, kind="add", strides=back.strides, **columns),)
+        return (rows.reduce_window(dilated, kind=kind, strides=back.strides, **columns),)
     first = _first(result, x, kind, at)
     bare = _Window(back.window, back.strides, (0,) * len(gaps), (0,) * len(gaps), back.dilation)
     cts, own = _spread(build.pad(ct, 0, back.lo, back.hi, gaps), 0, bare)
@@ -202,7 +193,7 @@ def _places(type_: TensorType, own: Ints) -> Value:
 
 def _first(result: Value, x: Value, kind: str, at: _Window) -> Value:
     """The place of the first extreme of each window."""
-    spread, own = _spread(x, identity(kind, x.dtype), at)
+    spread, own = _spread(x, MONOIDS[kind].empty(x.dtype.numpy), at)
     hits = build.compare("eq", spread, build.kept(result, own, spread.shape))
     hits = rows.or_(hits, build.is_nan(spread))
     if any(n > 0 for n in (*at.lo, *at.hi)):
@@ -238,7 +229,7 @@ reduce_window = define(
         "Integers wrap. The gradient of max and min goes to the first extreme of each window."
     ),
     attrs=(
-        Attr("kind", "str", "the fold", ("add", "max", "min")),
+        Attr("kind", "str", "the fold", _KINDS),
         Attr("window", "ints", "size in each dimension"),
         Attr("strides", "ints", "steps from window to window; 1 if left out"),
         Attr("lo", "ints", "elements added before each dimension; negative crops"),
@@ -265,7 +256,7 @@ reduce_window = define(
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     accuracy=DERIVED,
-    variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
+    variant_accuracy={kind: EXACT for kind in _KINDS if kind not in ROUNDING},
     decompose=_decompose,
     batch=_batch,
     variant="kind",

@@ -34,6 +34,7 @@ from bringup.ops.table import (
     Derive,
     Kind,
     Pruned,
+    Trait,
     Types,
     define,
 )
@@ -308,6 +309,7 @@ scan = define(
     vjp=_vjp,
     residuals=_residuals,
     prune=_prune,
+    traits=frozenset({Trait.LOOP}),
     batch=batch_scan,
     special=(
         Special(("5", "[6, 7]"), "7", ("i32",), _cell(2, False)),

@@ -10,10 +10,11 @@ import numpy as np
 from bringup.dtypes import NUMERIC, STORED, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.graph.index import Bound, Element, Expr, Index, Mask, Source
 from bringup.ops import build
 from bringup.ops._batch_indexed import batch_dynamic_update_slice, batch_scatter
 from bringup.ops._checks import listed, one_of
-from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
+from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._windows import (
     DIMENSION_NUMBERS,
     Windows,
@@ -32,7 +33,7 @@ from bringup.ops._windows import (
 )
 from bringup.ops.build import rows
 from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, one_of_rows
-from bringup.ops.reduction import identity
+from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
 from bringup.ops.table import (
     EXACT,
@@ -50,7 +51,7 @@ from bringup.types import TensorType
 
 Ints = tuple[int, ...]
 
-_KINDS = ("set", "add", "mul", "min", "max")
+_KINDS = ("set", *NUMERIC_KINDS)
 _NUMBERS = ("offset", "index_map", "index_dim", "collapsed", "batch")
 
 
@@ -81,15 +82,6 @@ def _infer_scatter(operands: Types, attrs: Attrs) -> TensorType:
     return x
 
 
-_COMBINE: dict[str, Callable[[Array, Array], Any]] = {
-    "set": lambda _, new: new,
-    "add": np.add,
-    "mul": np.multiply,
-    "min": total_min,
-    "max": total_max,
-}
-
-
 def _scatter_reference(
     x: Array, indices: Array, updates: Array, *, kind: str, unique: bool, **attrs: Any
 ) -> Array:
@@ -105,12 +97,17 @@ def _scatter_reference(
         at = at * n + part
     kept = spread_inside(windows, inside).reshape(-1)
     flat = np.broadcast_to(at, updates.shape).reshape(-1)[kept]
-    dtype = wider(x.dtype) if kind in ("add", "mul") and is_float(x.dtype) else x.dtype
+    dtype = wider(x.dtype) if kind in ROUNDING and is_float(x.dtype) else x.dtype
     result = x.astype(dtype).reshape(-1)
     with np.errstate(all="ignore"):
-        _in_order(result, flat, updates.reshape(-1)[kept].astype(dtype), _COMBINE[kind])
+        combine = _last if kind == "set" else MONOIDS[kind].row.reference
+        _in_order(result, flat, updates.reshape(-1)[kept].astype(dtype), combine)
     result = round_to(result, x.dtype) if is_float(x.dtype) else result
     return np.asarray(result.reshape(x.shape))
+
+
+def _last(_old: Array, new: Array) -> Array:
+    return new
 
 
 def _in_order(result: Array, at: Array, values: Array, combine: Callable[..., Any]) -> None:
@@ -130,7 +127,9 @@ def _in_order(result: Array, at: Array, values: Array, combine: Callable[..., An
 def _scatter_vjp(
     ct: Value, result: Value, x: Value, indices: Value, updates: Value, /, **attrs: Any
 ) -> Cotangents:
-    return _BACK[attrs["kind"]](_Back(ct, result, x, indices, updates, attrs))
+    kind, back = attrs["kind"], _Back(ct, result, x, indices, updates, attrs)
+    derivative = None if kind == "set" else MONOIDS[kind].derivative
+    return _BACK[derivative](back)
 
 
 class _Back:
@@ -200,12 +199,11 @@ def _back_extremum(back: _Back) -> Cotangents:
     return (rows.mul(share, mine), None, rows.mul(back.read(share), theirs))
 
 
-_BACK: dict[str, Callable[[_Back], Cotangents]] = {
-    "set": _back_set,
-    "add": _back_add,
-    "mul": _back_mul,
-    "min": _back_extremum,
-    "max": _back_extremum,
+_BACK: dict[Derivative | None, Callable[[_Back], Cotangents]] = {
+    None: _back_set,
+    Derivative.LINEAR: _back_add,
+    Derivative.PRODUCT: _back_mul,
+    Derivative.SELECTION: _back_extremum,
 }
 
 
@@ -245,13 +243,13 @@ def _combined(kind: str, old: Value, at: Value, new: Value, order: Value) -> Val
         return rows.select(touched, one_of_rows(new, rows.and_(hit, final)), old)
     shape = (*flat, width)
     values = build.broadcast_to(new, shape, (0, 2, 3))
-    neutral = -0.0 if kind == "add" and old.dtype.is_float else identity(kind, old.dtype)
+    monoid = MONOIDS[kind]
+    neutral = monoid.neutral(old.dtype.numpy)
     hit = build.broadcast_to(hit, shape, (0, 1, 2))
-    wide = build.widened if kind in ("add", "mul") else lambda v: v
+    wide = build.widened if kind in ROUNDING else lambda v: v
     mine = wide(rows.select(hit, values, build.like(values, neutral)))
     folded = build.reduce(kind, mine, (2,))
-    row = {"add": rows.add, "mul": rows.mul, "min": rows.min, "max": rows.max}[kind]
-    combined = build.convert(row(wide(old), folded), old.dtype)
+    combined = build.convert(monoid.row(wide(old), folded), old.dtype)
     return rows.select(touched, combined, old)
 
 
@@ -299,7 +297,7 @@ scatter = define(
     ),
     traits=frozenset({Trait.IN_PLACE}),
     accuracy=SUM,
-    variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
+    variant_accuracy={kind: EXACT for kind in _KINDS if kind not in ROUNDING},
     decompose=_scatter_decompose,
     batch=batch_scatter,
     variant="kind",
@@ -375,6 +373,23 @@ def _update_cell(x: str, new: str, start: str, result: str, *kinds: str) -> Spec
     return Special((x, new, start), result, kinds or ("int", "uint"))
 
 
+def _update_index(
+    index: Index, _mask: Mask, x: Value, update: Value, *starts: Value
+) -> list[Source]:
+    if not update.type.size:
+        return [Source(0, index)]
+    bounds: list[Bound] = []
+    shifted: list[Expr] = []
+    for e, start, n, size in zip(index, starts, x.shape, update.shape, strict=True):
+        if size == n:
+            shifted.append(e)
+            continue
+        shifted.append(e + Expr.of(Element(start, (), (), n - size)) * -1)
+        bounds.append(Bound(shifted[-1], 0, size))
+    inner = Source(1, tuple(shifted), tuple(bounds))
+    return [inner, Source(0, index)] if bounds else [inner]
+
+
 dynamic_update_slice = define(
     name="dynamic_update_slice",
     arity=None,
@@ -386,6 +401,7 @@ dynamic_update_slice = define(
     infer=_infer_update,
     reference=_update_reference,
     domain=Domain(indices=2),
+    index_map=_update_index,
     vjp=_update_vjp,
     dtypes=STORED,
     special=(

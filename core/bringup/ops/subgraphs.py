@@ -10,7 +10,7 @@ import numpy as np
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Instr, Value, has_effects, replay
 from bringup.ops._numeric import Array
-from bringup.ops.table import Attrs, Types, opdef
+from bringup.ops.table import Attrs, Trait, Types, opdef
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -113,11 +113,8 @@ def restricted(graph: Graph, inputs: Iterable[int], outputs: Iterable[int]) -> G
 
 def is_zero(value: Value) -> bool:
     """Whether a value is known to be zeros."""
-    made = value.producer
-    if made is None or made.op.name != "constant":
-        return False
-    literal = made.attrs["value"]
-    return bool(literal.is_splat and literal.scalar == 0)
+    literal = value.literal
+    return bool(literal is not None and literal.is_splat and literal.scalar == 0)
 
 
 def rows_of(type_: TensorType, name: str, length: int, position: int) -> TensorType:
@@ -150,10 +147,7 @@ def known_trips(state: Sequence[Value], cond: Graph, body: Graph) -> int | None:
 
 
 def _number(value: Value) -> int | None:
-    made = value.producer
-    if made is None or made.op.name != "constant" or value.shape:
-        return None
-    return int(made.attrs["value"].scalar)
+    return None if value.literal is None or value.shape else int(value.literal.scalar)
 
 
 def chosen(index: int, branches: int) -> int:
@@ -182,18 +176,36 @@ class Parts:
         return tuple((self.consts + i, i) for i in range(self.carries))
 
 
+def is_loop(instr: Instr) -> bool:
+    """Whether an instruction is a loop."""
+    return Trait.LOOP in opdef(instr).traits
+
+
+def is_branch(instr: Instr) -> bool:
+    """Whether an instruction runs one of several graphs."""
+    return Trait.BRANCH in opdef(instr).traits
+
+
 def is_control(instr: Instr) -> bool:
     """Whether an instruction is a loop or a branch, which a program runs as a step of its own."""
-    return instr.op.name in ("while", "scan", "case")
+    return is_loop(instr) or is_branch(instr)
+
+
+def loop_parts(instr: Instr) -> Parts:
+    """How the operands of a loop divide: without attributes that say so, all are carried."""
+    attrs = instr.attrs
+    return Parts(attrs.get("consts", 0), attrs.get("carries", len(instr.operands)))
+
+
+def trips_of(instr: Instr) -> int | None:
+    """How often a loop runs its body, None if that is unknown."""
+    length: int | None = instr.attrs.get("length")
+    return known_trips(instr.operands, **instr.attrs) if length is None else length
 
 
 def carried(instr: Instr) -> tuple[tuple[int, int], ...]:
     """Pairs of an operand of a loop and the result that starts as it; none for a branch."""
-    if instr.op.name == "while":
-        return tuple((i, i) for i in range(len(instr.operands)))
-    if instr.op.name == "scan":
-        return Parts(instr.attrs["consts"], instr.attrs["carries"]).carried
-    return ()
+    return loop_parts(instr).carried if is_loop(instr) else ()
 
 
 def unchanged(instr: Instr) -> list[tuple[int, int]]:

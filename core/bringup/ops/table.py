@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol
 from bringup.dtypes import STORED, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Operation, Value, current_builder
+from bringup.graph.index import Source
 from bringup.ops.catalogue import MODULE_OF
 from bringup.ops.special_values import Special
 from bringup.records import record
@@ -30,6 +31,8 @@ Vjp = Callable[..., Cotangents]
 Decompose = Callable[..., "Value | tuple[Value, ...]"]
 Fill = Callable[[Types, Attrs], Attrs]
 Batch = Callable[..., "Value | tuple[Value, ...] | None"]
+FactorDims = Callable[..., "dict[int, int] | None"]
+IndexMap = Callable[..., Sequence[Source]]
 Residual = Callable[..., "Sequence[tuple[str, Any, Any]]"]
 #: ``derive(graph, wrt, of)``: the graph that also pulls cotangents of outputs back to inputs.
 Derive = Callable[[Graph, Sequence[int], Sequence[int]], Graph]
@@ -70,7 +73,10 @@ class Trait(Enum):
     POINTWISE = "pointwise"  # a composite whose element i comes from elements i: may join a kernel
     EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
     EFFECT = "effect"  # does more than give results: never dropped, merged or moved past another
+    ADAPTS = "adapts"  # makes an operand fit another op: changes its dtype or shape alone
     IN_PLACE = "in place"  # on whole buffers the result may take the memory of operand 0
+    LOOP = "loop"  # runs its attribute ``body`` again and again on a state
+    BRANCH = "branch"  # runs one of its attribute ``branches`` on the operands after the first
 
 
 class Required(Enum):
@@ -195,6 +201,15 @@ class OpDef:
     vjp is None is differentiated through its decomposition.  Only called for float results.  An op
     of several results takes and gives tuples of them.  One with sub-graphs also gets ``derive=``,
     see `Derive`.
+    linear: groups of operands in which results of floats are linear, all others unchanged: (0,)
+    and (1,) for a product, (0, 1) for a sum.
+    factor_dims: ``factor_dims(position, *operands, **attrs)``, for a product of two arrays: by
+    dimension of the result, the dimension of the operand at that position that it is; None where
+    scales of the result cannot be scales of that operand.
+    index_map: ``index_map(index, mask, *operands, **attrs)``: the elements of operands that the
+    result's element at ``index`` is: alternatives, of which the first applies whose bounds hold.
+    mask: where the element is wanted.  Such a row moves elements and computes nothing: inside
+    kernels it dissolves into the indices of loads.
     residuals: ``residuals(*operands, **attrs)`` emits the op with more results, after its own, that
     its vjp reads.
     prune: see `Prune`; for rows that save work where some of their results are dead.
@@ -232,6 +247,9 @@ class OpDef:
     fill: Fill | None = None
     decompose: Decompose | None = None
     batch: Batch | None = None
+    linear: tuple[tuple[int, ...], ...] = ()
+    factor_dims: FactorDims | None = None
+    index_map: IndexMap | None = None
     residuals: Callable[..., tuple[Value, ...]] | None = None
     prune: Prune | None = None
     variant: str | None = None
@@ -312,6 +330,11 @@ class OpDef:
     def effects(self) -> bool:
         """Whether it does more than give results."""
         return Trait.EFFECT in self.traits
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it only makes an operand fit another op."""
+        return Trait.ADAPTS in self.traits
 
     @property
     def holds_graphs(self) -> bool:

@@ -51,6 +51,7 @@ neg = elementwise(
     ),
     reference=_neg_reference,
     vjp=_neg_vjp,
+    linear=((0,),),
     dtypes=NUMERIC,
     special=cells(
         "0.0 -> -0.0; -0.0 -> 0.0; inf -> -inf; -inf -> inf; +nan -> -nan; -nan -> +nan; "

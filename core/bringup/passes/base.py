@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bringup.graph import Graph, Instr, Literal, Value, rebuild
+from bringup.graph import Graph, Instr, Value, rebuild
 from bringup.graph.verify import ANY, LevelSpec
 from bringup.ops.table import opdef
 from bringup.records import record
@@ -79,12 +79,3 @@ def holds_graph(value: Any) -> bool:
 def as_results(results: Value | Iterable[Value]) -> tuple[Value, ...]:
     """What calling an op gives, always as a tuple."""
     return (results,) if isinstance(results, Value) else tuple(results)
-
-
-def literal_of(value: Value) -> Literal | None:
-    """The content of a value made by a constant instruction, else None."""
-    made = value.producer
-    if made is None or made.op.name != "constant":
-        return None
-    literal: Literal = made.attrs["value"]
-    return literal

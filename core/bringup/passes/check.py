@@ -13,7 +13,7 @@ from bringup.graph import Graph, Instr
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs, subgraphs_of
 from bringup.ops.evaluate import evaluate
-from bringup.ops.subgraphs import known_trips
+from bringup.ops.subgraphs import is_loop, trips_of
 from bringup.ops.table import opdef
 from bringup.types import TensorType
 
@@ -79,17 +79,11 @@ def _runs(graph: Graph) -> int | None:
     for instr in graph.instrs:
         inside = [_runs(inner) for inner in subgraphs_of(instr)]
         known = [n for n in inside if n is not None]
-        trips = _trips(instr) if inside else 0
+        trips = trips_of(instr) if is_loop(instr) else int(bool(inside))
         if trips is None or len(known) < len(inside):
             return None
         total += trips * (1 + sum(known))
     return total
-
-
-def _trips(instr: Instr) -> int | None:
-    if instr.op.name == "while":
-        return known_trips(instr.operands, **instr.attrs)
-    return int(instr.attrs.get("length", 1))
 
 
 def is_strict(graph: Graph) -> bool:

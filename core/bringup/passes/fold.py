@@ -11,7 +11,7 @@ from bringup.errors import GraphError
 from bringup.graph import Graph, Instr, Literal, Operation, Value, rebuild
 from bringup.ops.build import rows
 from bringup.ops.table import Kind, OpDef, Trait
-from bringup.passes.base import Available, Pass, deep, literal_of
+from bringup.passes.base import Available, Pass, deep
 from bringup.types import TensorType
 
 MAX_ELEMENTS = 4096  # of one instruction's results; more are cheaper to compute than to load
@@ -33,7 +33,7 @@ def fold_call(
     assert isinstance(op, OpDef)
     if op.kind in _NEVER or op.holds_graphs:
         return None
-    known = [literal_of(v) if v.type.size else _empty(v.type) for v in operands]
+    known = [v.literal if v.type.size else _empty(v.type) for v in operands]
     literals = [each for each in known if each is not None]
     # Without moving, elements come from elements: no need to infer types to see that some exist.
     if (

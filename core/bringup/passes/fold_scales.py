@@ -19,8 +19,7 @@ from dataclasses import replace
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.build import rows
-from bringup.ops.contraction import free_dims
-from bringup.ops.table import lookup, opdef
+from bringup.ops.table import Kind, OpDef, opdef
 from bringup.passes.base import Pass, as_results
 from bringup.passes.known import known_values, moved_dims, pointwise, repeated, spread
 from bringup.records import record
@@ -30,11 +29,11 @@ from bringup.records import record
 class _Factor:
     """A known factor on its way to the weights.
 
-    op: mul or div.  value: as it stands in the graph.
+    op: what scales by it, such as mul or div.  value: as it stands in the graph.
     places: by dimension along which it differs, where the value reached so far has that.
     """
 
-    op: str
+    op: OpDef
     value: Value
     places: dict[int, int]
 
@@ -79,12 +78,12 @@ class _Folding:
         if at is None:
             return
         passed = tuple(each.through(back) for each in self.factors.get(instr.result, ()))
-        if instr.op.name in ("mul", "div"):
+        if _is_scaling(instr, at):
             other = instr.operands[1 - at]
             dims = repeated(other)[1].values()
             if self._reaches_weights(instr.operands[at], set(dims)):
                 self.folded.add(instr)
-                passed = (_Factor(instr.op.name, other, {d: d for d in dims}), *passed)
+                passed = (_Factor(opdef(instr), other, {d: d for d in dims}), *passed)
         if passed:
             self.factors[instr.operands[at]] = passed
 
@@ -92,16 +91,18 @@ class _Folding:
         """Which operand, scaled, scales the result, as known operands are scaled with it; and by
         dimension of the result that of this operand.
         """
-        name, moved = instr.op.name, moved_dims(instr)
-        if not instr.results[0].dtype.is_float or name == "broadcast_in_dim":
+        op, moved = opdef(instr), moved_dims(instr)
+        if not instr.results[0].dtype.is_float:
             return None, {}
         if moved is not None:
-            return 0, {new: old for old, new in moved.items()}
-        same = {d: d for d in range(len(instr.results[0].shape))}
+            repeats = instr.result.type.size > instr.operands[0].type.size
+            return (None, {}) if repeats else (0, {new: old for old, new in moved.items()})
         unknown = [n for n, v in enumerate(instr.operands) if v not in self.known.fixed]
-        if name in ("neg", "add", "sub", "mul") and len(unknown) == 1:
-            return unknown[0], same
-        return (0, same) if name == "div" and unknown == [0] else (None, {})
+        if op.kind is not Kind.ELEMENTWISE or len(unknown) != 1:
+            return None, {}
+        if not _is_shift(instr) and (unknown[0],) not in op.linear:
+            return None, {}
+        return unknown[0], {d: d for d in range(len(instr.results[0].shape))}
 
     def _reaches_weights(self, value: Value, dims: set[int]) -> bool:
         """Whether a factor that differs along `dims` can become part of known weights."""
@@ -121,7 +122,8 @@ class _Folding:
         """Which operand of a product is known, and by dimension of the result that of the operand
         that it is.
         """
-        if instr.op.name not in ("convolution", "dot_general"):
+        factor_dims = opdef(instr).factor_dims
+        if factor_dims is None:
             return None
         held = [n for n, v in enumerate(instr.operands) if v in self.known.held]
         dtype = instr.result.dtype
@@ -130,16 +132,8 @@ class _Folding:
         at = held[0]
         if instr.operands[at] in self.known.expanded:
             return None  # the rest makes these weights each time
-        if instr.op.name == "convolution":
-            dims = {instr.attrs["out_dims"][1]: instr.attrs["rhs_dims"][0]}
-            return (at, dims) if at == 1 else None
-        batch, contract = instr.attrs["batch"], instr.attrs["contract"]
-        free = [
-            free_dims(len(v.shape), b, c)
-            for v, b, c in zip(instr.operands, batch, contract, strict=True)
-        ]
-        first = len(batch[0]) + (len(free[0]) if at else 0)
-        return at, {**dict(enumerate(batch[at])), **dict(enumerate(free[at], first))}
+        dims = factor_dims(at, *instr.operands, **instr.attrs)
+        return None if dims is None else (at, dims)
 
     # -- the replay --------------------------------------------------------------------------------
 
@@ -154,13 +148,13 @@ class _Folding:
             at, places = weights
             for each in (factor.through(places) for factor in factors):
                 value = spread(self.new[each.value], each.places, operands[at].shape)
-                scaled = lookup(each.op)(operands[at], value)
+                scaled = each.op(operands[at], value)
                 operands = (*operands[:at], scaled, *operands[at + 1 :])
-        elif at is not None and instr.op.name in ("add", "sub"):
+        elif at is not None and _is_shift(instr):
             addend = operands[1 - at]
             for each in factors:
                 value = spread(self.new[each.value], each.places, addend.shape)
-                addend = pointwise(each.op, addend, value)
+                addend = pointwise(each.op.name, addend, value)
             return (self._shifted(instr, operands[at], addend, at),)
         results = as_results(opdef(instr)(*operands, **instr.attrs))
         if weights is not None or (moved_dims(instr) and operands[0] in self.products):
@@ -186,6 +180,16 @@ class _Folding:
         if base in self.products:
             self.shifted[result] = (base, addend)
         return result
+
+
+def _is_scaling(instr: Instr, position: int) -> bool:
+    """Whether a float is scaled by another operand, as products and quotients are."""
+    return len(instr.operands) == 2 and (position,) in opdef(instr).linear
+
+
+def _is_shift(instr: Instr) -> bool:
+    """Whether two operands are scaled together, as those of a sum or difference are."""
+    return (0, 1) in opdef(instr).linear
 
 
 def fold_scales(inputs: frozenset[int]) -> Pass:

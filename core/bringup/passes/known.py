@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
+from bringup.graph.index import Axis, Expr
 from bringup.ops.build import broadcast_to, reshape, splat, transpose
 from bringup.ops.table import Kind, Trait, lookup, opdef
-from bringup.passes.base import literal_of
 from bringup.passes.dce import eliminate
 from bringup.records import record
-
-#: They change no element and cost nothing in a kernel, so that what they read is kept in memory,
-#: and not a second array with the same elements.
-VIEWS = ("reshape", "transpose", "broadcast_in_dim")
 
 
 @record(eq=False)
@@ -95,28 +91,34 @@ def _cut(graph: Graph, known: Known) -> set[Value]:
             needed.update(instr.operands)
             continue
         for value in needed.intersection(instr.results):
-            if value in known.held - known.expanded and instr.op.name not in VIEWS:
+            # Views cost nothing in a kernel: keep what they read, and no second array of the same.
+            if value in known.held - known.expanded and not _is_view(instr):
                 cut.add(value)
             else:
                 needed.update(instr.operands)
     return cut | known.held.intersection(needed, graph.inputs)
 
 
+def _is_view(instr: Instr) -> bool:
+    return opdef(instr).adapts and opdef(instr).index_map is not None
+
+
 def moved_dims(instr: Instr) -> dict[int, int] | None:
     """Where a view puts each dimension of its operand that has another size than 1; None for other
     instructions, and for a reshape that does more than add and drop sizes of 1.
     """
-    if instr.op.name not in VIEWS:
+    index_map = opdef(instr).index_map
+    if index_map is None or not _is_view(instr):
         return None
-    before, after = (
-        [d for d, n in enumerate(v.shape) if n != 1] for v in (instr.operands[0], instr.result)
-    )
-    if instr.op.name == "broadcast_in_dim":
-        return {d: instr.attrs["dims"][d] for d in before}
-    if instr.op.name == "transpose":
-        return {d: instr.attrs["permutation"].index(d) for d in before}
-    sizes = [instr.operands[0].shape[d] for d in before], [instr.result.shape[d] for d in after]
-    return dict(zip(before, after, strict=True)) if sizes[0] == sizes[1] else None
+    axes = [Axis(d, n) for d, n in enumerate(instr.result.shape)]
+    (source,) = index_map(tuple(map(Expr.of, axes)), (), *instr.operands, **instr.attrs)
+    moved: dict[int, int] = {}
+    for d, expr in enumerate(source.index):
+        if instr.operands[0].shape[d] != 1:
+            if expr.axis is None:
+                return None
+            moved[d] = expr.axis.id
+    return moved
 
 
 def repeated(value: Value) -> tuple[Value, dict[int, int]]:
@@ -124,14 +126,14 @@ def repeated(value: Value) -> tuple[Value, dict[int, int]]:
     dims = {d: d for d, n in enumerate(value.shape) if n != 1}
     while (instr := value.producer) is not None and (moved := moved_dims(instr)) is not None:
         value, dims = instr.operands[0], {d: dims[to] for d, to in moved.items()}
-    literal = literal_of(value)
+    literal = value.literal
     return value, {} if literal is not None and literal.is_splat else dims
 
 
 def spread(value: Value, places: Mapping[int, int], shape: Sequence[int]) -> Value:
     """A value over another shape: each dimension along which it differs where `places` says."""
     x, dims = repeated(value)
-    literal = literal_of(x)
+    literal = x.literal
     if literal is not None and literal.is_splat:
         return splat(literal.scalar, value.type.with_shape(tuple(shape)))
     order = sorted(dims, key=lambda d: places[dims[d]])

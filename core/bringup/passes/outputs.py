@@ -56,7 +56,7 @@ def _materialized(graph: Graph, unchanged_outputs: frozenset[int] = frozenset())
     seen: set[Value] = set()
     for i, value in enumerate(graph.outputs):
         if i not in unchanged_outputs:
-            if value in seen or value.producer is None or value.producer.op.name == "constant":
+            if value in seen or value.producer is None or value.literal is not None:
                 copied.append(i)
             seen.add(value)
     if not copied:

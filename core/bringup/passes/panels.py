@@ -70,7 +70,7 @@ def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[
     stored = {
         instr: _stored(instr.operands[1])
         for instr in rest.instrs
-        if instr.op.name in ("dot_general", "convolution") and instr.operands[0] not in known.fixed
+        if opdef(instr).factor_dims is not None and instr.operands[0] not in known.fixed
     }
     layouts = {
         instr: layout

@@ -14,7 +14,7 @@ from bringup.errors import GraphError
 from bringup.graph import Builder, Graph, Instr, Literal, Operation, Value, current_builder, replay
 from bringup.ops.build import rows
 from bringup.ops.table import OpDef, all_ops
-from bringup.passes.base import Available, as_results, literal_of
+from bringup.passes.base import Available, as_results
 from bringup.passes.fold import fold_call
 from bringup.records import record
 from bringup.types import TensorType
@@ -231,7 +231,7 @@ def in_order(x: Value, y: Value) -> bool:
 
     Constants come last; otherwise what was made first comes first.
     """
-    known = [literal_of(v) is not None for v in (x, y)]
+    known = [v.literal is not None for v in (x, y)]
     if known[0] != known[1]:
         return known[1]
     builder = current_builder()
@@ -250,7 +250,7 @@ def is_splat(value: Value, element: Any) -> bool:
 
     element: a number, converted to the dtype.
     """
-    literal = literal_of(value)
+    literal = value.literal
     if literal is None or not literal.is_splat:
         return False
     return literal == Literal.splat(element, literal.type)

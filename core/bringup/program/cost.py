@@ -8,20 +8,18 @@ from operator import mul
 from typing import Any
 
 from bringup.graph import Builder, Instr, Operation, Value
+from bringup.graph.index import Axis, Dyn, Expr
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
-from bringup.ops.subgraphs import known_trips
+from bringup.ops.subgraphs import is_branch, is_loop, trips_of
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.program.in_place import changed_bytes
 from bringup.program.program import (
-    CONTROL_STEPS,
-    CaseStep,
+    BranchStep,
     ControlStep,
     Cost,
     OpStep,
     Program,
-    ScanStep,
 )
 from bringup.types import TensorType
 
@@ -34,8 +32,8 @@ def program_cost(program: Program) -> Cost:
     launches = read = written = flops = 0
     aliases = dict(program.aliases)
     for step in program.steps:
-        if isinstance(step, CONTROL_STEPS):
-            inside = _nested_cost(step)
+        if isinstance(step, ControlStep):
+            inside = _control_cost(step)
             launches += inside.kernels
             read += inside.bytes_read
             written += inside.bytes_written
@@ -66,28 +64,25 @@ def _call_bytes(program: Program) -> int:
     return program.arena_bytes + sum(t.nbytes for t in types)
 
 
-def _nested_cost(step: ControlStep) -> Cost:
+def _control_cost(step: ControlStep) -> Cost:
     costs = [program_cost(program) for program in step.programs]
-    if isinstance(step, CaseStep):
-        return _largest(costs)
-    if isinstance(step, ScanStep):
-        return _repeated(costs, [step.length])
-    return _while_cost(costs, step.trips)
+    return _largest(costs) if isinstance(step, BranchStep) else _loop_cost(costs, step.trips)
 
 
-def loop_cost(instr: Instr, costs: Sequence[Cost]) -> Cost:
-    """The cost of a while or case that core runs.
+def host_cost(instr: Instr, costs: Sequence[Cost]) -> Cost:
+    """The cost of a loop or branch that core runs.
 
     costs: of condition and body, or of the branches.
     """
-    if instr.op.name == "case":
-        return _largest(costs)
-    return _while_cost(costs, known_trips(instr.operands, **instr.attrs))
+    return _largest(costs) if is_branch(instr) else _loop_cost(costs, trips_of(instr))
 
 
-def _while_cost(costs: Sequence[Cost], trips: int | None) -> Cost:
-    """As often as it runs, once if that is not known; the condition is asked once more."""
-    return _repeated(costs, [1, 1] if trips is None else [trips + 1, trips])
+def _loop_cost(costs: Sequence[Cost], trips: int | None) -> Cost:
+    """The cost of a body that runs a number of times, once if that is unknown; of a condition
+    before it, which is asked once more.
+    """
+    times = (1, 1) if trips is None else (trips + 1, trips)
+    return _repeated(costs, times[-len(costs) :])
 
 
 def _largest(costs: Sequence[Cost]) -> Cost:
@@ -197,9 +192,9 @@ def _op_flops(op: Operation, operands: Sequence[TensorType], attrs: Mapping[str,
 
 
 def _instr_flops(instr: Instr) -> int:
-    """As `_op_flops`; of a while, of as many runs of its body as there are, one if that is open."""
-    if instr.op.name == "while":
-        trips = known_trips(instr.operands, **instr.attrs)
+    """As `_op_flops`; of a loop, of as many runs of its body as there are, one if that is open."""
+    if is_loop(instr):
+        trips = trips_of(instr)
         once = sum(map(_instr_flops, instr.attrs["body"].instrs))
         return once if trips is None else trips * once
     return _op_flops(instr.op, [v.type for v in instr.operands], instr.attrs)

@@ -20,13 +20,12 @@ from bringup.ops.subgraphs import chosen
 from bringup.ops.table import OpDef
 from bringup.passes.check import Run, disagreement, is_strict, shown_inputs
 from bringup.program.program import (
-    ControlStep,
+    BranchStep,
     KernelStep,
+    LoopStep,
     OpStep,
     Program,
-    ScanStep,
     Slot,
-    WhileStep,
 )
 from bringup.types import TensorType
 
@@ -142,33 +141,16 @@ class ProgramRun(Generic[Buffer]):
                     self.machine.launch(step, at(step.slots))
                 elif isinstance(step, OpStep):
                     self.machine.call(step, at(step.operands), at(step.results))
+                elif isinstance(step, BranchStep):
+                    self._branch(step, at(step.operands), at(step.results), at(step.temporaries))
                 else:
-                    places = at((*step.places, step.scratch))
-                    self._control(step, at(step.operands), at(step.results), places)
+                    self._loop(step, at(step.operands), at(step.results), at(step.temporaries))
             except GraphError as error:
                 raise GraphError(
                     f"program {program.name}, step {number}: {error.what}",
                     notes=tuple(str(program).splitlines()),
                     location=step.location,
                 ) from error
-
-    def _control(
-        self,
-        step: ControlStep,
-        operands: list[Buffer],
-        results: list[Buffer],
-        places: list[Buffer],
-    ) -> None:
-        """Run a loop or branch.  places: as of the step, then its scratch memory."""
-        *places, scratch = places
-        if isinstance(step, WhileStep):
-            self._while(step, operands, results, places, scratch)
-        elif isinstance(step, ScanStep):
-            self._scan(step, operands, results, places, scratch)
-        else:
-            number = int(self.machine.read(operands[0], step.operands[0].type).reshape(-1)[0])
-            branch = step.branches[chosen(number, len(step.branches))]
-            self._body(branch, operands[1:], results, scratch)
 
     def _body(
         self, program: Program, inputs: list[Buffer], outputs: list[Buffer], scratch: Buffer
@@ -178,70 +160,55 @@ class ProgramRun(Generic[Buffer]):
         self.machine.enter(program, fresh, scratch)
         self.run(program, inputs, outputs, scratch)
 
-    def _start(
-        self, step: WhileStep | ScanStep, operands: list[Buffer], results: list[Buffer]
-    ) -> tuple[list[Buffer], int]:
-        """The state at first, and how many of its parts change: some of them where they are."""
-        state, count = list(operands), len(step.carried)
-        slots = step.results[count:]
-        for place, slot, buffer in zip(step.updated, slots, results[count:], strict=False):
-            self.machine.copy(buffer, state[place], slot.type.nbytes)
-            state[place] = buffer
-        return state, count + len(step.updated)
-
-    def _while(
+    def _branch(
         self,
-        step: WhileStep,
+        step: BranchStep,
         operands: list[Buffer],
         results: list[Buffer],
-        places: list[Buffer],
-        scratch: Buffer,
+        temporaries: list[Buffer],
     ) -> None:
-        count = len(step.carried)
-        flag = places[len(step.spare)]
-        state, changing = self._start(step, operands, results)
-        updated = results[count:changing]
-        target, other = results[:count], places[:count]
-        while True:
-            self._body(step.cond, state, [flag], scratch)
-            if not self.machine.read(flag, step.flag.type).reshape(-1)[0]:
-                break
-            self._body(step.body, state, [*target, *updated], scratch)
-            for place, buffer in zip(step.carried, target, strict=True):
-                state[place] = buffer
-            target, other = other, target
-        self._finish(step, state, results)
+        number = int(self.machine.read(operands[0], step.operands[0].type).reshape(-1)[0])
+        program = step.programs[chosen(number, len(step.programs))]
+        self._body(program, operands[1:], results, temporaries[-1])
 
-    def _scan(
+    def _loop(
         self,
-        step: ScanStep,
+        step: LoopStep,
         operands: list[Buffer],
         results: list[Buffer],
-        places: list[Buffer],
-        scratch: Buffer,
+        temporaries: list[Buffer],
     ) -> None:
         count = len(step.carried)
-        state, changing = self._start(step, operands, results)
-        updated, stacks = results[count:changing], results[changing:]
-        slots = step.results[changing:]
-        # The last run writes the results.
-        sides = [results[:count], places[:count]]
-        for left in reversed(range(step.length)):
-            at = left if step.reverse else step.length - 1 - left
-            for place in step.stacks:
-                state[place] = self._row(operands[place], step.operands[place], at)
-            rows = [self._row(stack, s, at) for stack, s in zip(stacks, slots, strict=True)]
-            self._body(step.body, state, [*sides[left % 2], *updated, *rows], scratch)
-            for place, buffer in zip(step.carried, sides[left % 2], strict=True):
-                state[place] = buffer
-        self._finish(step, state, results)
+        first_stack = count + len(step.updated)
+        updated = results[count:first_stack]
+        stacks = list(zip(results[first_stack:], step.results[first_stack:], strict=True))
+        state = list(operands)
+        for index, buffer in zip(step.updated, updated, strict=True):
+            self.machine.copy(buffer, state[index], step.operands[index].type.nbytes)
+            state[index] = buffer
+        run = 0
+        while self._continues(step, run, state, temporaries):
+            row = step.row(run)
+            for index in step.stacks:
+                state[index] = self._row(operands[index], step.operands[index], row)
+            target = temporaries[:count] if step.writes_spare(run) else results[:count]
+            rows = [self._row(stack, slot, row) for stack, slot in stacks]
+            self._body(step.body, state, [*target, *updated, *rows], temporaries[-1])
+            for index, buffer in zip(step.carried, target, strict=True):
+                state[index] = buffer
+            run += 1
+        for index, buffer in zip(step.carried, results, strict=False):
+            self.machine.copy(buffer, state[index], step.operands[index].type.nbytes)
 
-    def _finish(
-        self, step: WhileStep | ScanStep, state: list[Buffer], results: list[Buffer]
-    ) -> None:
-        """Copy what is carried to where it is wanted."""
-        for place, slot, buffer in zip(step.carried, step.results, results, strict=False):
-            self.machine.copy(buffer, state[place], slot.type.nbytes)
+    def _continues(
+        self, step: LoopStep, run: int, state: list[Buffer], temporaries: list[Buffer]
+    ) -> bool:
+        """Whether the body of a loop runs once more."""
+        if step.cond is None or step.flag is None:
+            return run != step.trips
+        *_, flag, scratch = temporaries
+        self._body(step.cond, state, [flag], scratch)
+        return bool(self.machine.read(flag, step.flag.type).reshape(-1)[0])
 
     def _row(self, stack: Buffer, slot: Slot, at: int) -> Buffer:
         row = TensorType(slot.type.shape[1:], slot.type.dtype)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bringup.graph import Graph, Instr, Operation, Value
 from bringup.ops.table import OpDef, Trait, opdef
-from bringup.program.program import OpStep
+from bringup.program.program import LoopStep, OpStep
 
 #: An update this many times smaller than its array is worth a step of its own.
 _SMALL_PART = 4
@@ -18,6 +18,22 @@ def replaces(op: Operation, reads: Sequence[object], source: object) -> bool:
     """
     assert isinstance(op, OpDef)
     return Trait.IN_PLACE in op.traits and reads[0] == source and list(reads).count(source) == 1
+
+
+def loop_replaces(
+    step: LoopStep,
+    reads: Sequence[object],
+    writes: Sequence[object],
+    source: object,
+    target: object,
+) -> bool:
+    """Whether a loop may write the result ``target`` over the operand ``source``: if the body
+    updates it in place, and no other operand is the same.
+
+    reads, writes: in the order of the operands and results of the step.
+    """
+    pairs = zip((reads[i] for i in step.updated), writes[len(step.carried) :], strict=False)
+    return list(reads).count(source) == 1 and (source, target) in pairs
 
 
 def changed_bytes(step: OpStep, aliases: Mapping[int, int]) -> int | None:
@@ -80,4 +96,4 @@ def _part(instr: Instr) -> int:
     return max((v.type.size for v in values), default=0)
 
 
-__all__ = ["changed_bytes", "find_inplace_updates", "replaces"]
+__all__ = ["changed_bytes", "find_inplace_updates", "loop_replaces", "replaces"]

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.graph import Graph, Instr, Literal, Value
+from bringup.graph.index import Expr
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.kernel.index import Expr
 from bringup.ops.subgraphs import is_control
-from bringup.program.in_place import replaces
-from bringup.program.nested import Inner, nest
-from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+from bringup.program.control import Inner, control_step, written_results
+from bringup.program.in_place import loop_replaces, replaces
+from bringup.program.program import ControlStep, KernelStep, LoopStep, OpStep, Program, Slot, Step
 
 
 @dataclass(slots=True, eq=False)
@@ -89,20 +89,21 @@ class _Planner:
             assert value not in self.slots, "outputs are made by launches, once each"
             self.slots[value] = Slot("output", i, 0, value.type)
         self.lives = _lifetimes(self.launches)
-        self.nested = {
-            n: nest(launch.instr, inner)
+        #: Loops and branches, and the blocks of their temporaries, by number of the launch.
+        self.control: dict[int, ControlStep] = {
+            n: control_step(launch.instr, inner)
             for n, launch in enumerate(self.launches)
             if inner is not None and launch.instr is not None and is_control(launch.instr)
         }
-        self.places: dict[int, list[_Block]] = {}
+        self.temporaries: dict[int, list[_Block]] = {}
 
     def run(self) -> Program:
         firsts = {o: self._first_tenant(o) for o in self.graph.outputs}
         aliases = self._alias_outputs(firsts)
         blocks = self._blocks()
         # Each once, in an order that every process finds again.
-        held = [block for places in self.places.values() for block in places]
-        arena = _assign(dict.fromkeys([*blocks.values(), *held]), self.alignment)
+        temporaries = [block for blocks in self.temporaries.values() for block in blocks]
+        arena = _assign(dict.fromkeys([*blocks.values(), *temporaries]), self.alignment)
         for value, block in blocks.items():
             self.slots[value] = Slot("arena", 0, block.offset, value.type)
         return Program(
@@ -118,10 +119,10 @@ class _Planner:
 
     def _constant(self, launch: Launch) -> bool:
         instr = launch.instr
-        if instr is None or instr.op.name != "constant":
+        if instr is None or instr.literal is None:
             return False
         self.slots[instr.result] = Slot("constant", len(self.constants), 0, instr.result.type)
-        self.constants.append(instr.attrs["value"])
+        self.constants.append(instr.literal)
         return True
 
     def _first_tenant(self, value: Value) -> Value:
@@ -132,13 +133,13 @@ class _Planner:
         while True:
             step = self.lives.written.get(value, -1)
             launch = self.launches[step] if step >= 0 else None
-            if launch is None or launch.instr is None or step in self.nested:
+            if launch is None or launch.instr is None or step in self.control:
                 return value
             before = launch.reads[0] if launch.reads else None
             if before is None or before in self.slots or self.lives.read[before] != step:
                 return value
             made = self.lives.written[before]
-            if made in self.nested or not _may_replace(launch, before, value):
+            if made in self.control or not _may_replace(launch, before, value):
                 return value
             self.slots[before], value = slot, before
 
@@ -166,11 +167,13 @@ class _Planner:
 
     def _may_replace(self, number: int, source: Value, value: Value) -> bool:
         """Whether a launch may write ``value`` over ``source``, which it reads last."""
-        launch, nested = self.launches[number], self.nested.get(number)
-        if nested is None:
+        launch, step = self.launches[number], self.control.get(number)
+        if step is None:
             return _may_replace(launch, source, value)
-        pairs = ((launch.reads[i], launch.writes[o]) for i, o in nested.replaced)
-        return launch.reads.count(source) == 1 and (source, value) in pairs
+        written = self._written(number, launch)
+        return isinstance(step, LoopStep) and loop_replaces(
+            step, launch.reads, written, source, value
+        )
 
     def _blocks(self) -> dict[Value, _Block]:
         blocks: dict[Value, _Block] = {}
@@ -187,15 +190,18 @@ class _Planner:
                     blocks[value] = host
                 else:
                     blocks[value] = _Block(_padded(value.type.nbytes, self.alignment), number, last)
-            if number in self.nested:
-                sizes = [_padded(t.nbytes, self.alignment) for t in self.nested[number].places]
-                self.places[number] = [_Block(size, number, number) for size in sizes]
+            if number in self.control:
+                slots = self.control[number].temporaries
+                sizes = [_padded(slot.type.nbytes, self.alignment) for slot in slots]
+                self.temporaries[number] = [_Block(size, number, number) for size in sizes]
         return blocks
 
     def _written(self, number: int, launch: Launch) -> Sequence[Value]:
         """What a launch writes: not the state that a loop returns as it got it."""
-        nested = self.nested.get(number)
-        return launch.writes if nested is None else [launch.writes[i] for i in nested.kept]
+        step = self.control.get(number)
+        if step is None or launch.instr is None:
+            return launch.writes
+        return [launch.writes[i] for i in written_results(launch.instr, step)]
 
     def _dying(
         self, launch: Launch, number: int, value: Value, blocks: Mapping[Value, _Block]
@@ -214,28 +220,18 @@ class _Planner:
         return None
 
     def _step(self, number: int, launch: Launch) -> Step:
-        if number in self.nested:
-            return self._nested_step(number, launch)
         if launch.instr is not None:
             instr: Instr = launch.instr
             operands = tuple(self.slots[v] for v in launch.reads)
-            results = tuple(self.slots[v] for v in launch.writes)
+            results = tuple(self.slots[v] for v in self._written(number, launch))
+            if number in self.control:
+                offsets = [block.offset for block in self.temporaries[number]]
+                return self.control[number].placed(operands, results, offsets)
             return OpStep(instr.op, instr.attrs, operands, results, instr.location)
         assert launch.kernel is not None
         made = [v.producer for v in launch.writes if v.producer is not None]
         location = next((m.location for m in made if m.location is not None), None)
         return KernelStep(launch.kernel, tuple(self.slots[v] for v in launch.values), location)
-
-    def _nested_step(self, number: int, launch: Launch) -> Step:
-        nested = self.nested[number]
-        assert launch.instr is not None
-        operands = tuple(self.slots[v] for v in launch.reads)
-        results = tuple(self.slots[v] for v in self._written(number, launch))
-        held = tuple(
-            Slot("arena", 0, block.offset, type_)
-            for block, type_ in zip(self.places[number], nested.places, strict=True)
-        )
-        return nested.make(operands, results, held, launch.instr.location)
 
 
 def _may_replace(launch: Launch, source: Value, value: Value) -> bool:

@@ -5,8 +5,8 @@ key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 from typing import Literal as OneOf
 
@@ -71,105 +71,102 @@ class OpStep:
 
 
 @record
-class WhileStep:
-    """Run ``body`` on the state as long as ``cond`` of it holds.
+class LoopStep:
+    """Run a body on a state again and again: as long as a condition holds, or a known number of
+    times.
 
-    cond, body: take the state; body gives those parts of it that change, first the carried ones.
-    carried: positions in the state of parts with two places, which the runs of body write in turn.
-    updated: of parts that body changes in place: its outputs alias these inputs.
-    operands: the state at first, which stays as it is where a result does not have the same place,
-    as that of an updated part may.  results: its parts that change, at the end.
-    spare: the second places of the carried parts.
-    flag: where cond puts its result.  scratch: arena of both programs.
-    trips: how often body runs, if that is known.
+    programs: the body alone, or the condition and the body.  Both take the operands, the body one
+    row of each stack.  The body gives the parts of the state that change, carried ones before
+    updated ones, then one row of each stacked result; the condition gives a ``bool[]``.
+    carried: positions among the operands of the parts of the state that have two memories, which
+    the runs of the body write alternately.
+    updated: positions of the parts that the body changes in place: its outputs alias these inputs.
+    operands: the initial state.  The step does not change it, except for an updated part whose
+    result has the same slot.
+    results: the parts that change, at the end, then the stacked results.
+    spare: the second memories of the carried parts.
+    scratch: the arena of the programs.
+    flag: where the condition puts its result; None without one.
+    trips: how often the body runs, None if that is unknown; without a condition it is known.
+    stacks: positions of the operands that are read row by row.
+    reverse: the first run reads and writes the last rows.
     """
 
-    cond: Program
-    body: Program
+    programs: tuple[Program, ...]
     carried: tuple[int, ...]
     updated: tuple[int, ...]
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
     spare: tuple[Slot, ...]
-    flag: Slot
     scratch: Slot
+    flag: Slot | None = None
     trips: int | None = None
+    stacks: tuple[int, ...] = ()
+    reverse: bool = False
     location: Location | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """What runs, as traces and placement reports call it."""
-        return "while"
+        return "scan" if self.cond is None else "while"
 
     @property
-    def places(self) -> tuple[Slot, ...]:
-        """Memory it needs while it runs."""
-        return (*self.spare, self.flag, self.scratch)
+    def body(self) -> Program:
+        """What runs once per iteration."""
+        return self.programs[-1]
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        """What it reads, then what it writes."""
-        return (*self.operands, *self.results, *self.places)
+    def cond(self) -> Program | None:
+        """The condition, which is asked before each run of the body."""
+        return self.programs[0] if len(self.programs) > 1 else None
 
     @property
-    def programs(self) -> tuple[Program, ...]:
-        """What it runs."""
-        return (self.cond, self.body)
-
-
-@record
-class ScanStep:
-    """Run ``body`` ``length`` times, on one row of each stack after the other.
-
-    body: takes operands and rows; gives the parts of the carry that change, then rows.
-    reverse: from the last row to the first.
-    carried, updated: as in `WhileStep`, positions among the operands.
-    stacks: positions of what is read by row; the other operands are the same for each run.
-    operands, results: as in `WhileStep`, the stacks written after the parts that change.
-    spare, scratch: as in `WhileStep`.
-    """
-
-    body: Program
-    length: int
-    reverse: bool
-    carried: tuple[int, ...]
-    updated: tuple[int, ...]
-    stacks: tuple[int, ...]
-    operands: tuple[Slot, ...]
-    results: tuple[Slot, ...]
-    spare: tuple[Slot, ...]
-    scratch: Slot
-    location: Location | None = field(default=None, compare=False)
-
-    @property
-    def name(self) -> str:
-        """What runs, as traces and placement reports call it."""
-        return "scan"
-
-    @property
-    def places(self) -> tuple[Slot, ...]:
-        """Memory it needs while it runs."""
-        return (*self.spare, self.scratch)
+    def temporaries(self) -> tuple[Slot, ...]:
+        """Memory it needs while it runs; the scratch memory is the last."""
+        flag = () if self.flag is None else (self.flag,)
+        return (*self.spare, *flag, self.scratch)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What it reads, then what it writes."""
-        return (*self.operands, *self.results, *self.places)
+        return (*self.operands, *self.results, *self.temporaries)
 
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What it runs."""
-        return (self.body,)
+    def placed(
+        self, operands: tuple[Slot, ...], results: tuple[Slot, ...], offsets: Sequence[int]
+    ) -> LoopStep:
+        """The step on other slots.  offsets: of the temporaries in the arena."""
+        *spare, scratch = _at_offsets(self.temporaries, offsets)
+        flag = spare.pop() if self.flag is not None else None
+        return replace(
+            self,
+            operands=operands,
+            results=results,
+            spare=tuple(spare),
+            flag=flag,
+            scratch=scratch,
+        )
+
+    def row(self, run: int) -> int:
+        """The row of the stacks that a run of the body reads and writes, counted from 0."""
+        return run if not self.reverse or self.trips is None else self.trips - 1 - run
+
+    def writes_spare(self, run: int) -> bool:
+        """Whether a run of the body writes the carried parts to the spare memory, not to the
+        results.  Without a condition the last run writes the results.
+        """
+        if self.cond is None and self.trips is not None:
+            run = self.trips - 1 - run
+        return run % 2 == 1
 
 
 @record
-class CaseStep:
-    """Run one of ``branches`` on the operands after the first, which is its number.
+class BranchStep:
+    """Run one of the programs on the operands after the first, which is its number.
 
-    Any number that is none selects the last branch.  scratch: arena of all branches.
+    Any number that is none selects the last program.  scratch: the arena of all programs.
     """
 
-    branches: tuple[Program, ...]
+    programs: tuple[Program, ...]
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
     scratch: Slot
@@ -181,24 +178,29 @@ class CaseStep:
         return "case"
 
     @property
-    def places(self) -> tuple[Slot, ...]:
+    def temporaries(self) -> tuple[Slot, ...]:
         """Memory it needs while it runs."""
         return (self.scratch,)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What it reads, then what it writes."""
-        return (*self.operands, *self.results, *self.places)
+        return (*self.operands, *self.results, *self.temporaries)
 
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What it may run."""
-        return self.branches
+    def placed(
+        self, operands: tuple[Slot, ...], results: tuple[Slot, ...], offsets: Sequence[int]
+    ) -> BranchStep:
+        """The step on other slots.  offsets: of the temporaries in the arena."""
+        (scratch,) = _at_offsets(self.temporaries, offsets)
+        return replace(self, operands=operands, results=results, scratch=scratch)
+
+
+def _at_offsets(slots: Sequence[Slot], offsets: Sequence[int]) -> list[Slot]:
+    return [replace(slot, offset=n) for slot, n in zip(slots, offsets, strict=True)]
 
 
 #: Steps that run programs of their own.
-ControlStep = WhileStep | ScanStep | CaseStep
-CONTROL_STEPS = (WhileStep, ScanStep, CaseStep)
+ControlStep = LoopStep | BranchStep
 
 Step = KernelStep | OpStep | ControlStep
 
@@ -234,7 +236,7 @@ class Program:
         for step in self.steps:
             if isinstance(step, KernelStep):
                 kernels.append(step.kernel)
-            elif isinstance(step, CONTROL_STEPS):
+            elif isinstance(step, ControlStep):
                 kernels += [kernel for inner in step.programs for kernel in inner.kernels]
         return tuple(kernels)
 
@@ -243,7 +245,7 @@ class Program:
         """Itself and those that its steps run, each once."""
         programs = {id(self): self}
         for step in self.steps:
-            if isinstance(step, CONTROL_STEPS):
+            if isinstance(step, ControlStep):
                 programs |= {id(p): p for inner in step.programs for p in inner.programs}
         return tuple(programs.values())
 
@@ -281,7 +283,7 @@ class Program:
         lines = [f"{head} arena={self.arena_bytes}"]
         for step in self.steps:
             lines.append(f"  {step.name}({', '.join(map(str, step.slots))})")
-            if isinstance(step, CONTROL_STEPS):
+            if isinstance(step, ControlStep):
                 texts = (str(inner).split("\n") for inner in step.programs)
                 lines += [f"    {line}" for text in texts for line in text]
         return "\n".join(lines)
@@ -292,12 +294,12 @@ def _step_text(step: Step) -> str:
     if isinstance(step, KernelStep):
         body = str(step.kernel).split("\n", 1)[-1]
         return f"kernel {slots}\n{body}"
-    if isinstance(step, CONTROL_STEPS):
-        how = [
-            (step.carried, step.updated) if not isinstance(step, CaseStep) else (),
-            (step.length, step.reverse, step.stacks) if isinstance(step, ScanStep) else (),
-        ]
-        return f"{step.name} {how} {slots} {' '.join(inner.code_key for inner in step.programs)}"
+    if isinstance(step, ControlStep):
+        keys = " ".join(program.code_key for program in step.programs)
+        loop = ""
+        if isinstance(step, LoopStep):
+            loop = repr((step.carried, step.updated, step.trips, step.stacks, step.reverse))
+        return f"{step.name} {loop} {slots} {keys}"
     return f"op {step.op.name} {attrs_key(step.attrs)!r} {slots}"
 
 

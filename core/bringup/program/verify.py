@@ -4,24 +4,22 @@ wrote over it since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bringup.errors import GraphError, OpTypeError
 from bringup.kernel.form import Kernel
 from bringup.kernel.verify import verify_kernel
-from bringup.program.in_place import replaces
+from bringup.program.in_place import loop_replaces, replaces
 from bringup.program.plan import overwrites
 from bringup.program.program import (
-    CONTROL_STEPS,
-    CaseStep,
+    BranchStep,
     ControlStep,
     KernelStep,
+    LoopStep,
     OpStep,
     Program,
-    ScanStep,
     Slot,
     Step,
-    WhileStep,
 )
 from bringup.records import record
 from bringup.types import TensorType
@@ -60,7 +58,7 @@ def verify_program(program: Program) -> None:
                 fix=f"rule {rule.name}: {rule.says}",
             )
     for step in program.steps:
-        if isinstance(step, CONTROL_STEPS):
+        if isinstance(step, ControlStep):
             for inner in step.programs:
                 verify_program(inner)
 
@@ -107,8 +105,8 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
             if [(t.dtype, t.size) for t in found] != [(t.dtype, t.size) for t in wanted]:
                 yield number, f"kernel {step.name} takes {wanted}, its slots are {found}"
             continue
-        if isinstance(step, CONTROL_STEPS):
-            yield from ((number, what) for what in _nested_signature(step))
+        if isinstance(step, ControlStep):
+            yield from ((number, what) for what in _control_signature(step))
             continue
         try:
             results = step.op.result_types(tuple(s.type for s in step.operands), step.attrs)
@@ -119,47 +117,58 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
             yield number, f"{step.name} gives {list(results)}, its slots are {list(step.results)}"
 
 
-def _nested_signature(step: ControlStep) -> Iterator[str]:
-    if sum(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
+def _control_signature(step: ControlStep) -> Iterator[str]:
+    if any(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
         yield f"{step.name} has {step.scratch} as the arena of programs that need more"
-    updated = () if isinstance(step, CaseStep) else step.updated
     for inner in step.programs:
-        looped = bool(updated) and inner is step.programs[-1]
-        first = 0 if isinstance(step, CaseStep) else len(step.carried)
-        own = [(first + n, i) for n, i in enumerate(updated)] if looped else []
-        if list(inner.aliases) != own or inner.donated != {i for _, i in own}:
+        updated: list[tuple[int, int]] = []
+        if isinstance(step, LoopStep) and inner is step.body:
+            updated = [(len(step.carried) + n, i) for n, i in enumerate(step.updated)]
+        if list(inner.aliases) != updated or inner.donated != {i for _, i in updated}:
             yield f"{step.name} runs {inner.name}, which takes other inputs for itself"
-    operands, results = ([s.type for s in slots] for slots in (step.operands, step.results))
-    pairs: list[tuple[object, object]] = []
-    if isinstance(step, CaseStep):
-        for inner in step.branches:
-            pairs += [(list(inner.inputs), operands[1:]), (list(inner.outputs), results)]
-    elif isinstance(step, WhileStep):
-        pairs += [(list(p.inputs), operands) for p in step.programs]
-        pairs += [(list(step.body.outputs), results), (list(step.cond.outputs), [step.flag.type])]
-    else:
-        rows = _rows(operands, step.stacks, step.length)
-        first = len(step.carried) + len(step.updated)
-        made = _rows(results, range(first, len(results)), step.length)
-        pairs += [(list(step.body.inputs), rows), (list(step.body.outputs), made)]
-    if not isinstance(step, CaseStep):
-        changing = [operands[i] for i in (*step.carried, *step.updated)]
-        pairs += [
-            (changing, results[: len(changing)]),
-            (changing[: len(step.carried)], [s.type for s in step.spare]),
-        ]
+    if isinstance(step, LoopStep) and step.cond is None and step.trips is None:
+        yield f"{step.name} has neither a condition nor a number of runs"
+    pairs = _branch_types(step) if isinstance(step, BranchStep) else _loop_types(step)
     for found, wanted in pairs:
         if found != wanted:
             yield f"{step.name} has {found} where {wanted} is due"
 
 
-def _rows(types: list[TensorType], stacks: Iterable[int], length: int) -> list[TensorType]:
+def _branch_types(step: BranchStep) -> Iterator[tuple[list[TensorType], list[TensorType]]]:
+    """The types that a branch has, and those that it must have."""
+    operands, results = _types(step.operands), _types(step.results)
+    for program in step.programs:
+        yield list(program.inputs), operands[1:]
+        yield list(program.outputs), results
+
+
+def _loop_types(step: LoopStep) -> Iterator[tuple[list[TensorType], list[TensorType]]]:
+    """The types that a loop has, and those that it must have."""
+    operands, results = _types(step.operands), _types(step.results)
+    initial = [operands[i] for i in (*step.carried, *step.updated)]
+    stacked = range(len(initial), len(results))
+    yield list(step.body.inputs), _rows(operands, step.stacks, step.trips)
+    yield list(step.body.outputs), _rows(results, stacked, step.trips)
+    if step.cond is not None:
+        yield list(step.cond.inputs), operands
+        yield list(step.cond.outputs), [] if step.flag is None else [step.flag.type]
+    yield initial, results[: len(initial)]
+    yield initial[: len(step.carried)], _types(step.spare)
+
+
+def _types(slots: Iterable[Slot]) -> list[TensorType]:
+    return [slot.type for slot in slots]
+
+
+def _rows(
+    types: Sequence[TensorType], stacks: Iterable[int], length: int | None
+) -> list[TensorType]:
     """The types with the stacks among them replaced by their rows, if they have as many."""
-    found = list(types)
+    rows = list(types)
     for i in stacks:
-        if found[i].shape[:1] == (length,):
-            found[i] = found[i].with_shape(found[i].shape[1:])
-    return found
+        if rows[i].shape[:1] == (length,):
+            rows[i] = rows[i].with_shape(rows[i].shape[1:])
+    return rows
 
 
 def _flow(program: Program) -> Iterator[tuple[int | None, str]]:
@@ -211,8 +220,8 @@ def _may(step: Step, source: Slot, target: Slot, alias: dict[int, int]) -> bool:
     same = _place(source, alias) == _place(target, alias)
     if same and isinstance(step, OpStep):
         return source.type is target.type and replaces(step.op, step.operands, source)
-    if same and isinstance(step, WhileStep | ScanStep):
-        return _is_updated(step, source, target)
+    if same and isinstance(step, LoopStep):
+        return loop_replaces(step, step.operands, step.results, source, target)
     if not same or not isinstance(step, KernelStep):
         return False
     positions = _outside(step.kernel)
@@ -226,13 +235,6 @@ def _may(step: Step, source: Slot, target: Slot, alias: dict[int, int]) -> bool:
     )  # fmt: skip
 
 
-def _is_updated(step: WhileStep | ScanStep, source: Slot, target: Slot) -> bool:
-    """Whether a loop changes an operand where it is, and gets it once."""
-    results = step.results[len(step.carried) :]
-    pairs = zip((step.operands[i] for i in step.updated), results, strict=False)
-    return step.operands.count(source) == 1 and (source, target) in pairs
-
-
 def _outside(kernel: Kernel) -> list[int]:
     return [i for i, d in enumerate(kernel.buffers) if d.role != "tile"]
 
@@ -244,7 +246,7 @@ def _reads(step: Step) -> tuple[Slot, ...]:
 def _writes(step: Step) -> tuple[Slot, ...]:
     if isinstance(step, KernelStep):
         return _with_role(step, "out")
-    return step.results if isinstance(step, OpStep) else (*step.results, *step.places)
+    return step.results if isinstance(step, OpStep) else (*step.results, *step.temporaries)
 
 
 def _with_role(step: KernelStep, role: str) -> tuple[Slot, ...]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.backend.partition import Partition, partition
 from bringup.backend.placement import check_placement, placement, runs_on_host
 from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_error, vendor_call
+from bringup.bounded import BoundedDict
 from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.kernel.fuse import Launch, fuse
@@ -36,9 +36,8 @@ from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.full_memory import with_room
 from bringup.tracing.context import nested
-
-_CACHE_SIZE = 4096
 
 
 @record
@@ -59,7 +58,7 @@ class Options:
 DEFAULT = Options()
 
 
-_cache: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
+_cache: BoundedDict[tuple[Any, ...], Compiled] = BoundedDict(4096)
 _lock = ProcessLock()
 
 
@@ -82,9 +81,9 @@ def compile_graph(
         fallback = None
     key = (graph.key, device, donated, options, fallback)
     with _lock:
-        compiled = _cache.get(key)
+        compiled = _cache.pop(key, None)
         if compiled is not None:
-            _cache.move_to_end(key)
+            _cache[key] = compiled  # at the end: what was not used for the longest time goes first
             return compiled
     try:
         # What is timed inside belongs to this program.
@@ -97,9 +96,7 @@ def compile_graph(
     except RecursionError:
         raise nested(graph.name) from None
     with _lock:
-        _cache[key] = compiled
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
+        _cache.add(key, compiled)
     return compiled
 
 
@@ -348,7 +345,7 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
     """What the device makes of a program; whatever else its compiler raises is a CompileError."""
     name = f"{type(device.device).__name__}.compile"
     try:
-        made: Any = device.device.compile(program)
+        made: Any = with_room(partial(device.device.compile, program))
     except Exception as error:
         if not is_vendor_error(error):
             raise

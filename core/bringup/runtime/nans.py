@@ -17,7 +17,7 @@ from bringup.errors import NaNError
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
 from bringup.ops.evaluate import run_instr
-from bringup.ops.subgraphs import Parts, chosen
+from bringup.ops.subgraphs import chosen, is_branch, is_loop, loop_parts
 from bringup.runtime import transfer
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
@@ -131,30 +131,30 @@ def _reaches(operand: Array, result: Array) -> bool:
 
 def _inside(instr: Instr, operands: list[Array]) -> Made | None:
     """What made it in a sub-graph, in the first run of it that did."""
-    name, attrs = instr.op.name, instr.attrs
-    if name == "call":
-        return _first(attrs["body"], operands)
-    if name == "case":
+    attrs = instr.attrs
+    if is_branch(instr):
         branches = attrs["branches"]
         return _first(branches[chosen(int(operands[0]), len(branches))], operands[1:])
-    if name == "while":
-        state = operands
-        while bool(_run(attrs["cond"], state)[0]):
-            after = _run(attrs["body"], state)
-            if any(map(_has_nan, after)):
-                return _first(attrs["body"], state)
-            state = after
-    if name == "scan":
-        parts = Parts(attrs["consts"], attrs["carries"])
-        fixed, stacks = operands[: parts.consts], operands[parts.first_stack :]
-        carry = operands[parts.consts : parts.first_stack]
-        rows = range(attrs["length"])
-        for i in reversed(rows) if attrs["reverse"] else rows:
-            given = [*fixed, *carry, *(np.asarray(x[i]) for x in stacks)]
-            after = _run(attrs["body"], given)
-            if any(map(_has_nan, after)):
-                return _first(attrs["body"], given)
-            carry = after[: parts.carries]
+    if is_loop(instr):
+        return _inside_loop(instr, operands)
+    return _first(attrs["body"], operands) if instr.op.name == "call" else None
+
+
+def _inside_loop(instr: Instr, operands: list[Array]) -> Made | None:
+    body: Graph = instr.attrs["body"]
+    cond: Graph | None = instr.attrs.get("cond")
+    parts = loop_parts(instr)
+    state, stacks = operands[: parts.first_stack], operands[parts.first_stack :]
+    trips: int = instr.attrs.get("length", 0)
+    run = 0
+    while run < trips if cond is None else bool(_run(cond, state)[0]):
+        row = trips - 1 - run if instr.attrs.get("reverse") else run
+        inputs = [*state, *(np.asarray(stack[row]) for stack in stacks)]
+        outputs = _run(body, inputs)
+        if any(map(_has_nan, outputs)):
+            return _first(body, inputs)
+        state[parts.consts :] = outputs[: parts.carries]
+        run += 1
     return None
 
 

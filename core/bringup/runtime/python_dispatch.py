@@ -9,6 +9,7 @@ the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ from bringup.errors import DeviceError
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import timeline
+from bringup.runtime.full_memory import with_room
 from bringup.runtime.transfer import Buffer
 
 #: Entries of one dispatcher; a call compares with each in turn.
@@ -86,7 +88,7 @@ class CallCache:
             if handles is None:
                 return _MISS
             try:
-                results = executable(handles)
+                results = with_room(partial(executable, handles))
             except DeviceError as error:
                 error.location = error.location or user_location()
                 raise

@@ -17,8 +17,8 @@ from bringup.backend.placement import Placement
 from bringup.dtypes import bool_, i32
 from bringup.graph import Graph, Instr, Value
 from bringup.ops.prints import show
-from bringup.ops.subgraphs import chosen
-from bringup.program.cost import loop_cost, sum_costs
+from bringup.ops.subgraphs import chosen, is_branch, is_loop
+from bringup.program.cost import host_cost, sum_costs
 from bringup.program.program import Cost
 from bringup.records import record
 from bringup.runtime import transfer
@@ -32,9 +32,9 @@ def parts_of(segment: Segment) -> Iterator[Graph]:
     loop = segment.loop
     if loop is None:
         yield segment.graph
-    elif loop.op.name == "case":
+    elif is_branch(loop):
         yield from loop.attrs["branches"]
-    elif loop.op.name == "while":
+    elif is_loop(loop):
         yield loop.attrs["cond"]
         body = loop.attrs["body"]
         outputs = [body.outputs[i] for i in _changed(loop)]
@@ -85,7 +85,7 @@ def _cost_of(segment: Segment, parts: Sequence[Compiled]) -> Cost:
     costs = [part.cost() for part in parts]
     if segment.loop is None or not costs:  # what the host prints costs nothing
         return sum_costs(costs)
-    return loop_cost(segment.loop, costs)
+    return host_cost(segment.loop, costs)
 
 
 class _HostLoop:
@@ -102,12 +102,15 @@ class _HostLoop:
         self._device, self._parts, self._instr = device, parts, instr
         self._operands = [segment.graph.inputs.index(v) for v in instr.operands]
         self._outputs = [(v.index, v.type) for v in segment.graph.outputs]
-        self._run = {"case": self._case, "while": self._while, "print": self._print}[instr.op.name]
-        self._changed = _changed(instr) if instr.op.name == "while" else ()
+        self._changed = _changed(instr) if is_loop(instr) else ()
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on handles of the device; the results are handles of their own."""
-        results = self._run([inputs[i] for i in self._operands])
+        operands = [inputs[i] for i in self._operands]
+        if is_loop(self._instr):
+            results = self._loop(operands)
+        else:
+            results = (self._branch if is_branch(self._instr) else self._print)(operands)
         taken = {id(transfer.handle_of(x)) for x in inputs}
         buffers: list[Handle] = []
         for index, type_ in self._outputs:
@@ -118,14 +121,14 @@ class _HostLoop:
             buffers.append(buffer)
         return [transfer.release(buffer) for buffer in buffers]
 
-    def _while(self, state: list[Any]) -> list[Any]:
+    def _loop(self, state: list[Any]) -> list[Any]:
         while self._look(self._part(0, state)[0], bool_[()]):
             results = self._part(1, state)
             for position, buffer in zip(self._changed, results, strict=True):
                 state[position] = buffer
         return state
 
-    def _case(self, operands: list[Any]) -> list[Any]:
+    def _branch(self, operands: list[Any]) -> list[Any]:
         index = int(self._look(operands[0], i32[()]))
         return self._part(chosen(index, len(self._parts)), operands[1:])
 

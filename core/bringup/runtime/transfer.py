@@ -17,6 +17,7 @@ import numpy as np
 from bringup.backend.vendor_errors import REPORT, vendor_call
 from bringup.errors import DeviceError
 from bringup.runtime import async_errors, timeline
+from bringup.runtime.full_memory import with_room
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
@@ -171,9 +172,12 @@ def _run(
     taken: frozenset[int],
 ) -> list[Handle]:
     handles = _handles(buffers, taken)
-    with vendor_call(device, "compile(…)()"):
-        given: Any = executable(handles)
-        made = list(given) if given is not None else None
+    # A run that has taken inputs for itself has lost them when it fails.
+    made = (
+        _call(device, executable, handles)
+        if taken
+        else with_room(lambda: _call(device, executable, handles))
+    )
     if made is None:
         raise _wrong(device, "an executable gave NoneType where a list of handles is due")
     own = {id(h) for i, h in enumerate(handles) if i not in taken}
@@ -191,9 +195,18 @@ def _run(
     raise _wrong(device, fault)
 
 
+def _call(device: Device, executable: Executable, handles: list[Handle]) -> list[Handle] | None:
+    with vendor_call(device, "compile(…)()"):
+        given: Any = executable(handles)
+        return list(given) if given is not None else None
+
+
 def _allocated(device: Device, nbytes: int) -> Any:
-    with vendor_call(device, "alloc"):
-        handle = device.alloc(nbytes)
+    def alloc() -> Handle:
+        with vendor_call(device, "alloc"):
+            return device.alloc(nbytes)
+
+    handle = with_room(alloc)
     if handle is None:
         raise _wrong(device, "alloc gave no handle")
     return wrap(device, handle)

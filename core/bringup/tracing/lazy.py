@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bringup.bounded import BoundedDict
 from bringup.errors import Location, OpTypeError
 from bringup.graph import (
     Builder,
@@ -41,7 +42,6 @@ REPEATED_PENDING = 32
 #: How many operations may join those that are asked for because they share an intermediate.
 MAX_JOINED = 512
 
-_MEMO_LIMIT = 1 << 16
 _serials = itertools.count(1)
 
 
@@ -162,7 +162,7 @@ class Node:
 
 Source = Leaf | Scalar | Node
 
-_calls: dict[Any, Call] = {}
+_calls: BoundedDict[Any, Call] = BoundedDict(1 << 16)
 
 
 def record(
@@ -182,9 +182,7 @@ def record(
         location = user_location()
     if call is None:
         call = _check(op, operands, attrs, location)
-        if len(_calls) >= _MEMO_LIMIT:
-            _calls.clear()
-        _calls[key] = call
+        _calls.add(key, call)
     if len(call.types) == 1:
         return (Node(call, operands, location),)
     nodes = tuple(Node(call, operands, location, i) for i in range(len(call.types)))
@@ -325,7 +323,7 @@ def count(root: Node, limit: int) -> int:
 
 
 #: Where chains were cut: operations by their call and line.
-_cuts: dict[tuple[int, Location | None], Call] = {}
+_cuts: BoundedDict[tuple[int, Location | None], Call] = BoundedDict(1 << 16)
 
 
 def overdue(node: Node) -> bool:
@@ -340,9 +338,7 @@ def overdue(node: Node) -> bool:
     node.weight = count(node, MAX_PENDING)
     if node.weight <= limit:
         return False
-    if len(_cuts) >= _MEMO_LIMIT:
-        _cuts.clear()
-    _cuts[site] = node.call  # held, so that no other call takes its id
+    _cuts.add(site, node.call)  # held, so that no other call takes its id
     return True
 
 

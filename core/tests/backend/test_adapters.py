@@ -34,8 +34,8 @@ from bringup.errors import (
     UnsupportedError,
 )
 from bringup.graph import Builder, Literal
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.ops import load
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space

@@ -18,9 +18,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from bringup.graph import Graph, Value
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt

@@ -14,8 +14,14 @@ import pytest
 
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
-from bringup.llvm.host.engine import Code, Deferred, Emitted, Engine, engine, sources
-from bringup.llvm.host.object_cache import ObjectCache
+from bringup.llvm.host.engine import Code, Engine, engine
+from bringup.llvm.host.object_cache import (
+    Deferred,
+    Emitted,
+    ObjectCache,
+    StoredObject,
+    digest_of_sources,
+)
 
 
 def adder(constant: int) -> str:
@@ -87,7 +93,7 @@ def test_what_stands_on_disk_is_not_emitted_again(tmp_path: Path) -> None:
 
 def test_sources_change_with_every_file(tmp_path: Path) -> None:
     def digest() -> str:
-        return sources.__wrapped__(tmp_path)
+        return digest_of_sources.__wrapped__(tmp_path)
 
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -107,7 +113,7 @@ def test_sources_change_with_every_file(tmp_path: Path) -> None:
     assert digest() == seen[-1]
     assert len(set(seen)) == len(seen)
     with pytest.raises(OSError, match="absent"):
-        sources(tmp_path / "absent")
+        digest_of_sources(tmp_path / "absent")
 
 
 def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:
@@ -122,12 +128,16 @@ def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:
 def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Engine(None)
     asked = [(adder(1), ("f",), 2), (adder(2), ("f",), 2), (adder(1), ("f",), 3)]
-    keys = {made.key(*a) for a in (*asked, (adder(1), ("f", "helper"), 2))}
-    for name in ("host_cpu", "host_features", "_versions"):
+    keys = {
+        made.key(Emitted(text), *rest) for text, *rest in (*asked, (adder(1), ("f", "helper"), 2))
+    }
+    for name in ("host_cpu", "host_features", "_llvm_version"):
         with monkeypatch.context() as patch:
             patch.setattr(f"bringup.llvm.host.engine.{name}", lambda: "another")
-            keys.add(made.key(*asked[0]))
-    assert len(keys) == 7
+            keys.add(made.key(Emitted(adder(1)), ("f",), 2))
+    monkeypatch.setattr("bringup.llvm.host.object_cache.VERSION", "another")
+    keys.add(made.key(Emitted(adder(1)), ("f",), 2))
+    assert len(keys) == 8
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_the_names_of_an_object() -> None:
 @pytest.mark.parametrize("body", [b"", b"MZ....", b"\x7fELF\x02\x01" + bytes(100), b"garbage" * 99])
 def test_garbage_with_a_right_checksum_is_compiled_again(tmp_path: Path, body: bytes) -> None:
     objects = ObjectCache(tmp_path)
-    objects.put(Engine(objects).key(adder(7), ("f",), 2), body)
+    objects.put(Engine(objects).key(Emitted(adder(7)), ("f",), 2), StoredObject(body))
     made = Engine(objects)
     assert call(made.compile_native(adder(7), ("f",)), 1) == 8
     assert made.compiled == 1
@@ -198,7 +208,7 @@ def test_an_object_of_other_functions_is_compiled_again(tmp_path: Path) -> None:
     objects = ObjectCache(tmp_path)
     engine_ = Engine(objects)
     other = engine_.compile_native(adder(1), ("f",)).object
-    objects.put(engine_.key(adder(2), ("f",), 2), other)
+    objects.put(engine_.key(Emitted(adder(2)), ("f",), 2), StoredObject(other))
     assert call(engine_.compile_native(adder(2), ("f",)), 1) == 3
 
 

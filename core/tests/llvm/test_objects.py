@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bringup.llvm.host.object_cache import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache, StoredObject
 
 KEY = "ab" + "0" * 62
+CODE = StoredObject(b"code", b"facts")
 
 
 @pytest.fixture
@@ -23,26 +24,26 @@ def the_file(cache: ObjectCache) -> Path:
 
 def test_returns_what_was_put(cache: ObjectCache) -> None:
     assert cache.get(KEY) is None
-    cache.put(KEY, b"code")
-    assert cache.get(KEY) == b"code"
-    cache.put(KEY, b"other")
-    assert cache.get(KEY) == b"other"
+    cache.put(KEY, CODE)
+    assert cache.get(KEY) == CODE
+    cache.put(KEY, StoredObject(b"other"))
+    assert cache.get(KEY) == StoredObject(b"other", b"")
 
 
-@pytest.mark.parametrize("damage", [b"", b"bringup object 2\n", b"\x7fELF and more"])
+@pytest.mark.parametrize("damage", [b"", b"bringup object 3\n", b"\x7fELF and more"])
 def test_a_damaged_file_reads_as_absent_and_goes(cache: ObjectCache, damage: bytes) -> None:
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     the_file(cache).write_bytes(damage)
     assert cache.get(KEY) is None
     assert not list(cache.directory.rglob("*.o"))
 
 
 def test_every_changed_or_missing_byte_is_seen(cache: ObjectCache) -> None:
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     good = the_file(cache).read_bytes()
     for k in range(len(good)):
         for bad in (good[:k], good[:k] + bytes([good[k] ^ 1]) + good[k + 1 :]):
-            cache.put(KEY, b"code")
+            cache.put(KEY, CODE)
             the_file(cache).write_bytes(bad)
             assert cache.get(KEY) is None, k
 
@@ -50,7 +51,7 @@ def test_every_changed_or_missing_byte_is_seen(cache: ObjectCache) -> None:
 def test_a_shard_keeps_its_share_of_the_limit(cache: ObjectCache) -> None:
     cache.limit = 256 * 1000
     for k in range(10):
-        cache.put(f"cd{k:062}", bytes(300))
+        cache.put(f"cd{k:062}", StoredObject(bytes(300)))
         path = cache.directory / "cd" / f"{k:062}.o"
         os.utime(path, (k, k))
     left = sorted(int(p.stem) for p in cache.directory.rglob("*.o"))
@@ -58,7 +59,7 @@ def test_a_shard_keeps_its_share_of_the_limit(cache: ObjectCache) -> None:
 
 
 def test_use_makes_a_file_young(cache: ObjectCache) -> None:
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     os.utime(the_file(cache), (0, 0))
     cache.get(KEY)
     assert the_file(cache).stat().st_mtime > 1e9
@@ -66,14 +67,14 @@ def test_use_makes_a_file_young(cache: ObjectCache) -> None:
 
 def test_an_object_beyond_the_limit_is_kept_until_the_next(cache: ObjectCache) -> None:
     cache.limit = 256
-    cache.put(KEY, bytes(5000))
-    assert cache.get(KEY) == bytes(5000)
+    cache.put(KEY, StoredObject(bytes(5000)))
+    assert cache.get(KEY) == StoredObject(bytes(5000))
 
 
 def test_a_folder_that_cannot_be_made_makes_an_empty_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = ObjectCache(tmp_path / "file" / "objects")
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     assert cache.get(KEY) is None
 
 
@@ -84,14 +85,14 @@ def test_a_failed_write_leaves_nothing_behind(
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", full)
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     assert not [p for p in cache.directory.rglob("*") if p.is_file()]
 
 
 @pytest.fixture
 def planted(cache: ObjectCache) -> Path:
     """The file of an object that was kept."""
-    cache.put(KEY, b"code")
+    cache.put(KEY, CODE)
     return the_file(cache)
 
 
@@ -99,7 +100,7 @@ def test_every_level_is_made_for_its_user_alone(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path / "home" / "cache" / "objects")
     before = os.umask(0)
     try:
-        cache.put(KEY, b"code")
+        cache.put(KEY, CODE)
     finally:
         os.umask(before)
     path = the_file(cache)
@@ -132,7 +133,7 @@ def test_what_is_of_another_user_is_not_read(
             return found
         return os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
 
-    assert cache.get(KEY) == b"code"
+    assert cache.get(KEY) == CODE
     monkeypatch.setattr(os, "fstat", of_another)
     assert cache.get(KEY) is None
 
@@ -142,8 +143,8 @@ def test_a_folder_that_others_could_write_is_closed_before_it_is_used(
 ) -> None:
     cache.directory.chmod(0o777)
     planted.parent.chmod(0o775)
-    cache.put(KEY, b"code")
-    assert cache.get(KEY) == b"code"
+    cache.put(KEY, CODE)
+    assert cache.get(KEY) == CODE
     assert cache.directory.stat().st_mode & 0o777 == 0o700
     assert planted.parent.stat().st_mode & 0o777 == 0o700
 
@@ -158,22 +159,22 @@ def test_a_fifo_in_the_place_of_a_file_is_no_object(planted: Path, cache: Object
     planted.unlink()
     os.mkfifo(planted)
     assert cache.get(KEY) is None
-    cache.put(KEY, b"code")
-    assert cache.get(KEY) == b"code"
+    cache.put(KEY, CODE)
+    assert cache.get(KEY) == CODE
 
 
 def test_processes_share_it(cache: ObjectCache, python: Callable[..., object]) -> None:
     code = f"""
 import os
 from pathlib import Path
-from bringup.llvm.host.object_cache import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache, StoredObject
 cache = ObjectCache(Path({str(cache.directory)!r}))
 child = os.fork()
 for k in range(300):
     key = f"{{k % 7:064x}}"
-    found = cache.get(key)
-    assert found is None or found == key.encode() * 500, found[:80]
-    cache.put(key, key.encode() * 500)
+    stored, data = cache.get(key), key.encode() * 500
+    assert stored is None or stored == StoredObject(data, key.encode()), stored.data[:80]
+    cache.put(key, StoredObject(data, key.encode()))
 if child:
     assert os.waitpid(child, 0)[1] == 0
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from itertools import product
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 
 from bringup.dtypes import (
-    BY_NAME,
     FLOATS,
     INTS,
+    DType,
     bf16,
     bool_,
     f16,
@@ -25,8 +26,8 @@ from bringup.dtypes import (
     u8,
     u64,
 )
-from bringup.ops.reduction import identity
-from bringup.ops.table import Kind, OpDef, lookup
+from bringup.ops.monoids import MONOIDS, ROUNDING, Derivative, Monoid
+from bringup.ops.table import Kind, OpDef, Trait, lookup
 
 SMALL_FLOATS = (f16, bf16, f32)
 
@@ -262,18 +263,40 @@ def test_extremes_of_zeros_do_not_depend_on_the_order(kind: str) -> None:
             assert np.signbit(result) == (kind == "min")
 
 
-def test_identities_are_neutral(kit) -> None:
-    folds = {"add": "add", "mul": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
-    for dtype in BY_NAME.values():
-        for kind, name in folds.items():
-            if dtype not in lookup(name).dtypes:
-                continue
-            if dtype is bool_ and kind not in ("and", "or"):
-                continue
-            x = kit.values(dtype, (50,), 14)
-            start = np.full_like(x, identity(kind, dtype))
-            actual = lookup(name).reference(start, x)
-            assert np.array_equal(actual.astype(np.float64), x.astype(np.float64), equal_nan=True)
+FOLDED = [(monoid, dtype) for monoid in MONOIDS.values() for dtype in monoid.dtypes]
+SIX = {"float": [-0.0, 0.0, 1.5, -2.0, -0.0, 4.0], "int": [0, 3, -5, 7, -1, 2], "uint": range(6)}
+
+
+@pytest.mark.parametrize(("monoid", "dtype"), FOLDED, ids=lambda x: getattr(x, "name", x))
+def test_neutral_elements_change_no_element(kit, monoid: Monoid, dtype: DType) -> None:
+    x = kit.values(dtype, (50,), 14)
+    start = np.full_like(x, monoid.neutral(dtype.numpy))
+    result = monoid.row.reference(start, x).astype(np.float64)
+    assert np.array_equal(result, x.astype(np.float64), equal_nan=True)
+    assert np.array_equal(np.signbit(result[result == 0]), np.signbit(x[x == 0].astype(np.float64)))
+
+
+@pytest.mark.parametrize("monoid", MONOIDS.values(), ids=MONOIDS)
+def test_monoids_agree_with_their_rows(monoid: Monoid) -> None:
+    row = monoid.row
+    assert {Trait.ASSOCIATIVE, Trait.COMMUTATIVE} <= row.traits
+    assert set(monoid.dtypes) <= set(row.dtypes)
+    assert row.accuracy.exact == (monoid.name not in ROUNDING)
+    assert (monoid.derivative is None) == all(not dtype.is_float for dtype in monoid.dtypes)
+    if monoid.derivative is Derivative.SELECTION:
+        assert monoid.is_idempotent
+
+
+@pytest.mark.parametrize(("monoid", "dtype"), FOLDED, ids=lambda x: getattr(x, "name", x))
+def test_monoids_fold_as_their_rows_do(monoid: Monoid, dtype: DType) -> None:
+    x = np.array(SIX.get(dtype.kind, [True, False, True, True, False, True]), dtype.numpy)
+    for values in (x, x[:2], x[1::-1], x[1:2], x[4:5]):
+        folds = list(itertools.accumulate(values, monoid.row.reference))
+        running = monoid.accumulate(values, 0).astype(np.float64)
+        assert running.tobytes() == np.array(folds).astype(np.float64).tobytes()
+        last = monoid.reduce(values, (0,)).astype(np.float64)
+        assert last.tobytes() == folds[-1].astype(np.float64).tobytes()
+    assert monoid.reduce(x[:0], (0,)) == monoid.empty(dtype.numpy)
 
 
 def test_argmax_finds_the_first(kit) -> None:

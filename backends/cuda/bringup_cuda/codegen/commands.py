@@ -88,7 +88,7 @@ class Translated:
     @property
     def launches(self) -> tuple[Launch, ...]:
         """All launches, including those in loops and branches."""
-        return tuple(_launches(self.commands))
+        return tuple(launches_of(self.commands))
 
     @property
     def kernels(self) -> tuple[SimtKernel, ...]:
@@ -96,13 +96,14 @@ class Translated:
         return tuple({launch.kernel.name: launch.kernel for launch in self.launches}.values())
 
 
-def _launches(commands: tuple[Command, ...]) -> Iterator[Launch]:
+def launches_of(commands: Sequence[Command]) -> Iterator[Launch]:
+    """All launches, including those in loops and branches."""
     for command in commands:
         if isinstance(command, Launch):
             yield command
         elif isinstance(command, Control):
             for inner in command.programs:
-                yield from _launches(inner)
+                yield from launches_of(inner)
 
 
 #: The named metadata: for each kernel a node with its name and the bytes behind each parameter.

@@ -1,30 +1,26 @@
 """Programs as LLVM IR for NVPTX, and the IR as PTX; no GPU is needed.
 
 `translate` turns each step of a program into commands: kernels that are contractions, all other
-kernels, and op steps.  PTX is kept on disk, by a key of all that it depends on.  (The driver keeps
-what its own compiler makes of the PTX, in ``~/.nv/ComputeCache``.)
+kernels, and op steps.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache, partial
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
-from bringup.llvm.host.object_cache import ObjectCache
 from bringup.llvm.simt import SimtKernel, emit_simt
 from bringup.llvm.simt.plan import split_for
-from bringup.program.program import CONTROL_STEPS, KernelStep, Program
+from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
     Control,
@@ -38,10 +34,7 @@ from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_cont
 from bringup_cuda.codegen.nvvm import TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
-from bringup_cuda.targets import BASELINE
-
-#: The PTX version that knows every architecture of `SHARED_KIB`.
-PTX_FEATURE = "+ptx87"
+from bringup_cuda.targets import BASELINE, PTX_FEATURE
 
 
 def lower(program: Program, target: str) -> Lowered:
@@ -66,7 +59,7 @@ def _translate_steps(codegen: CodegenContext, program: Program) -> tuple[Command
     with codegen.nested(program):
         for step in program.steps:
             codegen.begin_step()
-            if isinstance(step, CONTROL_STEPS):
+            if isinstance(step, ControlStep):
                 bodies = tuple(_translate_steps(codegen, body) for body in step.programs)
                 commands.append(Control(step, bodies))
             elif isinstance(step, KernelStep):
@@ -219,32 +212,5 @@ def _machine(architecture: str) -> Any:
 
 def image_of(text: str, architecture: str, image: Image) -> bytes:
     """LLVM IR in the form that a driver loads.  Raises CompileError."""
-    return text.encode() + b"\0" if image == "llvm" else _ptx(text, architecture)
-
-
-def _ptx(text: str, architecture: str) -> bytes:  # pragma: no cover on cuda-emulated - only drivers
-    cached, key = ptx_cache(), _key(text, architecture)
-    ptx = cached.get(key)
-    if ptx is None:
-        ptx = to_ptx(text, architecture).encode() + b"\0"
-        cached.put(key, ptx)
-    return ptx
-
-
-@cache
-def ptx_cache() -> ObjectCache:  # pragma: no cover on cuda-emulated - only drivers
-    """The directory of this user."""
-    from platformdirs import user_cache_dir
-
-    return ObjectCache(Path(user_cache_dir("bringup")) / "ptx", limit=128 << 20)
-
-
-def _key(text: str, architecture: str) -> str:  # pragma: no cover on cuda-emulated - only drivers
-    import llvmlite
-
-    import bringup
-
-    digest = hashlib.sha256(text.encode())
-    for part in (architecture, bringup.__version__, llvmlite.__version__, PTX_FEATURE):
-        digest.update(b"\0" + part.encode())
-    return digest.hexdigest()
+    code = text if image == "llvm" else to_ptx(text, architecture)
+    return code.encode() + b"\0"

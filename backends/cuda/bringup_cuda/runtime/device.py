@@ -11,6 +11,7 @@ from bringup.backend import Capabilities, Device
 from bringup.backend.dispatch import ArrayLayout, Dispatcher
 from bringup.locks import ProcessLock
 from bringup.program.program import Program
+from bringup_cuda.codegen.compile import compile_program
 from bringup_cuda.driver import errors, protocol
 from bringup_cuda.runtime.dlpack import CudaExchange
 from bringup_cuda.runtime.executable import CudaExecutable
@@ -61,14 +62,11 @@ class CudaDevice(Gpu, Device):
 
     def compile(self, program: Program) -> CudaExecutable:
         """Load a program.  Raises CompileError, UnsupportedError."""
-        # LLVM and the emitters are imported when the first program is compiled.
-        from bringup_cuda.codegen.lower import translate
-
         self.check_usable()
-        translated = translate(program, self.architecture)
-        module = self._load(translated.text)
+        compiled = compile_program(program, self.architecture, self.library.image)
+        module = self._load(compiled.image)
         with self.driver_calls():
-            return CudaExecutable(self, program, translated, module)
+            return CudaExecutable(self, program, compiled, module)
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
         """A table for repeated calls, if an error of queued work loses the device: then core need
@@ -80,23 +78,20 @@ class CudaDevice(Gpu, Device):
             return CallCache(self, layout, slow)
         return None
 
-    def _load(self, text: str) -> LoadedModule:
+    def _load(self, image: bytes) -> LoadedModule:
         """The module of some code, which programs share; the caller releases it."""
-        from bringup_cuda.codegen.lower import image_of
-
         with self._loading:
-            loaded = self.modules.get(text)
+            loaded = self.modules.get(image)
             if loaded is not None:
                 # First of all, since the garbage collector may release it any time.
                 loaded.users += 1
                 if loaded.module is not None:
                     return loaded
-            image = image_of(text, self.architecture, self.library.image)
             module = self._load_image(image)
             loaded = LoadedModule(module, self.driver, self.streams.wait_for_programs)
             loaded.users += 1
             self.modules = {k: m for k, m in self.modules.items() if m.users}
-            self.modules[text] = loaded
+            self.modules[image] = loaded
         return loaded
 
     def _load_image(self, image: bytes) -> Any:

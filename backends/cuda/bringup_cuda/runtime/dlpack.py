@@ -20,7 +20,6 @@ from typing import Any
 
 from bringup.dtypes import ALL, DType
 from bringup.errors import ConversionError
-from bringup.llvm.host.engine import engine
 from bringup.types import TensorType
 from bringup_cuda.driver.discovery import CUDA
 from bringup_cuda.driver.errors import leak
@@ -334,6 +333,9 @@ def exception_safe(**functions: Any) -> dict[str, int]:
 
     They live until the process ends: some are called after modules were emptied.
     """
+    # Loads LLVM, which a process that exports no array may not need.
+    from bringup.llvm.host.engine import engine
+
     text = _TEXT + "".join(_ENTRY % {"name": name} for name in functions)
     for short, name in _HELPERS.items():
         engine().symbol(f"bringup.py.{short}", _address(getattr(ctypes.pythonapi, name)))

@@ -7,8 +7,9 @@ it queues their bodies, and reads from the device only to decide.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import count, takewhile
 from operator import itemgetter
 from struct import Struct
 from typing import Any
@@ -19,13 +20,11 @@ from bringup.errors import BringupError
 from bringup.integers import round_up
 from bringup.ops.subgraphs import chosen
 from bringup.program.program import (
-    CONTROL_STEPS,
-    CaseStep,
+    BranchStep,
     ControlStep,
+    LoopStep,
     Program,
-    ScanStep,
     Slot,
-    WhileStep,
 )
 from bringup_cuda.codegen.commands import (
     Argument,
@@ -34,8 +33,9 @@ from bringup_cuda.codegen.commands import (
     Control,
     Copy,
     Launch,
-    Translated,
+    launches_of,
 )
+from bringup_cuda.codegen.compile import CompiledProgram
 from bringup_cuda.runtime.command_list import Action, CommandList
 from bringup_cuda.runtime.gpu import Gpu
 from bringup_cuda.runtime.memory import Block
@@ -47,34 +47,30 @@ ROW_ALIGNMENT = 16
 
 
 class CudaExecutable:
-    """A loaded program.  Calls from several threads may overlap.
-
-    source: the LLVM IR that it was compiled from.
-    """
+    """A loaded program.  Calls from several threads may overlap."""
 
     __slots__ = (
         "__weakref__", "_aliases", "_donated", "_gpu", "_input_count", "_launches", "_output_bytes",
-        "_scratch_bytes", "_scratch_offset", "commands", "program", "source",
+        "_scratch_bytes", "_scratch_offset", "commands", "program",
     )  # fmt: skip
 
     def __init__(
-        self, gpu: Gpu, program: Program, translated: Translated, module: LoadedModule
+        self, gpu: Gpu, program: Program, compiled: CompiledProgram, module: LoadedModule
     ) -> None:
         self.program = program
-        self.source = translated.text
         self._gpu = gpu
         loader = _Loader(gpu, module, waits=config.level("BRINGUP_CHECK") > 0)
         # A finaliser, so that all is given back after an error in this method too.
         weakref.finalize(self, loader.close)
-        self.commands = loader.load(program, translated.commands)
-        self._launches = tuple((x.step, x.kernel.name) for x in translated.launches)
+        self.commands = loader.load(program, compiled.commands)
+        self._launches = tuple((x.step, x.kernel.name) for x in launches_of(compiled.commands))
         self._input_count = len(program.inputs)
         self._aliases = dict(program.aliases)
         outputs = enumerate(program.outputs)
         self._output_bytes = [t.nbytes for i, t in outputs if i not in self._aliases]
         # The arena and scratch memory are one block.
         self._scratch_offset = round_up(program.arena_bytes, ALIGNMENT)
-        self._scratch_bytes = self._scratch_offset + translated.scratch_bytes
+        self._scratch_bytes = self._scratch_offset + compiled.scratch_bytes
         aliased = set(self._aliases.values())
         self._donated = [i for i in sorted(program.donated) if i not in aliased]
 
@@ -151,7 +147,6 @@ class _Loader:
         for command in commands:
             if isinstance(command, Control):
                 step = command.step
-                assert isinstance(step, CONTROL_STEPS)
                 pairs = zip(step.programs, command.programs, strict=True)
                 prepared.add_control(step, [self.load(body, inner) for body, inner in pairs])
             else:
@@ -360,12 +355,10 @@ class ControlCommand:
             addresses[results:],
             table[self._scratch],
         )
-        if isinstance(step, WhileStep):
-            run.while_loop(step)
-        elif isinstance(step, ScanStep):
-            run.scan(step)
+        if isinstance(step, LoopStep):
+            run.loop(step)
         else:
-            run.case(step)
+            run.branch(step)
 
     def close(self) -> None:
         """Drop the bodies, which the loader closes."""
@@ -391,61 +384,52 @@ class _ControlRun:
         self.operands, self.results, self.temporaries = operands, results, temporaries
         self.arena, self.scratch = temporaries[-1], scratch
 
-    def while_loop(self, step: WhileStep) -> None:
+    def loop(self, step: LoopStep) -> None:
         """Run the body while the condition holds, or a known number of times."""
-        count = len(step.carried)
+        carried = len(step.carried)
+        first_stack = carried + len(step.updated)
         state, in_place = self._initial_state(step)
-        target, spare = self.results[:count], self.temporaries[:count]
-        flag, trips_left = self.temporaries[count], step.trips
-        while self._holds(state, flag) if trips_left is None else trips_left:
-            trips_left = trips_left if trips_left is None else trips_left - 1
-            self._run_body(1, state, [*target, *in_place])
-            for index, address in zip(step.carried, target, strict=True):
-                state[index] = address
-            target, spare = spare, target
-        self._copy_results(step.results, [state[index] for index in step.carried])
-
-    def _holds(self, state: Sequence[int], flag: int) -> bool:
-        self._run_body(0, state, [flag])
-        return bool(self.gpu.read_bytes(flag, 1)[0])
-
-    def scan(self, step: ScanStep) -> None:
-        """Run the body for each row of the stacks."""
-        if not step.length:
-            self._copy_results(step.results, [self.operands[index] for index in step.carried])
-            return
-        count = len(step.carried)
-        state, in_place = self._initial_state(step)
-        first_stack = count + len(step.updated)
-        rows = _StackRows(self.gpu, step.length)
+        rows = _StackRows(self.gpu, step.trips or 0)
         try:
             read = [rows.of(self.operands[i], step.operands[i]) for i in step.stacks]
             result_stacks = zip(self.results[first_stack:], step.results[first_stack:], strict=True)
             written = [rows.of(address, slot) for address, slot in result_stacks]
-            # The targets alternate such that the last iteration writes the results.
-            targets = (self.results[:count], self.temporaries[:count])
-            for left in reversed(range(step.length)):
-                position = left if step.reverse else step.length - 1 - left
-                for index, row in zip(step.stacks, read, strict=True):
-                    state[index] = row.fetch(position)
-                target = targets[left % 2]
-                row_addresses = [row.address(position) for row in written]
-                self._run_body(0, state, [*target, *in_place, *row_addresses])
-                for row in written:
-                    row.store(position)
+            targets = [self.results[:carried], self.temporaries[:carried]]
+            if step.writes_spare(0):
+                targets.reverse()
+            for run in self._runs(step, state):
+                row = step.row(run)
+                for index, stack in zip(step.stacks, read, strict=True):
+                    state[index] = stack.fetch(row)
+                target = targets[run % 2]
+                row_addresses = [stack.address(row) for stack in written]
+                self._run_body(-1, state, [*target, *in_place, *row_addresses])
+                for stack in written:
+                    stack.store(row)
                 for index, address in zip(step.carried, target, strict=True):
                     state[index] = address
         finally:
             rows.close()
         self._copy_results(step.results, [state[index] for index in step.carried])
 
-    def case(self, step: CaseStep) -> None:
-        """Run the branch that the first operand chooses."""
-        index = int.from_bytes(self.gpu.read_bytes(self.operands[0], 4), "little", signed=True)
-        branch = chosen(index, len(step.branches))
-        self._run_body(branch, self.operands[1:], self.results)
+    def _runs(self, step: LoopStep, state: Sequence[int]) -> Iterable[int]:
+        """The runs of a loop's body, counted; waits for the condition where it decides."""
+        if step.trips is not None:
+            return range(step.trips)
+        flag = self.temporaries[len(step.carried)]
 
-    def _initial_state(self, step: WhileStep | ScanStep) -> tuple[list[int], list[int]]:
+        def holds(_run: int) -> bool:
+            self._run_body(0, state, [flag])
+            return bool(self.gpu.read_bytes(flag, 1)[0])
+
+        return takewhile(holds, count())
+
+    def branch(self, step: BranchStep) -> None:
+        """Run the program that the first operand chooses."""
+        index = int.from_bytes(self.gpu.read_bytes(self.operands[0], 4), "little", signed=True)
+        self._run_body(chosen(index, len(step.programs)), self.operands[1:], self.results)
+
+    def _initial_state(self, step: LoopStep) -> tuple[list[int], list[int]]:
         """The addresses of the initial state, and of the values that the body updates in place."""
         state, first = list(self.operands), len(step.carried)
         in_place = self.results[first : first + len(step.updated)]
@@ -480,7 +464,7 @@ class _StackRows:
 
     def of(self, address: int, slot: Slot) -> _StackRow:
         """The rows of one stack."""
-        nbytes = slot.type.nbytes // self.length
+        nbytes = slot.type.nbytes // max(self.length, 1)
         buffer = None
         if nbytes % ROW_ALIGNMENT:
             self._buffers.append(self.gpu.alloc(nbytes))
@@ -489,6 +473,8 @@ class _StackRows:
 
     def close(self) -> None:
         """Free the buffers, which queued work still uses."""
+        if not self._buffers:
+            return
         used = self.gpu.streams.tick()
         for block in self._buffers:
             block.used = used

@@ -75,7 +75,7 @@ class Gpu:
         self.lost: BaseException | None = None
         self.pending: deque[tuple[int, Callable[[Step], Step], Sequence[tuple[Step, str]]]]
         self.pending = deque(maxlen=4096)
-        self.modules: dict[str, LoadedModule] = {}
+        self.modules: dict[bytes, LoadedModule] = {}
         self._lock = ProcessLock()
         self._peers: set[int] = set()
         driver.init()

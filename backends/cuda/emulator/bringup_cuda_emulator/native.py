@@ -12,9 +12,10 @@ import llvmlite.binding as llvm
 
 import bringup.llvm
 from bringup.errors import CompileError
-from bringup.llvm.host.engine import Code, Deferred, Emitted, engine, sources
+from bringup.llvm.host.engine import Code, engine
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
+from bringup.llvm.host.object_cache import Deferred, Emitted, digest_of_sources
 from bringup.llvm.text import Module
 from bringup.records import record
 from bringup_cuda.codegen import nvvm
@@ -61,7 +62,7 @@ def _machine_text() -> Deferred:
     """The text, identified by the files that emit it: a cached object needs no text."""
     emitters = [bringup.llvm.__file__, nvvm.__file__, __file__]
     packages = [Path(file).parent for file in emitters]
-    return Deferred(sources(*packages), _make_machine)
+    return Deferred(digest_of_sources(*packages), _make_machine)
 
 
 def _make_machine() -> Emitted:

@@ -122,24 +122,20 @@ class Emulation:
         return 0
 
     def remember(self) -> None:
-        """From now on whatever is translated to PTX, or was before and comes from a cache."""
-        from bringup_cuda.codegen import lower
-        from bringup_cuda.codegen import lower as cache
+        """The LLVM IR of whatever is compiled from now on, or was before and comes from a cache."""
+        from bringup_cuda.codegen.lower import translate
+        from bringup_cuda.runtime import device
 
-        to_ptx, image_of = lower.to_ptx, cache.image_of
+        compile_program = device.compile_program
 
-        def translated(text: str, *rest: Any) -> str:
-            made = to_ptx(text, *rest)
-            self.texts[made] = text
-            return made
-
-        def found(text: str, architecture: str, image: Any) -> bytes:
-            made = image_of(text, architecture, image)
+        def compiled(program: Any, architecture: str, image: Any) -> Any:
+            made = compile_program(program, architecture, image)
             if image == "ptx":
-                self.texts[made.rstrip(b"\0").decode()] = text
+                ptx = made.image.rstrip(b"\0").decode()
+                self.texts[ptx] = translate(program, architecture).text
             return made
 
-        lower.to_ptx, cache.image_of = translated, found
+        device.compile_program = compiled
 
 
 def _is_copy(ptx: str) -> bool:

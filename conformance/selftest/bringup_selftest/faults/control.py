@@ -10,7 +10,7 @@ from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.ops.table import opdef
 from bringup.passes.base import Pass, as_results, deep
-from bringup.program.program import CaseStep, ScanStep, Step, WhileStep
+from bringup.program.program import BranchStep, LoopStep, Step
 from bringup_selftest.corpus import Faults, Inject, with_passes
 from bringup_selftest.editing import call, in_steps, number
 
@@ -227,15 +227,15 @@ def outer_counter(instr: Instr, operands: Values) -> Sequence[Value] | None:
 
 @FAULTS.by(in_steps, "CF03c", "branches are numbered from one")
 def branches_rotated(step: Step) -> Step:
-    if isinstance(step, CaseStep) and len(step.branches) > 1:
-        return replace(step, branches=(*step.branches[-1:], *step.branches[:-1]))
+    if isinstance(step, BranchStep) and len(step.programs) > 1:
+        return replace(step, programs=(*step.programs[-1:], *step.programs[:-1]))
     return step
 
 
 @FAULTS.by(in_steps, "CF09", "what a loop changes is not copied first", kind="plan")
 def start_not_copied(step: Step) -> Step:
     """A part that a loop changes in place begins as whatever lies in its place."""
-    if not isinstance(step, WhileStep | ScanStep):
+    if not isinstance(step, LoopStep):
         return step
     operands = list(step.operands)
     for place, result in zip(step.updated, step.results[len(step.carried) :], strict=False):

@@ -13,8 +13,8 @@ from typing import Any
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Executable, Handle, Lowered
 from bringup.errors import OutOfMemoryError
+from bringup.graph.index import Bound
 from bringup.kernel.form import Store
-from bringup.kernel.index import Bound
 from bringup.program.program import KernelStep, Program, Step
 from bringup_selftest.corpus import (
     Faults,

@@ -11,7 +11,15 @@ from bringup.dtypes import i32
 from bringup.graph import Builder, Instr, Literal, Value, rebuild, replay
 from bringup.ops.table import lookup
 from bringup.passes.base import Pass, as_results, deep
-from bringup.program.program import CaseStep, KernelStep, OpStep, Program, ScanStep, Slot, Step
+from bringup.program.program import (
+    BranchStep,
+    KernelStep,
+    LoopStep,
+    OpStep,
+    Program,
+    Slot,
+    Step,
+)
 from bringup_selftest.corpus import (
     Array,
     Faults,
@@ -113,14 +121,16 @@ def parts_repeated(call: OpCall) -> Array | None:
 @FAULTS.by(in_steps, "FA12", "a choice has 16 branches")
 def branches_end(step: Step) -> Step:
     """There are 16 branches: numbers past them select the last."""
-    if not isinstance(step, CaseStep):
+    if not isinstance(step, BranchStep):
         return step
-    return replace(step, branches=step.branches[:_BRANCHES])
+    return replace(step, programs=step.programs[:_BRANCHES])
 
 
 @FAULTS.by(in_steps, "FA13", "a scan has 32 rows")
 def rows_end(step: Step) -> Step:
-    return replace(step, length=min(step.length, _ROWS)) if isinstance(step, ScanStep) else step
+    if not isinstance(step, LoopStep) or step.cond is not None or step.trips is None:
+        return step
+    return replace(step, trips=min(step.trips, _ROWS))
 
 
 def trips_end(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -10,10 +10,9 @@ from itertools import product
 from bringup.backend import Device
 from bringup.backend.device import Executable, Handle
 from bringup.graph import Value
+from bringup.graph.index import Bound, Expr
 from bringup.kernel import ops as kops
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Bound, Expr
-from bringup.ops.reduction import identity
 from bringup.program.program import KernelStep, Program
 from bringup_selftest.corpus import Faults, Inject, method, with_programs
 from bringup_selftest.editing import (
@@ -273,7 +272,7 @@ def partial_sums(kernel: Kernel) -> Kernel:
             if not isinstance(sink, Fold) or axis.size < 2:
                 return values[n]
             seen: Value = kops.inside(mask=(early,))
-            nothing = number(identity(sink.kind, sink.dtype), values[n])
+            nothing = number(sink.monoid.empty(sink.dtype.numpy), values[n])
             return call("select", seen, values[n], nothing)
 
         return with_outputs(stage, cut)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from bringup.dtypes import bf16, f16, f32, f64
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Stage
-from bringup.kernel.index import Axis, Expr
 from bringup_selftest.corpus import Faults
 from bringup_selftest.editing import call, in_bodies, is_made_by, is_number, number
 
@@ -225,12 +225,12 @@ def zeros_merged(_stage: Stage) -> Rewrite:
     seen: list[Value] = []
 
     def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
-        if instr.op.name != "constant":
+        if instr.literal is None:
             return None
         for value in seen:
-            assert value.producer is not None
-            found = value.producer.attrs["value"].scalar
-            if value.type is instr.result.type and found == instr.attrs["value"].scalar:
+            assert value.literal is not None
+            equal = value.literal.scalar == instr.literal.scalar
+            if equal and value.type is instr.result.type:
                 return (value,)
         made = current_builder().emit(instr.op, operands, instr.attrs)
         seen.append(made[0])
@@ -255,8 +255,8 @@ def _wrapped(value: Value) -> Value:
     if made is None or made.op.name != "min" or not is_number(made.operands[1]):
         return value
     last = made.operands[1]
-    assert last.producer is not None
-    if last.producer.attrs["value"].scalar == 0:
+    assert last.literal is not None
+    if last.literal.scalar == 0:
         return value
     return call("rem", made.operands[0], call("add", last, number(1, last)))
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Bound, Expr
-from bringup.ops.reduction import identity
 from bringup_selftest.corpus import Faults
 from bringup_selftest.device import VECTOR
 from bringup_selftest.editing import (
@@ -59,7 +58,7 @@ def seam_lost(kernel: Kernel) -> Kernel:
         def without(n: int, sink: Sink, values: list[Value]) -> Value:
             if not isinstance(sink, Fold):
                 return values[n]
-            nothing = number(identity(sink.kind, sink.dtype), values[n])
+            nothing = number(sink.monoid.empty(sink.dtype.numpy), values[n])
             return call("select", kops.inside(mask=(seam,)), nothing, values[n])
 
         return with_outputs(stage, without)

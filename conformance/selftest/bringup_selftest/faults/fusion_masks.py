@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
+from bringup.graph.index import Bound, Expr
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink, Stage
-from bringup.kernel.index import Bound, Expr
 from bringup_selftest.corpus import Faults
 from bringup_selftest.device import VECTOR
 from bringup_selftest.editing import (

@@ -10,7 +10,7 @@ from bringup.dtypes import bf16, f32, f64, u32
 from bringup.graph import Graph, Instr, Literal, Value, current_builder, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.ops.table import opdef
-from bringup.passes.base import Pass, as_results, deep, literal_of
+from bringup.passes.base import Pass, as_results, deep
 from bringup_selftest.corpus import Faults, Inject, with_passes
 from bringup_selftest.editing import call, is_made_by, number
 
@@ -44,7 +44,7 @@ def splat_of(value: Value) -> float | None:
     """The element of a constant of equal ones, through a broadcast."""
     if is_made_by(value, "broadcast_in_dim") and value.producer is not None:
         return splat_of(value.producer.operands[0])
-    literal = literal_of(value)
+    literal = value.literal
     return float(literal.scalar) if literal is not None and literal.is_splat else None
 
 
@@ -150,7 +150,7 @@ def _two_sums(instr: Instr, operands: Values) -> tuple[Value, Literal, Literal] 
 def _term(instr: Instr, operands: Values) -> tuple[Value, Literal] | None:
     if instr.op.name not in ("add", "sub") or not _float(operands[0]):
         return None
-    literal = literal_of(operands[1])
+    literal = operands[1].literal
     if literal is None or not literal.is_splat:
         return None
     if instr.op.name == "add":
@@ -296,17 +296,17 @@ def _no_attributes(instr: Instr) -> object:
 
 
 def _without_floats(instr: Instr) -> object:
-    if instr.op.name == "constant":
+    if instr.literal is not None:
         return instr
     attrs = sorted((n, repr(v)) for n, v in instr.attrs.items() if not isinstance(v, float))
     return tuple(attrs)
 
 
 def _values_compared(instr: Instr) -> object:
-    if instr.op.name != "constant":
+    if instr.literal is None:
         return _all_attributes(instr)
-    literal = instr.attrs["value"]
-    return tuple(literal.elements.tolist()) if literal.elements.size < 64 else instr
+    elements = instr.literal.elements
+    return tuple(elements.tolist()) if elements.size < 64 else instr
 
 
 def _unordered(graph: Graph) -> Graph:

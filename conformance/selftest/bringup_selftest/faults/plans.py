@@ -10,13 +10,12 @@ from bringup.graph import Value
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink
 from bringup.program.program import (
-    CaseStep,
+    ControlStep,
     KernelStep,
+    LoopStep,
     Program,
-    ScanStep,
     Slot,
     Step,
-    WhileStep,
 )
 from bringup_selftest.corpus import Faults, with_method, with_programs
 from bringup_selftest.editing import (
@@ -153,7 +152,7 @@ def dead_at_branch(plan: Plan) -> Program | None:
 
 @FAULTS.by(in_steps, "BF04", "a carried value lies where the body's temporaries do")
 def carried_in_scratch(step: Step) -> Step:
-    if isinstance(step, WhileStep | ScanStep) and step.scratch.type.size:
+    if isinstance(step, LoopStep) and step.scratch.type.size:
         return replace(step, spare=_one_at(step.spare, step.scratch.offset))
     return step
 
@@ -168,7 +167,7 @@ def _one_at(slots: tuple[Slot, ...], offset: int) -> tuple[Slot, ...]:
 
 @FAULTS.by(in_steps, "BF04b", "a loop's temporaries lie over what it only reads")
 def invariant_in_scratch(step: Step) -> Step:
-    if not isinstance(step, WhileStep | ScanStep) or not step.scratch.type.size:
+    if not isinstance(step, LoopStep) or not step.scratch.type.size:
         return step
     moving = {*step.carried, *step.updated}
     for n, slot in enumerate(step.operands):
@@ -182,7 +181,7 @@ def invariant_in_scratch(step: Step) -> Step:
 def over_what_waits(program: Program) -> Program:
     """The temporaries of a loop or branch lie over a value that is read behind it."""
     for number, step in enumerate(program.steps):
-        if not isinstance(step, WhileStep | ScanStep | CaseStep) or not step.scratch.type.size:
+        if not isinstance(step, ControlStep) or not step.scratch.type.size:
             continue
         made = {s for before in program.steps[:number] for s in writes_of(before)}
         read = {s for later in program.steps[number + 1 :] for s in reads_of(later)}
@@ -204,14 +203,14 @@ def program_order(slots: Iterable[Slot]) -> list[Slot]:
 @FAULTS.by(in_steps, "BF04c", "a loop's flag lies in a carried value")
 def flag_in_state(step: Step) -> Step:
     """The flag of a loop's condition lies in the memory of a carried value."""
-    if isinstance(step, WhileStep):
+    if isinstance(step, LoopStep) and step.flag is not None:
         return replace(step, spare=_one_at(step.spare, step.flag.offset))
     return step
 
 
 @FAULTS.by(in_steps, "BF04d", "carried values have one place where they need two")
 def one_side(step: Step) -> Step:
-    if isinstance(step, WhileStep | ScanStep) and len(step.carried) > 1:
+    if isinstance(step, LoopStep) and len(step.carried) > 1:
         pairs = zip(step.spare, step.results, strict=False)
         spare = tuple(result if slot.type.shape else slot for slot, result in pairs)
         return replace(step, spare=spare)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from bringup.backend import Backend
 from bringup.dtypes import u32
 from bringup.graph import Graph, Instr, Value, current_builder, rebuild
-from bringup.passes.base import Pass, deep, literal_of
+from bringup.passes.base import Pass, deep
 from bringup_selftest.corpus import Faults, with_passes
 from bringup_selftest.device import BLOCK
 from bringup_selftest.editing import call, is_made_by, number
@@ -80,7 +80,7 @@ def not_advanced(graph: Graph) -> Graph:
 def _bits(value: Value) -> object:
     if is_made_by(value, "broadcast_in_dim") and value.producer is not None:
         return _bits(value.producer.operands[0])
-    literal = literal_of(value)
+    literal = value.literal
     return value if literal is None else literal.elements.tobytes()
 
 
@@ -121,7 +121,7 @@ def _of_words(change: Callable[[Value, int], Value]) -> Callable[[Graph], Graph]
         word, count = operands[0].producer.operands
         if is_made_by(count, "broadcast_in_dim") and count.producer is not None:
             count = count.producer.operands[0]
-        literal = literal_of(count)
+        literal = count.literal
         if literal is None or not literal.is_splat:
             return None
         wrong = change(word, int(literal.scalar))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,9 +17,14 @@ from bringup import config
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
 from bringup.llvm.host.machine import LLVM, host_cpu, host_features, require_runnable
-from bringup.llvm.host.object_cache import ObjectCache
+from bringup.llvm.host.object_cache import (
+    Deferred,
+    Emitted,
+    ObjectCache,
+    StoredObject,
+    object_key,
+)
 from bringup.records import record
-from bringup.version import VERSION
 
 # Of a kernel's shape: LLVM's passes and tables for vectors and loops are set up by it.
 _FIRST = """
@@ -49,37 +53,16 @@ class Code:
     """Loaded machine code, in memory while this object lives.
 
     addresses: of the exported functions, by the names they had in the text.
-    facts: as in `Emitted`.
+    object: the machine code as it is stored.  facts: as in `Emitted`.
     """
 
     __slots__ = ("__weakref__", "_segment", "addresses", "facts", "object")
 
-    def __init__(
-        self, addresses: Mapping[str, int], segment: object, data: bytes, facts: bytes
-    ) -> None:
+    def __init__(self, addresses: Mapping[str, int], segment: object, stored: StoredObject) -> None:
         self.addresses = addresses
-        self.object = data
-        self.facts = facts
+        self.object = stored.data
+        self.facts = stored.facts
         self._segment = segment
-
-
-@record
-class Emitted:
-    """The text of a module.  facts: what else its emitter found out; kept with the object."""
-
-    text: str
-    facts: bytes = b""
-
-
-@record
-class Deferred:
-    """A module whose text is emitted only if its object is not on disk.
-
-    source: everything that the text and the facts depend on, `sources` among it.
-    """
-
-    source: str
-    make: Callable[[], Emitted]
 
 
 class _Segment:
@@ -158,8 +141,7 @@ class Engine:
         require_runnable()
         level = self.level if level is None else level
         module = Emitted(text) if isinstance(text, str) else text
-        source = module.source if isinstance(module, Deferred) else module.text
-        key = self.key(source, exports, level)
+        key = self.key(module, exports, level)
         with self._lock:
             while self._dead:
                 self._dead.pop().close()
@@ -177,10 +159,10 @@ class Engine:
                 code = self._loaded[key] = self._load(key, stored, exports, module)
             return code
 
-    def _stored(self, key: str, exports: Sequence[str]) -> _Object | None:
+    def _stored(self, key: str, exports: Sequence[str]) -> _Loadable | None:
         """The object of a key on disk, if it is there and what LLVM's loader may be given."""
-        data = None if self.objects is None else self.objects.get(key)
-        return None if data is None else _Object.of(data, key, exports)
+        stored = None if self.objects is None else self.objects.get(key)
+        return None if stored is None else _Loadable.of(stored, key, exports)
 
     def _emit(self, module: Emitted | Deferred) -> Emitted:
         """The text of a module; meanwhile LLVM sets itself up on another thread, once."""
@@ -195,10 +177,10 @@ class Engine:
         finally:
             thread.join()
 
-    def key(self, text: str, exports: Sequence[str], level: int) -> str:
-        """What an object depends on, hashed.  text: of the module, or the source it is made of."""
-        parts = (text, *exports, host_cpu(), host_features(), str(level), _versions())
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    def key(self, module: Emitted | Deferred, exports: Sequence[str], level: int) -> str:
+        """What the object of a module is found by."""
+        parts = (*exports, host_cpu(), host_features(), str(level), _llvm_version())
+        return object_key(module, *parts)
 
     def assembly(self, text: str, cpu: str = "", features: str = "") -> str:
         """Assembly of a module for the host, or for another CPU of the host's architecture."""
@@ -217,25 +199,23 @@ class Engine:
         with self._lock:
             llvm.add_symbol(name, address)
 
-    def _compile(self, emitted: Emitted, key: str, exports: Sequence[str], level: int) -> _Object:
+    def _compile(self, emitted: Emitted, key: str, exports: Sequence[str], level: int) -> _Loadable:
         """Compile a module, and keep its object on disk."""
         with _parsed(emitted.text) as module:
             _rename(module, key, exports)
-            data: bytes = self._machine(level).emit_object(module)
+            stored = StoredObject(self._machine(level).emit_object(module), emitted.facts)
         self.compiled += 1
-        facts = emitted.facts
-        stored = len(facts).to_bytes(_COUNT, "little") + facts + data
-        compiled = _Object.of(stored, key, exports)
-        assert compiled is not None
+        loadable = _Loadable.of(stored, key, exports)
+        assert loadable is not None
         if self.objects is not None:
             self.objects.put(key, stored)
-        return compiled
+        return loadable
 
     def _load(
-        self, key: str, compiled: _Object, exports: Sequence[str], module: Emitted | Deferred
+        self, key: str, loadable: _Loadable, exports: Sequence[str], module: Emitted | Deferred
     ) -> Code:
         # LLVM's loader ends the process over a missing symbol.
-        unknown = [n for n in compiled.needed if llvm.address_of_symbol(n) is None]
+        unknown = [n for n in loadable.needed if llvm.address_of_symbol(n) is None]
         if unknown:  # pragma: no cover - only wrong emitters
             names = ", ".join(sorted(unknown))
             source = module.text if isinstance(module, Emitted) else module.make().text
@@ -244,39 +224,31 @@ class Engine:
             )
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level), self._dead)
-        addresses = self._segment.load(key, compiled.data, exports)
-        return Code(addresses, self._segment, compiled.data, compiled.facts)
-
-
-#: Bytes of the number of bytes of facts, which stand before an object on disk.
-_COUNT = 4
+        addresses = self._segment.load(key, loadable.stored.data, exports)
+        return Code(addresses, self._segment, loadable.stored)
 
 
 @record
-class _Object:
-    """A compiled module.
+class _Loadable:
+    """An object that LLVM's loader may be given.
 
-    facts: as in `Emitted`.  needed: names that it needs from outside; none are known where objects
-    are no ELF files.
+    needed: names that it needs from outside; none are known where objects are no ELF files.
     """
 
-    data: bytes
-    facts: bytes
+    stored: StoredObject
     needed: frozenset[str]
 
     @classmethod
-    def of(cls, stored: bytes, key: str, exports: Sequence[str]) -> _Object | None:
-        """What stands on disk; None for what LLVM's loader must not be given."""
-        start = _COUNT + int.from_bytes(stored[:_COUNT], "little")
-        facts, data = stored[_COUNT:start], stored[start:]
+    def of(cls, stored: StoredObject, key: str, exports: Sequence[str]) -> _Loadable | None:
+        """Check an object; None if it must not be loaded."""
         if llvm.get_object_format() != "ELF":
-            return cls(data, facts, frozenset())  # pragma: no cover - only systems without ELF
+            return cls(stored, frozenset())  # pragma: no cover - only systems without ELF
         try:
-            symbols = symbols_of(data)
+            symbols = symbols_of(stored.data)
         except ValueError:  # pragma: no cover - only objects that LLVM made wrong
             return None
         exported = {_unique(name, key) for name in exports}
-        return cls(data, facts, symbols.undefined) if symbols.defined >= exported else None
+        return cls(stored, symbols.undefined) if symbols.defined >= exported else None
 
 
 @contextmanager
@@ -317,29 +289,8 @@ def _unique(name: str, key: str) -> str:
 
 
 @cache
-def sources(*packages: Path) -> str:
-    """A digest of the Python files of some packages by name, size and time, by which Python itself
-    tells whether bytecode is out of date: what `Deferred.source` holds of the emitters' own code.
-
-    Raises OSError where a package is no folder.
-    """
-    lines: list[str] = []
-    folders = [(str(package), package.name) for package in packages]
-    while folders:
-        folder, name = folders.pop()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    stat = entry.stat()
-                    lines.append(f"{name}/{entry.name} {stat.st_size} {stat.st_mtime_ns}")
-                elif entry.is_dir() and entry.name != "__pycache__":
-                    folders.append((entry.path, f"{name}/{entry.name}"))
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-
-
-@cache
-def _versions() -> str:
-    return f"bringup {VERSION} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+def _llvm_version() -> str:
+    return ".".join(map(str, llvm.llvm_version_info))
 
 
 @cache

@@ -1,4 +1,7 @@
-"""Compiled objects on disk: one file per key, safe for several processes, bounded in size."""
+"""Compiled objects on disk: one file per key, safe for several processes, bounded in size.
+
+An object is found by what its module is made of, before the module is emitted: see `deferred`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,89 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 
-_MAGIC = b"bringup object 3\n"
+from bringup.records import record
+from bringup.version import VERSION
+
+_CORE = Path(__file__).parents[2]
+_MAGIC = b"bringup object 4\n"
+#: Bytes of the number of bytes of facts, which stand before the data.
+_COUNT = 4
 _SHARDS = 256
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@record
+class Emitted:
+    """The text of a module.  facts: what else its emitter found out; kept with the object."""
+
+    text: str
+    facts: bytes = b""
+
+    @property
+    def source(self) -> str:
+        """What the object is found by: all of it, since facts may differ where texts do not."""
+        return f"{self.text}\0{self.facts.hex()}"
+
+
+@record
+class Deferred:
+    """A module whose text is emitted only if its object is not on disk.
+
+    source: everything that the text and the facts depend on, and what the object is found by.
+    """
+
+    source: str
+    make: Callable[[], Emitted]
+
+
+def deferred(source: str, make: Callable[[], Emitted], *packages: Path) -> Emitted | Deferred:
+    """A module that depends on ``source`` and on the code of core and of some packages; made at
+    once where that code stands in no files.
+    """
+    try:
+        digest = digest_of_sources(_CORE, *packages)
+    except OSError:  # pragma: no cover - only where a package is no folder
+        return make()
+    return Deferred(f"{source}\n{digest}", make)
+
+
+@cache
+def digest_of_sources(*packages: Path) -> str:
+    """A digest of the Python files of some packages by name, size and time, by which Python itself
+    tells whether bytecode is out of date.
+
+    Raises OSError where a package is no folder.
+    """
+    lines: list[str] = []
+    folders = [(str(package), package.name) for package in packages]
+    while folders:
+        folder, name = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    lines.append(f"{name}/{entry.name} {status.st_size} {status.st_mtime_ns}")
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append((entry.path, f"{name}/{entry.name}"))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def object_key(module: Emitted | Deferred, *parts: str) -> str:
+    """What an object depends on, hashed.  parts: the target and the versions of compilers."""
+    return hashlib.sha256("\0".join((module.source, *parts, VERSION)).encode()).hexdigest()
+
+
+@record
+class StoredObject:
+    """A compiled module.  facts: as in `Emitted`."""
+
+    data: bytes
+    facts: bytes = b""
 
 
 class ObjectCache:
@@ -41,21 +120,22 @@ class ObjectCache:
         # A shard per leading byte keeps the scan that bounds the size short.
         return self.directory / key[:2] / f"{key[2:]}.o"
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str) -> StoredObject | None:
         """The object of a key, or None; a damaged file is removed."""
         path = self._path(key)
         try:
             data = self._read(path)
         except OSError:
             return None
-        start = len(_MAGIC) + 32
-        if data[:start] != _MAGIC + _digest(key, data[start:]):
+        head, data = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
+        if head != _MAGIC + _digest(key, data):
             _remove(path)
             return None
         # Removed meanwhile: its age does not matter then.
         with suppress(OSError):
             os.utime(path)
-        return data[start:]
+        start = _COUNT + int.from_bytes(data[:_COUNT], "little")
+        return StoredObject(data[start:], data[_COUNT:start])
 
     def _read(self, path: Path) -> bytes:
         """The bytes of a file; OSError if it, its shard or the directory is not this user's alone.
@@ -74,9 +154,10 @@ class ObjectCache:
                 _require_private(os.fstat(file.fileno()), stat.S_ISREG)
                 return file.read()
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, stored: StoredObject) -> None:
         """Keep an object; quietly does nothing where files cannot be written."""
         path = self._path(key)
+        data = len(stored.facts).to_bytes(_COUNT, "little") + stored.facts + stored.data
         try:
             for folder in (self.directory, path.parent):
                 _make_private(folder)

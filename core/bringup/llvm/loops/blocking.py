@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import cache
 
 from bringup.dtypes import DType, i8, i16, i32, u8, u32
+from bringup.graph.index import Expr, flatten
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
-from bringup.kernel.index import Expr, flatten
 from bringup.llvm.loops.schedule import LONGEST_CHAIN, MOST_ROWS, LoopTarget
 from bringup.records import record
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
-from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position, divide
 from bringup.llvm.scalar import memory_type

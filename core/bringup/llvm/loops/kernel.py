@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
 from bringup.llvm.loops.body import VectorBody
@@ -459,7 +459,7 @@ class _StageEmitter:
 
     def _chain(self, depth: int) -> int:
         """Serial additions into one accumulator from loop ``depth`` on; 0 without float sums."""
-        if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
+        if all(f.monoid.is_exact(f.dtype) for _, f, _ in self.folds):
             return 0
         trips = math.prod(axis.size for axis in self.stage.axes[depth:])
         return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips

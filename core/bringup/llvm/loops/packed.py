@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType, i16
+from bringup.graph.index import Axis
 from bringup.integers import ceil_div
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
-from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame
 from bringup.llvm.loops.blocking import Blocking, TileShape, blocking, panels
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.packing import Packing, coordinates, pointers, runs
 from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel, unit_function
-from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
+from bringup.llvm.scalar import combine, convert, memory_type, neutral, register_type
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, i64_const, vec
 from bringup.llvm.text.masked import prefetch
 
@@ -347,7 +347,7 @@ class _MicroKernel:
 
     def fill(self, a: Val, other: Val, c: Val, count: Val, first: Val) -> None:
         b, shape = self.b, self.shape
-        start = identity("add", self.dtype, shape.lanes)
+        start = neutral("add", self.dtype, shape.lanes)
         with b.loop(i64_const(0), count, carried=[start] * (shape.rows * shape.vectors)) as loop:
             left = b.gep(a, b.mul(loop.index, i64_const(shape.rows)), self.element)
             vectors = [self._right(other, loop.index, v) for v in range(shape.vectors)]

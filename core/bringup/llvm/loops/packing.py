@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bringup.graph import Value
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.contraction import Axes, Contraction, Factor, panel, size
 from bringup.kernel.form import Stage
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile
 from bringup.llvm.loops.blocking import Cut

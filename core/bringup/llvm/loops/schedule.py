@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bringup.graph import Instr, Value
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Tile
 from bringup.llvm.text import Function, Module, Param

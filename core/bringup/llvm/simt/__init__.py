@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm.simt.frame import SimtFrame
 from bringup.llvm.simt.map import emit_map
 from bringup.llvm.simt.reduction import emit_reduction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Bound, Expr
 from bringup.llvm.body import fits_i32
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.records import record

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.kernel.form import Stage
-from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position, Tile, divide
 from bringup.llvm.scalar import memory_type

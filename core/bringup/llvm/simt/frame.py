@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from bringup.graph.index import Axis
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.llvm.simt.access import accesses, fits_words

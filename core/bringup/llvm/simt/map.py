@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from bringup.graph.index import Axis
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis
 from bringup.llvm.body import Position, accumulate, start
 from bringup.llvm.scalar import FLOAT_ONLY
 from bringup.llvm.simt.access import accesses, cost_of, fetched_bytes, unroll_for, vector_width

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.loops.schedule import LoopTarget, schedule
 from bringup.llvm.simt.access import (

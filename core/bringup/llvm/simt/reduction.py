@@ -13,9 +13,9 @@ from itertools import chain
 from math import prod
 
 from bringup.graph import Value
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, accumulate, finish, start
 from bringup.llvm.scalar import combine, memory_type

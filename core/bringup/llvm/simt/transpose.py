@@ -12,9 +12,9 @@ from math import prod
 
 from bringup.dtypes import DType
 from bringup.graph import Instr
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.form import Kernel, Store
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame
 from bringup.llvm.scalar import memory_type

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bringup.dtypes import DType, Precision, f32
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, identity, is_half, memory_type
+from bringup.llvm.scalar import combine, empty, is_half, memory_type, neutral
 from bringup.llvm.text import Builder, Val, i64_const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -102,13 +102,11 @@ class ScanParams:
 
     def neutral(self, lanes: int = 1) -> Val:
         """The accumulator that is neutral in `fold`."""
-        return identity(self.kind, self.wide, lanes)
+        return neutral(self.kind, self.wide, lanes)
 
     def first(self, lanes: int = 1) -> Val:
         """The accumulator before the first element, which is a result if the scan is exclusive."""
-        start = self.neutral(lanes)
-        is_result = self.exclusive and self.kind == "add" and self.dtype.is_float
-        return ir.zero(start.type) if is_result else start
+        return (empty if self.exclusive else neutral)(self.kind, self.wide, lanes)
 
 
 def stride_of(shape: Ints, dim: int) -> int:

@@ -27,6 +27,7 @@ from bringup.llvm.steps.params import (
 from bringup.llvm.text import Builder, Module, Val, const, i64_const, vec
 from bringup.llvm.text.masked import lanes_below, masked_load, masked_store
 from bringup.ops._windows import Windows
+from bringup.ops.monoids import ROUNDING
 from bringup.ops.scattering import scatter_windows
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -71,7 +72,7 @@ class _Write:
     @property
     def wide(self) -> bool:
         """Whether half floats are summed in f32 and rounded once at the end."""
-        return is_half(self.dtype) and self.kind in ("add", "mul") and not self.is_unique
+        return is_half(self.dtype) and self.kind in ROUNDING and not self.is_unique
 
     @property
     def array_dtype(self) -> DType:

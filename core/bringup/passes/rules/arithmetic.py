@@ -9,7 +9,6 @@ import numpy as np
 from bringup.dtypes import DType
 from bringup.graph import Value
 from bringup.ops.build import convert, like, ones_like, rows, zeros_like
-from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, is_splat, made_by, rule
 
 
@@ -92,7 +91,7 @@ def mul_negated(x: Value, y: Value) -> Value | None:
     first, second = made_by(x, "neg"), made_by(y, "neg")
     if first is not None and second is not None:
         return rows.mul(first.operands[0], second.operands[0])
-    if first is not None and literal_of(y) is not None:
+    if first is not None and y.literal is not None:
         return rows.mul(first.operands[0], rows.neg(y))
     return None
 
@@ -111,7 +110,7 @@ def div_power_of_two(x: Value, y: Value) -> Value | None:
 
     Exact, as both are the correctly rounded value of the same real number.
     """
-    literal = literal_of(y)
+    literal = y.literal
     if literal is None or not literal.is_splat or not x.dtype.is_float:
         return None
     divisor = float(literal.scalar)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bringup.graph import Graph, Value, replay
 from bringup.ops.build import reshape, rows
 from bringup.ops.subgraphs import Parts, chosen, known_trips
-from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, rule
 
 Values = tuple[Value, ...]
@@ -16,7 +15,7 @@ def known_branch(index: Value, *operands: Value, branches: tuple[Graph, ...]) ->
     """case(1, x, y, branches=(FIRST, SECOND)) -> y
     case(c, x, y, branches=(FIRST,)) -> x where c: i32[]
     """
-    literal = literal_of(index)
+    literal = index.literal
     if literal is None and len(branches) > 1:
         return None
     number = 0 if literal is None else chosen(int(literal.scalar), len(branches))

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from bringup.graph import Instr, Value
 from bringup.ops.build import reshape, rows, transpose
-from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, made_by, rule
 
 Ints = tuple[int, ...]
@@ -139,7 +138,7 @@ def dynamic_slice_known(x: Value, *starts: Value, sizes: Ints) -> Value | None:
     """dynamic_slice(x, 2, sizes=(3,)) -> slice(x, start=(1,), limit=(4,))"""
     ranges = []
     for start, n, size in zip(starts, x.shape, sizes, strict=True):
-        known = literal_of(start)
+        known = start.literal
         if known is None:
             return None
         first = min(max(int(known.scalar), 0), n - size)

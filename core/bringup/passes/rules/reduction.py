@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bringup.dtypes import DType
 from bringup.graph import Value
 from bringup.ops.build import broadcast_to, reshape, rows
+from bringup.ops.monoids import MONOIDS
 from bringup.passes.rewrite import Rule, made_by, rule
 
 Ints = tuple[int, ...]
 Pair = tuple[Ints, Ints]
-
-_IDEMPOTENT = ("max", "min", "and", "or")
-
-
-def _is_exact(kind: str, dtype: DType) -> bool:
-    """Whether folding in parts gives the same bits."""
-    return kind in _IDEMPOTENT or not dtype.is_float
 
 
 @rule("reduce")
@@ -36,7 +29,7 @@ def reduce_twice(x: Value, *, kind: str, dims: Ints) -> Value | None:
     Not sums and products of floats: those would round elsewhere.
     """
     made = made_by(x, "reduce")
-    if made is None or made.attrs["kind"] != kind or not _is_exact(kind, x.dtype):
+    if made is None or made.attrs["kind"] != kind or not MONOIDS[kind].is_exact(x.dtype):
         return None
     source, inner = made.operands[0], made.attrs["dims"]
     kept = [d for d in range(len(source.shape)) if d not in inner]
@@ -51,7 +44,7 @@ def reduce_broadcast(x: Value, *, kind: str, dims: Ints) -> Value | None:
     Folding copies of a value with itself; not for sums and products.
     """
     made = made_by(x, "broadcast_in_dim")
-    if made is None or kind not in _IDEMPOTENT:
+    if made is None or not MONOIDS[kind].is_idempotent:
         return None
     mapped: Ints = made.attrs["dims"]
     copies = [d for d in dims if d not in mapped and x.shape[d]]

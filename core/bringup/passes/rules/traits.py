@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable
 from typing import Any
 
 from bringup.dtypes import DType, f32, i32
 from bringup.graph import Value
 from bringup.ops.table import OpDef, Trait
-from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Family, Rule, in_order, made_by
 
 
@@ -27,7 +27,7 @@ def _family(
     def make(op: OpDef) -> Rule | None:
         if trait not in op.traits or op.arity != arity:
             return None
-        name = op.name + "_" if op.name in ("and", "or") else op.name
+        name = op.name + "_" if keyword.iskeyword(op.name) else op.name
         example = doc.replace("f(", f"{name}(")
         lines = [f"{example} where x: {d}[4], y: {d}[4]" for d in dtypes if d in op.dtypes]
         return Rule(f"{op.name}_{suffix}", "\n".join(lines), (op.name,), body(op))
@@ -88,7 +88,7 @@ def _reassociate(op: OpDef) -> Callable[..., Any]:
 
     def body(x: Value, y: Value, **attrs: Any) -> Value | None:
         made = made_by(x, op.name)
-        if made is None or literal_of(y) is None or literal_of(made.operands[1]) is None:
+        if made is None or y.literal is None or made.operands[1].literal is None:
             return None
         if x.dtype.is_float and not exact_on_floats:
             return None

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.graph.index import Axis
 from bringup.integers import ceil_div
 from bringup.kernel.form import BufferDecl
-from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel

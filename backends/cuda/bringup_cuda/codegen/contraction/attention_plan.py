@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.graph import Builder
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel import ops as kops
 from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
-from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
 from bringup.llvm.steps.params import AttentionParams
 from bringup.records import record

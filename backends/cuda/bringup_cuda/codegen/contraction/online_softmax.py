@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bringup.dtypes import f32
-from bringup.kernel.index import Axis, Expr
+from bringup.graph.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from bringup.dtypes import DType, f32
 from bringup.graph import Value
+from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.contraction import Contraction, Factor, recognise, size
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis, Expr
 from bringup.records import record
 from bringup_cuda.codegen.contraction.staging import SWIZZLE_PERIOD, CopyPlan, plan_copy
 from bringup_cuda.codegen.contraction.tiles import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.graph import Instr, Value
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.contraction import Axes, vector
 from bringup.kernel.form import BufferDecl, Store
-from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.text import Type, Val, const, vec
@@ -147,8 +147,8 @@ class PointBody:
 
     def _emit(self, instr: Instr, operands: Sequence[Val]) -> Val:
         name = instr.op.name
-        if name == "constant":
-            return literal(instr.attrs["value"].scalar, instr.result.dtype)
+        if instr.literal is not None:
+            return literal(instr.literal.scalar, instr.result.dtype)
         if name == "load":
             return self._load(instr, operands)
         if name in ("index", "inside"):

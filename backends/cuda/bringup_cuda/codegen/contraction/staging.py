@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
+from bringup.graph.index import Expr
 from bringup.integers import ceil_div
 from bringup.kernel.contraction import Axes, Contraction, Factor, run, size, steps_of, vector
 from bringup.kernel.form import BufferDecl
-from bringup.kernel.index import Expr
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Val

@@ -18,7 +18,7 @@ from bringup.dtypes import DType, f32, u32, u64
 from bringup.errors import UnsupportedError
 from bringup.integers import ceil_div
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
+from bringup.llvm.scalar import combine, is_half, memory_type, narrow, neutral, widen
 from bringup.llvm.steps.params import (
     array_strides,
     coordinates,
@@ -27,6 +27,7 @@ from bringup.llvm.steps.params import (
     trailing_run,
 )
 from bringup.llvm.text import Val, const
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -332,10 +333,10 @@ def _fold_in_shared_memory(codegen: CodegenContext, step: OpStep, layout: Update
     element, nbytes = memory_type(updates.dtype), updates.dtype.itemsize
     block = BlockEmitter(codegen, step, f"scatter_{kind}", _arguments(step), _THREADS)
     b, atomic = block.b, _atomic(kind, updates.dtype)
-    table, neutral = block.shared(element, layout.size), identity(kind, updates.dtype)
+    table, start = block.shared(element, layout.size), neutral(kind, updates.dtype)
     size, first = const(ir.i64, layout.size), b.zext(block.thread, ir.i64)
     with b.loop(first, size, _THREADS) as loop:
-        block.store(neutral, table, loop.index)
+        block.store(start, table, loop.index)
     block.barrier()
     blocks = min(_BUSY_BLOCKS, ceil_div(updates.size, _UPDATES_PER_THREAD * _THREADS))
     with block.items(updates.size, blocks) as item, _element_target(block, layout, item) as offset:
@@ -344,7 +345,7 @@ def _fold_in_shared_memory(codegen: CodegenContext, step: OpStep, layout: Update
     block.barrier()
     with b.loop(first, size, _THREADS) as loop:
         value = block.load(table, loop.index, element)
-        with b.if_then(b.icmp("ne", value, neutral)):
+        with b.if_then(b.icmp("ne", value, start)):
             target = b.gep(block.args[0], loop.index, element)
             b.atomicrmw(atomic, target, value, "monotonic", _SCOPE)
     return block.launch(blocks)
@@ -445,7 +446,7 @@ class SegmentedFold:
         chunk = const(ir.i64, _CHUNK)
         stop = b.mul(b.add(b.udiv(first, chunk), 1), chunk)
         stop = b.intrinsic("llvm.smin", ir.i64, (stop, const(ir.i64, self.rows)))
-        start = identity(self.kind, self.wide)
+        start = neutral(self.kind, self.wide)
 
         def continues(row: Val) -> Val:
             below = b.icmp("slt", row, stop)
@@ -555,7 +556,7 @@ def emit_scatter(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
         return [*commands, _write_unique(codegen, step, layout)]
     if kind == "set":
         return [*commands, *_set_last(codegen, step, layout)]
-    if kind in ("add", "mul") and source.type.dtype.is_float:
+    if not MONOIDS[kind].is_exact(source.type.dtype):
         return [*commands, *SegmentedFold(codegen, step, layout).commands()]
     return [*commands, _fold_atomically(codegen, step, layout)]
 

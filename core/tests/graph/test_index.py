@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bringup.errors import ParseError
-from bringup.kernel.index import Axis, Bound, Div, Expr, Mod, flatten, unflatten
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod, flatten, unflatten
 from bringup.kernel.parser import parse_bound, parse_expr
 from bringup.kernel.ranges import Array, expr_value, is_row_major, mask_value, positions, span
 

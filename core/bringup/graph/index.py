@@ -9,7 +9,7 @@ Equal expressions compare equal, and what adding and dividing them gives is reme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from bringup.graph import Value
@@ -414,3 +414,32 @@ def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
         index.append(part % n if position else part)
         step *= n
     return tuple(reversed(index))
+
+
+Index = tuple[Expr, ...]
+Mask = tuple[Bound, ...]
+
+
+@record
+class Source:
+    """Where an element of a result comes from: operand number ``operand`` at ``index``, where every
+    bound holds.
+
+    inside: elements that must lie where they may; otherwise the element is 0.
+    """
+
+    operand: int
+    index: Index
+    bounds: Mask = ()
+    inside: tuple[Element, ...] = ()
+
+
+def elements_in(exprs: Iterable[Expr]) -> Iterator[Element]:
+    """Every element of a value that the expressions name."""
+    return (atom for e in exprs for atom in e.atoms() if isinstance(atom, Element))
+
+
+def elements_of(source: Source) -> Iterator[Element]:
+    """Every element of a value that a source needs before it can be read."""
+    yield from source.inside
+    yield from elements_in((*source.index, *(b.expr for b in source.bounds)))

@@ -19,7 +19,7 @@ from bringup.graph import Graph
 from bringup.ops.evaluate import evaluate
 from bringup.program.cost import program_cost
 from bringup.program.evaluate import evaluate_program
-from bringup.program.program import CaseStep, KernelStep, Program, ScanStep, WhileStep
+from bringup.program.program import ControlStep, KernelStep, Program
 from bringup.program.verify import verify_program
 from bringup.runtime.compiler import Options, lower_graph
 
@@ -144,13 +144,13 @@ def test_the_last_run_of_a_scan_writes_the_result(length: int) -> None:
         assert np.allclose(found, wanted, rtol=1e-5)
 
 
-def only_step(program: Program, kind: type) -> Any:
-    (step,) = (s for s in program.steps if isinstance(s, kind))
+def only_step(program: Program, name: str) -> Any:
+    (step,) = (s for s in program.steps if isinstance(s, ControlStep) and s.name == name)
     return step
 
 
 def test_what_a_loop_does_not_change_stays_where_it_is() -> None:
-    step = only_step(lowered(bu.trace(looped, f32[4], f32[4])), ScanStep)
+    step = only_step(lowered(bu.trace(looped, f32[4], f32[4])), "scan")
     assert len(step.results) == len(step.spare) == len(step.carried) == 2
     reads = [slot.index for slot in step.operands if slot.space == "input"]
     assert 1 in reads, "y is read where the caller put it"
@@ -158,7 +158,7 @@ def test_what_a_loop_does_not_change_stays_where_it_is() -> None:
 
 def test_rows_are_read_and_written_in_place() -> None:
     program = lowered(bu.trace(scanned, f32[3], f32[4, 3]))
-    step = only_step(program, ScanStep)
+    step = only_step(program, "scan")
     assert [slot.space for slot in step.results] == ["output"] * 3
     assert step.reverse
     assert all(isinstance(inner, KernelStep) for inner in step.body.steps)
@@ -167,13 +167,15 @@ def test_rows_are_read_and_written_in_place() -> None:
 def test_what_ops_change_in_place_has_one_place() -> None:
     """The array is copied once, before the first iteration, and nothing else is."""
     program = lowered(bu.trace(updated, i32, f32[64]), UPDATES)
-    step = only_step(program, WhileStep)
+    step = only_step(program, "while")
     assert (step.carried, step.updated) == ((0, 2), (1,))
     assert [slot.type for slot in step.spare] == [i32[()], f32[()]]
     assert step.body.aliases == ((2, 1),)
-    rows = only_step(lowered(bu.trace(updated_rows, f32[64], f32[3, 2]), UPDATES), ScanStep)
+    rows = only_step(lowered(bu.trace(updated_rows, f32[64], f32[3, 2]), UPDATES), "scan")
     assert (rows.carried, len(rows.updated)) == ((), 1)
-    wrong = changed(program, step, body=replace(step.body, aliases=(), donated=frozenset()))
+    wrong = changed(
+        program, step, programs=(step.cond, replace(step.body, aliases=(), donated=frozenset()))
+    )
     with pytest.raises(GraphError, match="takes other inputs"):
         verify_program(wrong)
 
@@ -187,7 +189,7 @@ def test_what_is_read_before_may_be_changed_in_place() -> None:
 
     graph = bu.trace(lambda x: bu.fori_loop(0, 5, body, x), f32[64])
     program = lowered(graph, UPDATES)
-    assert len(only_step(program, ScanStep).updated) == 1
+    assert len(only_step(program, "scan").updated) == 1
     inputs = [np.arange(64, dtype=np.float32)]
     assert np.allclose(evaluate_program(program, inputs), evaluate(graph, inputs), rtol=1e-5)
 
@@ -204,7 +206,7 @@ def test_what_is_changed_in_place_may_be_an_operand_that_dies() -> None:
         assert np.allclose(found, wanted)
     made = bu.trace(lambda n, x: bu.sin(updated(n, bu.sort(x))[1]), i32, f32[64])
     sorts = replace(UPDATES, ops={**UPDATES.ops, "sort": frozenset(ALL)})
-    step = only_step(lowered(made, sorts), WhileStep)
+    step = only_step(lowered(made, sorts), "while")
     assert step.operands[step.updated[0]] == step.results[2]
 
 
@@ -214,21 +216,21 @@ def test_what_is_still_read_is_not_changed_in_place() -> None:
         return after + held
 
     program = lowered(bu.trace(lambda x: bu.fori_loop(0, 3, body, x), f32[64]), UPDATES)
-    assert only_step(program, ScanStep).updated == ()
+    assert only_step(program, "scan").updated == ()
 
 
 def test_a_scan_becomes_a_while_where_a_device_has_none() -> None:
-    step = only_step(lowered(bu.trace(scanned, f32[3], f32[4, 3]), WHILES), WhileStep)
+    step = only_step(lowered(bu.trace(scanned, f32[3], f32[4, 3]), WHILES), "while")
     assert step.trips == 4
 
 
 def test_kernels_and_text_hold_what_is_inside() -> None:
     program = lowered(bu.trace(chosen, i32, f32[4]))
-    step = only_step(program, CaseStep)
-    inside = [kernel for branch in step.branches for kernel in branch.kernels]
+    step = only_step(program, "case")
+    inside = [kernel for branch in step.programs for kernel in branch.kernels]
     assert inside
     assert set(inside) <= set(program.kernels)
-    assert str(program).count("program ") == 1 + len(step.branches)
+    assert str(program).count("program ") == 1 + len(step.programs)
 
 
 def test_keys_tell_what_is_inside_apart() -> None:
@@ -259,7 +261,7 @@ def test_costs_of_branches_are_those_of_the_largest() -> None:
 def test_a_loop_of_unknown_length_counts_once() -> None:
     fn = lambda x: bu.while_loop(lambda v: bu.sum(v) < 9, lambda v: v * 2, x)  # noqa: E731
     program = lowered(bu.trace(fn, f32[100]))
-    assert only_step(program, WhileStep).trips is None
+    assert only_step(program, "while").trips is None
     assert program_cost(program).flops == 100 + 101
 
 
@@ -270,12 +272,13 @@ def changed(program: Program, step: Any, **changes: Any) -> Program:
 
 def test_the_verifier_looks_inside() -> None:
     program = lowered(bu.trace(scanned, f32[3], f32[4, 3]))
-    step = only_step(program, ScanStep)
+    step = only_step(program, "scan")
     for message, changes in (
-        ("is never written", {"body": replace(step.body, steps=step.body.steps[:-1])}),
+        ("is never written", {"programs": (replace(step.body, steps=step.body.steps[:-1]),)}),
         ("which it still reads", {"spare": step.operands[1:2]}),
-        ("is due", {"length": 5}),
-        ("takes other inputs", {"body": replace(step.body, donated=frozenset({0}))}),
+        ("is due", {"trips": 5}),
+        ("nor a number of runs", {"trips": None}),
+        ("takes other inputs", {"programs": (replace(step.body, donated=frozenset({0})),)}),
     ):
         with pytest.raises(GraphError, match=message):
             verify_program(changed(program, step, **changes))
@@ -283,7 +286,7 @@ def test_the_verifier_looks_inside() -> None:
 
 def test_the_verifier_asks_for_room_inside() -> None:
     program = lowered(bu.trace(nested, i32, f32[4]))
-    step = only_step(program, WhileStep)
+    step = only_step(program, "while")
     assert step.scratch.type.nbytes
     with pytest.raises(GraphError, match="need more"):
         verify_program(changed(program, step, scratch=replace(step.scratch, type=bu.uint8[0])))

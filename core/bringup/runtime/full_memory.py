@@ -1,0 +1,42 @@
+"""What gives way when a device's memory is full: the programs that nothing but a cache holds.
+
+A compiled program keeps its constants on the device, and caches hold thousands of programs.  They
+are worth the time of compiling again, no more, so an allocation that fails drops them and is tried
+once more.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
+_caches: list[Callable[[], None]] = []
+
+
+def register_cache(clear: Callable[[], None]) -> None:
+    """Call ``clear`` when memory is full; it drops programs that nothing but a cache holds."""
+    _caches.append(clear)
+
+
+def clear_registered_caches() -> None:
+    """Drop what the registered caches hold, cycles of Python objects included."""
+    for clear in _caches:
+        clear()
+    gc.collect()
+
+
+def with_room(action: Callable[[], _Result]) -> _Result:
+    """The result of an action that allocates on a device; it may be called twice.
+
+    Raises what the action raises the second time, if it runs out of memory both times.
+    """
+    try:
+        return action()
+    except MemoryError:  # also OutOfMemoryError
+        clear_registered_caches()
+        return action()
+
+
+__all__ = ["clear_registered_caches", "register_cache", "with_room"]
