@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from bringup.graph import Builder, Graph, Instr, Value, current_builder, replay
 from bringup.graph.verify import subgraphs
 from bringup.ops.build import like
-from bringup.ops.subgraphs import carried, is_control, reached
+from bringup.ops.subgraphs import carried, is_branch, is_control, reached
 from bringup.types import TensorType
 from bringup_conformance.generate.program_builder import pruned
 from bringup_conformance.generate.recipes import Recipe
@@ -149,7 +149,7 @@ def control_operands(instr: Instr) -> frozenset[int]:
     attrs = instr.attrs
     if not is_control(instr):
         return frozenset()
-    if "branches" in attrs:
+    if is_branch(instr):
         return frozenset(n + 1 for inner in attrs["branches"] for n in _control_inputs(inner))
     body: Graph = attrs["body"]
     needed = _control_inputs(body)

@@ -14,7 +14,7 @@ from typing import Any
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.build import rows
-from bringup.ops.subgraphs import is_control, reached
+from bringup.ops.subgraphs import is_branch, is_control, is_loop, reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
 from bringup.passes.dce import dce, eliminate
@@ -70,23 +70,19 @@ def _bodies(instr: Instr) -> tuple[Graph, ...]:
     """The sub-graphs that may stand for an instruction, each run once."""
     if not is_control(instr):
         return ()
-    return tuple(instr.attrs["branches"]) if _is_branch(instr) else (instr.attrs["body"],)
-
-
-def _is_branch(instr: Instr) -> bool:
-    return "branches" in instr.attrs
+    return tuple(instr.attrs["branches"]) if is_branch(instr) else (instr.attrs["body"],)
 
 
 def _is_counted(instr: Instr) -> bool:
-    """Whether it is a scan."""
-    return "length" in instr.attrs
+    """Whether an instruction is a loop whose length is known: a scan."""
+    return is_loop(instr) and not is_conditional(instr)
 
 
 def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values:
     """One run of a body or branch.  A scan's rows are new inputs then, and where a stack is an
     output, the row that is made is returned instead.
     """
-    arguments = list(operands[1:] if _is_branch(instr) else operands)
+    arguments = list(operands[1:] if is_branch(instr) else operands)
     if _is_counted(instr):
         whole = instr.attrs["consts"] + instr.attrs["carries"]
         rows_in = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[whole:]]

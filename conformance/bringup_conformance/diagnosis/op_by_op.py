@@ -10,7 +10,7 @@ from typing import Protocol
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
-from bringup.ops.subgraphs import chosen
+from bringup.ops.subgraphs import chosen, is_branch, is_loop
 from bringup.records import record
 from bringup_conformance.cases import Case
 from bringup_conformance.diagnosis.cause import Cause
@@ -158,7 +158,7 @@ def cause_inside(
 def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Array]]]:
     """The sub-graphs that a loop or branch runs, with the arrays they get."""
     attrs = instr.attrs
-    if "branches" in attrs:
+    if is_branch(instr):
         branches = attrs["branches"]
         yield branches[chosen(int(operands[0][()]), len(branches))], operands[1:]
     elif is_conditional(instr):
@@ -169,7 +169,7 @@ def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Arr
                 return
             yield attrs["body"], state
             state = evaluate(attrs["body"], state)
-    elif "length" in attrs:
+    elif is_loop(instr):
         first, count = attrs["consts"], attrs["carries"]
         carry, stacks = operands[first : first + count], operands[first + count :]
         order = range(attrs["length"])

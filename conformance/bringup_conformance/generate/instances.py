@@ -11,6 +11,7 @@ from typing import Any
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8
 from bringup.graph import Graph, Literal
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.table import REQUIRED, Kind, OpDef, Trait
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
@@ -303,11 +304,11 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         rank = draw.choices.integer(2, 4)
         attrs_drawn = {"kind": kind, "dims": draw.some(rank)}
         yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)
-        if kind in ("and", "or"):
+        if MONOIDS[kind].derivative is None:
             # What comes after the first block decides.
             attrs = {"kind": kind, "dims": (0,)}
             yield instance([draw.dtype[2 * draw.shapes.block + 1]], attrs, ("last", "gap"))
-        if kind in ("add", "max") and draw.dtype.is_float:
+        if kind in row.tier0_variants and draw.dtype.is_float:
             yield instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
         if kind == "add" and draw.dtype in (f32, i32):
             yield instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)

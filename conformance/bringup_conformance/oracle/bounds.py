@@ -20,6 +20,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
+from bringup.ops.monoids import MONOIDS, ROUNDING, Derivative
 from bringup.ops.table import Kind, OpDef, opdef
 from bringup.passes.decompose import expand
 from bringup_conformance.oracle import elementwise, sums
@@ -109,8 +110,8 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
 
 
 def _only_moves(row: OpDef) -> bool:
-    """Whether a row with indices combines no elements, as a scatter does."""
-    return row.kind is Kind.INDEXED and row.variant is None and row.domain.indices is not None
+    """Whether a row with indices moves elements, and combines none as a scatter does."""
+    return row.kind is Kind.INDEXED and row.index_map is not None
 
 
 def _anything(value: Value) -> Span:
@@ -143,14 +144,14 @@ def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
 
 
 def _reduction(instr: Instr, operand: Span, numerics: Numerics) -> Span:
-    kind = instr.attrs["kind"]
-    if operand.dtype.is_float and kind == "add":
-        return sums.reduce_sum(instr, operand, numerics)
-    if operand.dtype.is_float and kind == "mul":
-        return sums.reduce_product(instr, operand, numerics)
-    if kind in ("add", "mul"):
+    monoid = MONOIDS[instr.attrs["kind"]]
+    if monoid.name not in ROUNDING:
+        return sums.reduce_ordered(instr, operand)
+    if not operand.dtype.is_float:
         return _wrapping(instr, operand)
-    return sums.reduce_ordered(instr, operand)
+    linear = monoid.derivative is Derivative.LINEAR
+    fold = sums.reduce_sum if linear else sums.reduce_product
+    return fold(instr, operand, numerics)
 
 
 def _wrapping(instr: Instr, operand: Span) -> Span:

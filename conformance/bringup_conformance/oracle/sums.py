@@ -14,6 +14,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
 from bringup.integers import ceil_div
+from bringup.ops.monoids import MONOIDS, ROUNDING, Derivative
 from bringup.records import record
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
@@ -80,10 +81,11 @@ def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
 
 def running_fold(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span | None:
     """The span of a running fold; None for products of floats, which their definition bounds."""
-    (operand,), kind = operands, instr.attrs["kind"]
-    if not operand.dtype.is_float or kind in ("max", "min"):
+    (operand,), monoid = operands, MONOIDS[instr.attrs["kind"]]
+    if monoid.is_exact(operand.dtype):
         return _running_exact(instr, operand)
-    return _running_sum(instr, operand, numerics) if kind == "add" else None
+    linear = monoid.derivative is Derivative.LINEAR
+    return _running_sum(instr, operand, numerics) if linear else None
 
 
 def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
@@ -146,7 +148,7 @@ def _running_exact(instr: Instr, operand: Span) -> Span:
     middle = references(instr, [operand.middle])
     if operand.exact:
         return Span.exactly(middle, operand.dtype)
-    ordered = instr.attrs["kind"] in ("max", "min")
+    ordered = instr.attrs["kind"] not in ROUNDING
     low, high = (references(instr, [x]) if ordered else middle for x in (operand.low, operand.high))
     dim, reverse = instr.attrs["dim"], instr.attrs["reverse"]
     lost = operand.unlimited() if ordered else ~operand.known()
@@ -449,7 +451,7 @@ def reduce_ordered(instr: Instr, operand: Span) -> Span:
     unlimited = np.asarray(operand.unlimited().any(axis=dims))
     if dtype.is_float:
         unlimited = unlimited & ~np.isnan(operand.low).any(axis=dims)
-    elif instr.attrs["kind"] in ("and", "or") and dtype.is_integer:
+    elif MONOIDS[instr.attrs["kind"]].derivative is None and dtype.is_integer:  # bitwise
         unlimited = ~operand.known().all(axis=dims)
     return spanning(dtype, low, middle, high, unlimited)
 

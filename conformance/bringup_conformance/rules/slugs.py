@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import DType, i64
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special, special_value
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.records import record
@@ -46,10 +46,6 @@ _WORDS = {
     "TINY": "tiny", "-TINY": "minus-tiny", "SUBNORMAL": "subnormal", "[]": "empty",
     "-SUBNORMAL": "minus-subnormal", "INT_MIN": "int-min", "INT_MAX": "int-max", "BITS": "width",
 }  # fmt: skip
-_FOLDED: dict[str, Callable[[list[int]], int]] = {
-    "add": sum,
-    "mul": math.prod,
-}
 
 
 @record
@@ -214,11 +210,10 @@ def _wraps(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
     attrs = dict(cell.attrs)
     exact: Any = 0
     if row.accuracy_for(attrs).accumulates and "kind" in attrs:
-        fold = _FOLDED[attrs["kind"]]
         terms = values[0].reshape(-1)
         if row.domain.indices is not None:  # a single element, with what is added to it
             terms = np.concatenate([terms, values[2]]) if terms.size == 1 else terms[:0]
-        exact = fold([int(x) for x in terms])
+        exact = MONOIDS[attrs["kind"]].ufunc.reduce(terms.astype(object))
     elif Trait.PIECEWISE_MONOTONE in row.traits:  # arithmetic: nothing else leaves the range
         # numpy computes with Python's integers, which have no end.
         exact = row.reference(*(np.array(int(v), object) for v in values), **attrs)
