@@ -36,8 +36,7 @@ def _rank(dut: DeviceFixture) -> None:
         ("x reversed", lambda a: bu.flip(a) + a, np.flip(x) + x),
         ("the sum", lambda a: bu.sum(a, dtype=a.dtype), x.sum(dtype=x.dtype)),
     ):
-        actual = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(actual, np.asarray(right), f"{name} at rank {rank}")
+        dut.equal(dut.run(fn, x), np.asarray(right), f"{name} at rank {rank}")
     beyond = (
         ("rank", TensorType((1,) * (limits.rank + 1), dut.dtype)),
         ("rank", TensorType((1,) * (2 * limits.rank), dut.dtype)),
@@ -71,8 +70,7 @@ def _buffers(dut: DeviceFixture) -> None:
         return [one + one for one in given]
 
     on_device = [dut.array(x) for x in arrays]
-    actual = dut.host(dut.jit(added)(*on_device))
-    dut.equal(actual, total, f"the sum of {count} operands")
+    dut.equal(dut.host(dut.jit(added)(*on_device)), total, f"the sum of {count} operands")
     for i, (result, x) in enumerate(zip(dut.jit(apart)(*on_device), arrays, strict=True)):
         dut.equal(dut.host(result), x + x, f"result {i} of {count}")
 
@@ -125,8 +123,7 @@ def _kind(dut: DeviceFixture, kind: Kind, x: Array, where: str) -> None:
         return
     right = np.asarray(reference(x)).astype(x.dtype)
     for turn in ("first", "again"):
-        actual = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(actual, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
+        dut.equal(dut.run(fn, x), np.asarray(right, order="C"), f"{name} of {where}, {turn}")
 
 
 @CHECKS.shows("limits.empty")
@@ -159,8 +156,7 @@ def _scalars(dut: DeviceFixture) -> None:
     )
     for name, fn, inputs, right in cases:
         scalars = [np.asarray(i) for i in inputs]
-        actual = dut.host(dut.jit(fn)(*map(dut.array, scalars)))
-        dut.equal(actual, np.asarray(right), name)
+        dut.equal(dut.run(fn, *scalars), np.asarray(right), name)
         with bu.device(dut.open):
             actual = dut.host(fn(*map(dut.array, scalars)))
         dut.equal(actual, np.asarray(right), f"{name}, recorded")
@@ -205,5 +201,4 @@ def _many_instructions(dut: DeviceFixture) -> None:
     for n in range(rounds):
         other = x if n % 2 else x + np.array(n, x.dtype)
         right = (np.maximum if n % 2 else np.minimum)(np.flip(right), other)
-    actual = dut.host(dut.jit(fn)(dut.array(x)))
-    dut.equal(actual, np.asarray(right, order="C"), f"{2 * rounds} instructions")
+    dut.equal(dut.run(fn, x), np.asarray(right, order="C"), f"{2 * rounds} instructions")

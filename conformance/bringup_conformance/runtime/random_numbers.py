@@ -70,7 +70,7 @@ def _split_apart(dut: DeviceFixture) -> None:
         return bu.random.split(bu.random.Key(key), 50).data
 
     right = np.array(evaluate(bu.trace(split, _WORDS), [words])[0])
-    children = dut.host(dut.jit(split)(dut.array(words)))
+    children = dut.run(split, words)
     dut.equal(children, right, "fifty keys of one")
     seen = {row.tobytes() for row in children} | {words.tobytes()}
     for n in (0, 1, 2, 1 << 31):
@@ -79,12 +79,12 @@ def _split_apart(dut: DeviceFixture) -> None:
             return bu.random.fold_in(bu.random.Key(key), n).data
 
         right = np.array(evaluate(bu.trace(fold, _WORDS), [words])[0])
-        folded = dut.host(dut.jit(fold)(dut.array(words)))
+        folded = dut.run(fold, words)
         dut.equal(folded, right, f"a key with {n} folded in")
         seen.add(folded.tobytes())
     dut.require(len(seen) == 55, f"{55 - len(seen)} of 55 keys are the same as others")
     _one_program(dut, words)
-    first, second = (dut.host(dut.jit(_bits((200,)))(dut.array(w))) for w in children[:2])
+    first, second = (dut.run(_bits((200,)), w) for w in children[:2])
     alike = int((first == second).sum())
     dut.require(alike < 3, f"{alike} of 200 words of two split keys are equal")
 
@@ -116,7 +116,7 @@ def _uniform_range(dut: DeviceFixture) -> None:
         if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
             continue
         tried += 1
-        actual = dut.host(dut.jit(fn)(dut.array(_key(3)))).astype(np.float64)
+        actual = dut.run(fn, _key(3)).astype(np.float64)
         low, high = float(actual.min()), float(actual.max())
         dut.require(low >= 0 and high < 1, f"uniform {dtype} lies in [{low}, {high}]")
         digits = np.finfo(dtype.numpy).nmant if dtype.name != "bf16" else 7
@@ -142,7 +142,7 @@ def _normal_finite(dut: DeviceFixture) -> None:
 
     if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
         raise NotOffered(f"it makes no normal numbers of {dut.dtype}")
-    actual = dut.host(dut.jit(fn)(dut.array(_key(11)))).astype(np.float64)
+    actual = dut.run(fn, _key(11)).astype(np.float64)
     dut.require(bool(np.isfinite(actual).all()), "a normal number is not finite")
     mean, deviation = float(actual.mean()), float(actual.std())
     dut.require(

@@ -43,7 +43,7 @@ def works(dut: DeviceFixture, after: str) -> None:
     """The device runs a program that it has compiled, and one that it has not."""
     x = dut.ramp(77)
     for n in (1, 2):
-        actual = dut.host(dut.jit(lambda a, n=n: bu.flip(a) * n + a)(dut.array(x)))
+        actual = dut.run(lambda a, n=n: bu.flip(a) * n + a, x)
         right = np.flip(x) * np.array(n, x.dtype) + x
         dut.equal(actual, right, f"a program after {after}", "errors.usable-after")
 
@@ -265,8 +265,7 @@ def _no_trap(dut: DeviceFixture) -> None:
                 continue
             ran += 1
             right = evaluate(graph, inputs)[0]
-            actual = dut.host(dut.jit(fn)(*map(dut.array, inputs)))
-            dut.equal(actual, np.array(right), f"{name} of {dtype}")
+            dut.equal(dut.run(fn, *inputs), np.array(right), f"{name} of {dtype}")
     if not ran:
         raise NotOffered("it has none of the ops that trap")
     works(dut, "operands that trap")

@@ -78,17 +78,17 @@ def _float_state(dut: DeviceFixture) -> None:
     x, y = _data(dut)
     host = _own_arithmetic()
     programs = _rounded(dut)
-    before = [dut.host(dut.jit(fn)(dut.array(x), dut.array(y))) for _, fn in programs]
+    before = [dut.run(fn, x, y) for _, fn in programs]
     rough = Recipe("special", 3).make(dut.type(_N))
     with np.errstate(all="ignore"):
         for _, fn in programs:
-            dut.host(dut.jit(fn)(dut.array(rough), dut.array(rough[::-1].copy())))
+            dut.run(fn, rough, rough[::-1].copy())
     dut.require(
         bool(same_bits(_own_arithmetic(), host).all()),
         "numpy on the host rounds or flushes otherwise after programs ran",
     )
     for (name, fn), right in zip(programs, before, strict=True):
-        actual = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
+        actual = dut.run(fn, x, y)
         dut.equal(actual, right, f"{name} after programs on NaN and infinities", kind="unstable")
 
 
@@ -106,9 +106,8 @@ def _compile_equal(dut: DeviceFixture) -> None:
     """Programs compiled anew, alone and beside other results, give the same bits."""
     x, y = _data(dut)
     for name, fn in _rounded(dut):
-        first = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
+        first = dut.run(fn, x, y)
         for _ in range(2):
             bu.clear_caches()
             gc.collect()
-            actual = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
-            dut.equal(actual, first, f"{name}, compiled anew", kind="unstable")
+            dut.equal(dut.run(fn, x, y), first, f"{name}, compiled anew", kind="unstable")
