@@ -101,7 +101,7 @@ def _small(w: int) -> Iterator[Site]:
 
 
 def _far(draw: Drawing) -> Iterator[Site]:
-    """All boundaries and layouts for f32, a boundary or a layout for other dtypes in turn."""
+    """All boundaries and layouts for f32; a boundary or a layout, alternately, for other dtypes."""
     offset, limits = draw.offset, boundaries(draw.shapes, draw.offset)
     whole = draw.dtype is f32 and not draw.few
     if not whole:

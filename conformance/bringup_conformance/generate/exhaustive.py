@@ -1,4 +1,4 @@
-"""Every input of what has few enough of them, inputs at equal distances of what has more, and
+"""Every input of ops that have few enough of them, inputs at equal distances of the others, and
 arrays past 2^31 bytes.
 """
 

@@ -1,5 +1,5 @@
-"""Families of fixed programs: what everybody writes first, every way of reading with every way of
-using what was read, and many of one thing.
+"""Families of fixed programs: what everybody writes first, every way of reading elements with every
+way of using them, and programs with many inputs, outputs, launches and so on.
 """
 
 from __future__ import annotations

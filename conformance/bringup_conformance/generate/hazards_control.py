@@ -1,4 +1,4 @@
-"""Programs on which loops and branches show: none, one and several trips; one loop in another."""
+"""Hazards of loops and branches: no trip, one and several; a loop inside another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on which rewrites of arithmetic show: zeros with signs, NaN, overflow, lost digits."""
+"""Hazards of rewriting arithmetic: signed zeros, NaN, overflow, cancellation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Products as users run them, with what is fused before and after: casts, scales, masks and patches
-of the factors; biases, activations, residuals and folds of the results.
+"""Hazards of products as users run them, with a fused prologue and epilogue: casts, scales, masks
+and patches of the factors; biases, activations, residuals and folds of the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs on which index maps, shared loops and places in memory show."""
+"""Hazards of index maps, shared loops and memory plans."""
 
 from __future__ import annotations
 

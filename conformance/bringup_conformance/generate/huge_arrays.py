@@ -134,7 +134,7 @@ def _data(type_: TensorType) -> Array:
 
 
 def _differs(actual: Array, right: Callable[[slice], Array]) -> Problem | None:
-    """The first element that differs; a chunk at a time, since copies of the whole are dear."""
+    """The first element that differs, found chunk by chunk: whole copies need too much memory."""
     for start in range(0, actual.size, _CHUNK):
         at = slice(start, min(start + _CHUNK, actual.size))
         wrong = np.flatnonzero(actual[at] != right(at))

@@ -1,5 +1,5 @@
-"""Programs of many examples, as `vmap` makes them, next to the same programs run on one example
-after the other: both must be what the reference gives.
+"""Programs batched by `vmap`, beside the same programs run on one example after the other: both
+must give the results of the reference.
 """
 
 from __future__ import annotations

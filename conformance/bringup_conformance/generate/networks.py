@@ -186,7 +186,7 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    """Sizes that program, shrink, and do both, dividing each other or not."""
+    """Sizes that grow, shrink, and do both, dividing each other or not."""
     dtype, w = draw.dtype, draw.vector
     for method in ("nearest", "linear", "cubic"):
         for shape, target in (

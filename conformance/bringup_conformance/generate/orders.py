@@ -96,7 +96,7 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         attrs_drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
         yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)
         if kind in ("add", "max") and draw.dtype in (f32, i32):
-            # Blocks of several hundred hand on what they have.
+            # Blocks of several hundred elements pass their results to the next ones.
             yield instance([draw.dtype[LARGE[0]]], {"kind": kind, "dim": 0}, data)
 
 

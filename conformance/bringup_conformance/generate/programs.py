@@ -1,5 +1,5 @@
-"""Random typed programs shaped for fusion: valid by construction, small answers making small
-programs.
+"""Random typed programs in the shapes that fuse: valid by construction, and smaller for smaller
+choices, so that they shrink.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Input arrays as recipes: a seed, a kind, a few overrides and a memory layout make the whole
 array, the same everywhere.
 
-Drawing elements one by one is the wrong tool: a thousand drawn floats hold a handful of distinct
-values, and a tail that is dropped or doubled shows in hardly any draw.
+Elements are not drawn one by one: a thousand floats drawn by Hypothesis hold a handful of distinct
+values, so that a tail that is dropped or repeated would hardly ever show.
 """
 
 from __future__ import annotations

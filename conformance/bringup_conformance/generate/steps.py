@@ -1,4 +1,4 @@
-"""Steps by which programs program: single ops, and small patterns that fusion gets wrong."""
+"""Steps by which random programs grow: single ops, and small patterns that fusion gets wrong."""
 
 from __future__ import annotations
 

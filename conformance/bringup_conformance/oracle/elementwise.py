@@ -290,19 +290,19 @@ def _beyond(instr: Instr, operands: Sequence[Span], monotone: bool) -> Array:
     """Where the corners tell nothing: a pole lies inside, or the box is wider than the distance of
     extrema.
     """
-    wild = np.zeros(instr.result.shape, np.bool_)
+    unlimited = np.zeros(instr.result.shape, np.bool_)
     if monotone:
         position = pole_of(opdef(instr))
         if position is not None:
             pole = operands[position]
-            wild = wild | (~pole.known() & (pole.low <= 0) & (pole.high >= 0))
-        return np.asarray(wild)
+            unlimited = unlimited | (~pole.known() & (pole.low <= 0) & (pole.high >= 0))
+        return np.asarray(unlimited)
     for x in operands:
         if not x.exact and x.dtype.is_float:
             with np.errstate(invalid="ignore", over="ignore"):
                 width = widen(x.high, x.dtype) - widen(x.low, x.dtype)
-            wild = wild | ~(width <= _WIDEST_SAMPLE)
-    return wild
+            unlimited = unlimited | ~(width <= _WIDEST_SAMPLE)
+    return unlimited
 
 
 def _all_known(operands: Sequence[Span]) -> Array:
