@@ -289,10 +289,10 @@ def _needed_by(graph: Graph, outputs: frozenset[int]) -> frozenset[Value]:
     return frozenset(needed)
 
 
-def _with_replaced(graph: Graph, at: Instr, replacement: Replacement) -> Graph:
+def _with_replaced(graph: Graph, replaced: Instr, replacement: Replacement) -> Graph:
     """A body with one instruction replaced; its inputs stay, and it gets no new ones."""
     edit = Edit(Builder(), [])
     edited_body = rebuild(
-        graph, lambda instr, operands: replacement(operands, edit) if instr is at else None
+        graph, lambda instr, operands: replacement(operands, edit) if instr is replaced else None
     )
     return _without_dead(edited_body)

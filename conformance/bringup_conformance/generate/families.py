@@ -301,9 +301,9 @@ def _branches(builder: Builder, count: int) -> Values:
 def _trips(builder: Builder, count: int) -> Values:
     """A loop that swaps and counts, as often as an input says."""
 
-    def step(at: Value, x: Value, y: Value, total: Value) -> Values:
-        after = rows.add(at, splat(1, _COUNTER))
-        return after, y, mixed(x, y), rows.add(total, at)
+    def step(counter: Value, x: Value, y: Value, total: Value) -> Values:
+        after = rows.add(counter, splat(1, _COUNTER))
+        return after, y, mixed(x, y), rows.add(total, counter)
 
     x, y = builder.input(_LINE), builder.input(_LINE)
     start = rows.and_(builder.input(_COUNTER), splat(1, _COUNTER))

@@ -69,9 +69,9 @@ def _results_met(inputs: PatternInputs) -> Values:
     back = [
         reverse(slice_dim(reshape(x, (5 * five,)), 0, 2, n + 2), (0,)) for x in (repeated, tiled)
     ]
-    at = rows.and_(inputs.new(m, dtype=i32), splat(7, i32[m]))
+    indices = rows.and_(inputs.new(m, dtype=i32), splat(7, i32[m]))
     numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    table, where = inputs.new(8, n), reshape(at, (m, 1))
+    table, where = inputs.new(8, n), reshape(indices, (m, 1))
     picked = rows.gather(table, where, **numbers, sizes=(1, n), mode="clip")
     across = [broadcast_to(x, (m, n), (1,)) for x in back]
     return (

@@ -130,11 +130,11 @@ def gathered(program: ProgramBuilder, x: Value) -> Value | None:
     """Entries of one dimension, at new indices."""
     dim = program.choices.integer(0, len(x.shape) - 1)
     count = pick(program.choices, (1, 3, x.shape[dim], program.config.shapes.vector + 1))
-    at = _indices(program, (count,)) if x.type.size * count <= _MOST else None
-    return at and program.emit(
+    indices = _indices(program, (count,)) if x.type.size * count <= _MOST else None
+    return indices and program.emit(
         "gather",
         x,
-        at,
+        indices,
         offset=tuple(d for d in range(len(x.shape)) if d != dim),
         index_map=(dim,),
         index_dim=1,
@@ -163,12 +163,15 @@ def scattered(program: ProgramBuilder, x: Value) -> Value | None:
     count = pick(program.choices, (1, 3, x.shape[0]))
     if x.type.size * count > _MOST:
         return None
-    at, new = _indices(program, (count,)), program.input(x.type.with_shape((count, *x.shape[1:])))
+    indices, new = (
+        _indices(program, (count,)),
+        program.input(x.type.with_shape((count, *x.shape[1:]))),
+    )
     kinds = ("set", "max", "min") if program.config.exact else ("set", "add", "max", "min")
     kind = "set" if x.dtype is bool_ else pick(program.choices, kinds)
     inner = tuple(range(1, len(x.shape)))
     numbers = {"offset": inner, "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    return program.emit("scatter", x, at, new, kind=kind, **numbers)
+    return program.emit("scatter", x, indices, new, kind=kind, **numbers)
 
 
 # -- ways of reading -------------------------------------------------------------------------------

@@ -298,8 +298,8 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for variant in _variants(row):
         kind = variant["kind"]
         data = FOLDS.get(kind, EXTREMES)
-        for at in range(5):
-            shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
+        for number in range(5):
+            shape, dims = sites[(number * 2 + draw.choices.integer(0, 1)) % len(sites)]
             yield instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
         rank = draw.choices.integer(2, 4)
         attrs_drawn = {"kind": kind, "dims": draw.some(rank)}

@@ -88,10 +88,10 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     (kinds,) = (attr.choices for attr in row.attrs if attr.name == "kind")
     for kind in kinds:
         data = FOLDS.get(kind, EXTREMES)
-        for at in range(1 if draw.few else 4):
-            shape, dim = sites[(2 * at + draw.choices.integer(0, 1)) % len(sites)]
+        for number in range(1 if draw.few else 4):
+            shape, dim = sites[(2 * number + draw.choices.integer(0, 1)) % len(sites)]
             attrs = {"kind": kind, "dim": dim, "reverse": chance(draw.choices, 1, 2)}
-            yield instance([draw.dtype[shape]], {**attrs, "exclusive": bool(at % 2)}, data)
+            yield instance([draw.dtype[shape]], {**attrs, "exclusive": bool(number % 2)}, data)
         rank = draw.choices.integer(2, 4)
         attrs_drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
         yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)

@@ -284,8 +284,8 @@ def _special(draw: _Drawing) -> Array:
     if draw.dtype.kind == "uint":
         texts = tuple(t for t in texts if not t.startswith("-"))
     values = np.array([special_value(t, draw.dtype) for t in texts], draw.dtype.numpy)
-    at = draw.range(0, 3 * len(texts) - 1, "special")
-    return np.where(at < len(texts), values[np.minimum(at, len(texts) - 1)], made)
+    choice = draw.range(0, 3 * len(texts) - 1, "special")
+    return np.where(choice < len(texts), values[np.minimum(choice, len(texts) - 1)], made)
 
 
 def _nans(draw: _Drawing) -> Array:

@@ -73,8 +73,8 @@ def _scan(instr: Instr, operands: Spans, run: Run) -> Spans:
     return [*carry, *(_stacked([row[n] for row in row_results], t) for n, t in enumerate(types))]
 
 
-def _row(span: Span, at: int) -> Span:
-    return Span(span.dtype, span.low[at], span.middle[at], span.high[at]).simplified()
+def _row(span: Span, index: int) -> Span:
+    return Span(span.dtype, span.low[index], span.middle[index], span.high[index]).simplified()
 
 
 def _stacked(spans: Spans, type_: TensorType) -> Span:

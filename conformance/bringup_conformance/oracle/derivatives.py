@@ -338,11 +338,11 @@ def _compared(
             raise Unshown
         far = np.abs(middle - slope.value) - radius - slope.error
         if not np.all(far <= 0):
-            at = np.unravel_index(int(np.argmax(far)), np.shape(far))
-            allowed = float(np.asarray(radius + slope.error)[at])
+            worst = np.unravel_index(int(np.argmax(far)), np.shape(far))
+            allowed = float(np.asarray(radius + slope.error)[worst])
             return (
-                f"{float(np.asarray(middle)[at]):.9g}, and the slope of the reference is "
-                f"{float(slope.value[at]):.9g}, known to {allowed:.2g}"
+                f"{float(np.asarray(middle)[worst]):.9g}, and the slope of the reference is "
+                f"{float(slope.value[worst]):.9g}, known to {allowed:.2g}"
             )
     return None
 

@@ -136,10 +136,10 @@ class _Bands:
         ):
             wrong = np.flatnonzero(band != _band(band.size))
             if wrong.size:
-                at = block.front - int(wrong[-1]) if where == "before" else int(wrong[0])
+                offset = block.front - int(wrong[-1]) if where == "before" else int(wrong[0])
                 self.ledger.faults.append(
                     f"{wrong.size} bytes {where} memory of {block.nbytes} bytes were written,"
-                    f" the nearest {at} bytes off"
+                    f" the nearest {offset} bytes off"
                 )
 
     def check_all(self) -> None:

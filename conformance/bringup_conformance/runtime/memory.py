@@ -206,8 +206,10 @@ def _aligned(dut: DeviceFixture) -> None:
             seen = dut.device.host_view(handle, dut.type(nbytes, dtype=bu.uint8))
             if seen is None:
                 raise NotOffered("the host does not see its memory")
-            at = seen.ctypes.data % alignment
-            dut.require(at == 0, f"{nbytes} bytes start {at} bytes past a multiple of {alignment}")
+            offset = seen.ctypes.data % alignment
+            dut.require(
+                offset == 0, f"{nbytes} bytes start {offset} bytes past a multiple of {alignment}"
+            )
 
 
 @CHECKS.shows("memory.host-view")
