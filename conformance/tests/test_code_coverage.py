@@ -116,9 +116,9 @@ def test_without_the_library_it_is_named(
 
 
 def test_what_only_backends_use_of_core_is_found() -> None:
-    assert code_coverage.packages_of_backends() == ("bringup.llvm",)
+    assert code_coverage.packages_of_backends() == ("bringup.llvm", "bringup.maths")
     assert code_coverage.packages_of("toy:1") == ("plugin_toy",)
-    assert "bringup.llvm.math.power" in code_coverage.modules_of("bringup.llvm")
+    assert "bringup.llvm.math.elementary" in code_coverage.modules_of("bringup.llvm")
 
 
 def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
@@ -128,5 +128,5 @@ def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
     assert {"bringup.llvm.steps.sort.emit", "bringup.llvm.steps.sort.merge"} <= native
     assert "bringup.llvm.simt" not in native
     gpus = set(reporting._named(["bringup.llvm.simt"], modules))
-    assert "bringup.llvm.math.power" in gpus
+    assert "bringup.llvm.math.elementary" in gpus
     assert gpus.isdisjoint({"bringup.llvm.steps.sort.emit", "bringup.llvm.loops.packing"})

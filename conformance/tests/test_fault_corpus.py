@@ -13,7 +13,7 @@ from bringup.dtypes import f32, i32
 from bringup.graph import Builder
 from bringup.ops.build import like, reverse, rows
 from bringup.program.program import KernelStep, Program
-from bringup.runtime.compiler import make_program
+from bringup.runtime.compiler import lower_graph
 from bringup_conformance import replay, run
 from bringup_selftest import process_pool
 from bringup_selftest.control import target_of
@@ -125,8 +125,7 @@ def program() -> Program:
         one = rows.dot_general(x, x, batch=((), ()), contract=((1,), (0,)))
         two = rows.dot_general(reverse(one, (0,)), x, batch=((), ()), contract=((1,), (0,)))
         three = rows.sub(reverse(two, (1,)), one)
-    backend = Reference(3)
-    return make_program(builder.build([three], "made"), backend.capabilities(), backend)[1]
+    return lower_graph(builder.build([three], "made"), Reference(3)).program
 
 
 def test_versions_know_who_writes_and_reads_a_value() -> None:
@@ -159,7 +158,7 @@ def test_a_fault_changes_what_is_compiled_and_nothing_else() -> None:
     (fault,) = (f for f in faults() if f.id == "FU04")
     backend = fault.inject(Reference(3))
     target = target_of(backend)
-    _, right = make_program(graph, target.capabilities, backend)
+    right = lower_graph(graph, backend).program
     device = target.device.device
     original = type(device).compile
 

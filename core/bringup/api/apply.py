@@ -98,10 +98,10 @@ def staged(trace: Trace, value: Value, weak: bool = False) -> Array:
 
 def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The outputs of a graph applied to arrays, staged in the open trace or recorded."""
-    trace = current()
+    trace, location = current(), user_location()
     if trace is not None:
         values = [lift(trace, array) for array in arrays]
-        trace.builder.location = user_location()
+        trace.builder.location = location
         outputs = replay(graph, builder=trace.builder, arguments=values)
         return [staged(trace, value) for value in outputs]
     if any(isinstance(instr.op, OpDef) and instr.op.holds_graphs for instr in graph.instrs):
@@ -122,7 +122,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
             table[instr.result] = Scalar(instr.literal)
             continue
         operands = tuple([table[v] for v in instr.operands])
-        nodes = record(instr.op, operands, instr.attrs, instr.location)
+        nodes = record(instr.op, operands, instr.attrs, instr.location or location)
         table.update(zip(instr.results, nodes, strict=True))
     shown: dict[Value, Array] = dict(zip(graph.inputs, arrays, strict=True))
     new: list[Node] = []

@@ -11,15 +11,21 @@ import numpy as np
 
 from bringup.dtypes import FLOATS, DType, bool_, f16, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import Value
+from bringup.graph import Builder, Graph, Value
 from bringup.ops import build
 from bringup.ops._checks import listed, one_of
-from bringup.ops._loops import Index
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.build import rows
 from bringup.ops.table import Types
 from bringup.types import TensorType
 
+#: The number of an iteration: known while emitting, or an i32 scalar of the loop.
+Index = int | Value
+State = tuple[Value, ...]
+Body = Callable[..., State]
+
+#: Loops of no more iterations are written out, so that their bodies fuse.
+UNROLLED = 8
 #: What was compared, the error, and how large it may be; nothing is said where that is inf.
 Judged = tuple[str, Array, Array]
 
@@ -254,3 +260,36 @@ def gradient_in_work(function: Callable[..., Any]) -> Callable[..., tuple[Value 
         return tuple(None if c is None else build.convert(c, v.dtype) for c, v in pairs)
 
     return vjp
+
+
+# -- counted loops: written out while they are short, else one `while` -----------------------------
+
+
+def repeat(count: int, body: Body, state: State) -> State:
+    """``state = body(i, *state)`` for i = 0 … count − 1; the body reads nothing but its arguments.
+
+    The size of what is emitted does not depend on the count.
+    """
+    if count <= UNROLLED:
+        for i in range(count):
+            state = body(i, *state)
+        return state
+    counter = build.splat(0, i32[()])
+    results: Any = rows.while_(counter, *state, cond=_below(count, state), body=_body(body, state))
+    return tuple(results[1:])
+
+
+def _below(count: int, state: State) -> Graph:
+    with Builder() as builder:
+        counter = builder.input(i32[()])
+        for value in state:
+            builder.input(value.type)
+        return builder.build([build.compare("lt", counter, build.like(counter, count))], "cond")
+
+
+def _body(body: Body, state: State) -> Graph:
+    with Builder() as builder:
+        counter = builder.input(i32[()])
+        inside = [builder.input(value.type) for value in state]
+        after = body(counter, *inside)
+        return builder.build([rows.add(counter, build.like(counter, 1)), *after], "body")

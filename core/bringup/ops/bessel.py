@@ -15,8 +15,8 @@ from bringup.ops._doubled import Doubled, exactly, two_product
 from bringup.ops._elementary import exp_sum
 from bringup.ops._elementwise import composite
 from bringup.ops._numeric import Array, NpDType, via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import compare, in_f32, like, polynomial, rows
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Trait, within
 
@@ -148,11 +148,11 @@ def _decompose(order: int) -> Callable[..., Value]:
         near = rows.select(close, size, build.zeros_like(x))
         half = rows.mul(near, like(x, 0.5))
         powers, inverses = (t[order][x.dtype.bits] for t in (NEAR, FAR))
-        series = polynomial(rows.mul(half, half), powers[::-1])
+        series = polynomial(rows.mul(half, half), powers)
         series = rows.mul(series, half) if order else series
         near = rows.mul(series, rows.exp(rows.neg(near)))
         far = rows.select(close, edge, size)
-        beyond = rows.div(polynomial(rows.div(edge, far), inverses[::-1]), rows.sqrt(far))
+        beyond = rows.div(polynomial(rows.div(edge, far), inverses), rows.sqrt(far))
         result = rows.select(close, near, beyond)
         return copy_sign(result, x) if order else result
 

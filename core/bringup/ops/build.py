@@ -183,12 +183,11 @@ def is_nan(x: Value) -> Value:
     return compare("ne", x, x)
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule; the coefficient of the highest power comes first."""
-    result = like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        result = rows.add(rows.mul(result, x), like(x, coefficient))
-    return result
+def copy_sign(magnitude: Value, sign: Value) -> Value:
+    """`magnitude`, whose sign bit is clear, with the sign bit of `sign`."""
+    bits, signs = (bitcast(v, unsigned(magnitude.dtype)) for v in (magnitude, sign))
+    top = rows.and_(signs, like(signs, 1 << (magnitude.dtype.bits - 1)))
+    return bitcast(rows.or_(bits, top), magnitude.dtype)
 
 
 def size_of(x: Value, dims: Sequence[int]) -> int:

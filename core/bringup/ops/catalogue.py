@@ -66,8 +66,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "hyperbolic": ("acosh", "asinh", "atanh", "cosh", "sinh"),
     "logarithms": ("log10", "log2"),
     "movement": (
-        "broadcast_in_dim",
         "concatenate",
+        "broadcast_in_dim",
         "pad",
         "reshape",
         "slice",

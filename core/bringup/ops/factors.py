@@ -11,7 +11,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph import Value
 from bringup.ops import _matrices as la
 from bringup.ops import build
-from bringup.ops._loops import Index, repeat
+from bringup.ops._matrices import Index, repeat
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows

@@ -11,52 +11,34 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, via_wider
-from bringup.ops.build import compare, in_f32, like, polynomial, rows
+from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import DERIVED, Trait
 
 # By ``core/tests/llvm/derive.py`` (lgamma, stirling), lowest power first.
 # log Γ(2 + s) = s (1 − γ) + s² p(s + 1/2), |s| <= 1/2.
-LGAMMA_32 = (
-    0.36243972,
-    -0.095418654,
-    0.038169995,
-    -0.018136453,
-    0.009233162,
-    -0.0044411384,
-    0.0016148175,
-    -0.00029864325,
-)
-LGAMMA_64 = (
-    0.3624397196559534,
-    -0.09541856585574987,
-    0.03817125904248268,
-    -0.018171796555538678,
-    0.009476283002983341,
-    -0.005216004289339651,
-    0.0029727291767934695,
-    -0.0017350196663406601,
-    0.0010292823409320335,
-    -0.0006154529897745932,
-    0.00036476148112276686,
-    -0.00020695761841724479,
-    0.00010607396088443876,
-    -4.537866491431375e-05,
-    1.4656827526450276e-05,
-    -3.092045492311364e-06,
-    3.1389163111909934e-07,
-)
+LGAMMA = {
+    32: (
+        0.36243972, -0.095418654, 0.038169995, -0.018136453, 0.009233162, -0.0044411384,
+        0.0016148175, -0.00029864325,
+    ),
+    64: (
+        0.3624397196559534, -0.09541856585574987, 0.03817125904248268, -0.018171796555538678,
+        0.009476283002983341, -0.005216004289339651, 0.0029727291767934695, -0.0017350196663406601,
+        0.0010292823409320335, -0.0006154529897745932, 0.00036476148112276686,
+        -0.00020695761841724479, 0.00010607396088443876, -4.537866491431375e-05,
+        1.4656827526450276e-05, -3.092045492311364e-06, 3.1389163111909934e-07,
+    ),
+}  # fmt: skip
 # log Γ(x) = (x − 1/2)(log x − 1) + (log 2π − 1)/2 + p(1/x²)/x, x >= 8.
-STIRLING_32 = (0.08333324, -0.002759802)
-STIRLING_64 = (
-    0.08333333333333331,
-    -0.0027777777777506585,
-    0.0007936507796860586,
-    -0.0005952346012418143,
-    0.0008412736821054394,
-    -0.0018808595243876563,
-    0.004886004155112248,
-)
+STIRLING = {
+    32: (0.08333324, -0.002759802),
+    64: (
+        0.08333333333333331, -0.0027777777777506585, 0.0007936507796860586, -0.0005952346012418143,
+        0.0008412736821054394, -0.0018808595243876563, 0.004886004155112248,
+    ),
+}  # fmt: skip
 _LEFT_OVER = (math.log(2 * math.pi) - 1) / 2
 _ONE_LESS_EULER = 0.42278433509846713
 # Of the asymptotic series of ψ: Bernoulli's numbers B(2k) / 2k, k = 1 … 8.
@@ -77,8 +59,7 @@ _TINY = {32: 2.0**-40, 64: 2.0**-70}
 
 def _near(s: Value) -> Value:
     """Log Γ(2 + s), |s| <= 1/2."""
-    terms = LGAMMA_32 if s.dtype.bits == 32 else LGAMMA_64
-    curve = polynomial(rows.add(s, like(s, 0.5)), tuple(reversed(terms)))
+    curve = polynomial(rows.add(s, like(s, 0.5)), LGAMMA[s.dtype.bits])
     return rows.add(rows.mul(s, like(s, _ONE_LESS_EULER)), rows.mul(rows.mul(s, s), curve))
 
 
@@ -103,8 +84,7 @@ def _stirling(x: Value) -> Value:
     """Log Γ of x >= 8."""
     one = build.ones_like(x)
     inverse = rows.div(one, x)
-    terms = STIRLING_32 if x.dtype.bits == 32 else STIRLING_64
-    rest = rows.mul(polynomial(rows.mul(inverse, inverse), tuple(reversed(terms))), inverse)
+    rest = rows.mul(polynomial(rows.mul(inverse, inverse), STIRLING[x.dtype.bits]), inverse)
     main = rows.mul(rows.sub(x, like(x, 0.5)), rows.sub(rows.log(x), one))
     return rows.add(main, rows.add(rest, like(x, _LEFT_OVER)))
 
@@ -148,11 +128,11 @@ def _host_positive(x: Array) -> Array:
         y = np.where(beyond, y - 1, y)
         product = np.where(beyond, product * y, product)
     s = np.where(x < 0.5, x, np.where(x < 1.5, x - 1, y - 2))
-    curve = np.polyval(np.array(LGAMMA_64[::-1], x.dtype), s + kind(0.5))
+    curve = np.polyval(np.array(LGAMMA[64][::-1], x.dtype), s + kind(0.5))
     near = s * kind("0.422784335098467139393487909918") + s * s * curve
     factor = np.where(x < 0.5, x * (1 + x), np.where(x < 1.5, x, product))
     small = near + np.where(x < 1.5, -elementary.log(factor), elementary.log(factor))
-    series = np.polyval(np.array(STIRLING_64[::-1], x.dtype), 1 / (x * x)) / x
+    series = np.polyval(np.array(STIRLING[64][::-1], x.dtype), 1 / (x * x)) / x
     left_over = kind("0.418938533204672741780329736406")
     large = (x - kind(0.5)) * (elementary.log(x) - 1) + left_over + series
     return np.asarray(np.where(x < 8, small, large))
@@ -193,7 +173,7 @@ def _asymptotic(x: Value) -> Value:
     one = build.ones_like(x)
     inverse = rows.div(one, x)
     square = rows.mul(inverse, inverse)
-    series = rows.mul(square, polynomial(square, tuple(reversed(_BERNOULLI))))
+    series = rows.mul(square, polynomial(square, _BERNOULLI))
     return rows.sub(rows.log(x), rows.add(rows.mul(inverse, like(x, 0.5)), series))
 
 

@@ -12,7 +12,6 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.graph.index import ZERO, Element, Expr, Index, Mask, Source
 from bringup.ops import build
-from bringup.ops._batch_indexed import batch_dynamic_slice, batch_gather
 from bringup.ops._checks import ints, listed, one_of
 from bringup.ops._numeric import Array
 from bringup.ops._windows import (
@@ -33,6 +32,7 @@ from bringup.ops._windows import (
     windows_from,
     windows_of,
 )
+from bringup.ops.batching import Flags, shifted, spread
 from bringup.ops.build import rows
 from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special
@@ -193,6 +193,34 @@ def _gather_index(
     return [Source(0, tuple(source_index), inside=tuple(elements) if mode == "fill" else ())]
 
 
+def numbers_of_examples(attrs: dict[str, Any], array: bool, indices: bool) -> dict[str, Any]:
+    """Dimension numbers for operands with a batch dimension: array, indices or both."""
+    mine, theirs = attrs["batch"]
+    offset: Ints = shifted(attrs["offset"])
+    moved = {**attrs, "offset": offset, "index_dim": attrs["index_dim"] + indices}
+    if array:
+        moved |= {name: shifted(attrs[name]) for name in ("index_map", "collapsed")}
+        mine = shifted(mine)
+    if indices:
+        theirs = shifted(theirs)
+    if array and indices:
+        mine, theirs = (0, *mine), (0, *theirs)
+    elif array:
+        moved["offset"] = (0, *offset)
+    return {**moved, "batch": (mine, theirs)}
+
+
+def _batch_gather(
+    operands: Sequence[Value], batched: Flags, size: int, /, *, sizes: Ints, **attrs: Any
+) -> Value:
+    """Windows of one element along the examples, or of all of them if the indices are shared."""
+    x, indices = operands
+    array, own = batched
+    if array:
+        sizes = (1 if own else size, *sizes)
+    return rows.gather(x, indices, sizes=sizes, **numbers_of_examples(attrs, array, own))
+
+
 gather = define(
     name="gather",
     arity=2,
@@ -211,8 +239,8 @@ gather = define(
     ),
     infer=_infer_gather,
     reference=_gather_reference,
-    domain=Domain(indices=1),
     index_map=_gather_index,
+    domain=Domain(indices=1),
     vjp=_gather_vjp,
     dtypes=STORED,
     special=(
@@ -224,7 +252,7 @@ gather = define(
         _cell("[5, 6, 7]", "[]", "[]"),
     ),
     decompose=_gather_decompose,
-    batch=batch_gather,
+    batch=_batch_gather,
 )
 
 
@@ -303,6 +331,38 @@ def _dynamic_slice_index(
     return [Source(0, tuple(e + first for e, first in zip(index, firsts, strict=True)))]
 
 
+def _batch_dynamic_slice(
+    operands: Sequence[Value], batched: Flags, size: int, /, *, sizes: Ints
+) -> Value:
+    """A slice if the starts are shared, else windows of a gather."""
+    x, *starts = operands
+    if not any(batched[1:]):
+        return rows.dynamic_slice(x, first_example(starts), *starts, sizes=(size, *sizes))
+    indices = joined_starts(starts, batched[1:], size)
+    rank = len(sizes)
+    attrs = {
+        "offset": tuple(range(rank)),
+        "index_map": tuple(range(rank)),
+        "index_dim": 0,
+        "collapsed": (),
+        "batch": ((), ()),
+        "mode": "clip",
+    }
+    return _batch_gather((x, indices), (batched[0], True), size, sizes=sizes, **attrs)
+
+
+def first_example(starts: Sequence[Value]) -> Value:
+    """The start along the examples."""
+    return build.splat(0, starts[0].type if starts else TensorType((), i32))
+
+
+def joined_starts(starts: Sequence[Value], batched: Flags, size: int) -> Value:
+    """One index per example, components last."""
+    each = [x if b else spread(x, size) for x, b in zip(starts, batched, strict=True)]
+    wide = [build.reshape(x, (size, 1)) for x in each]
+    return rows.concatenate(*wide, dim=1) if len(wide) > 1 else wide[0]
+
+
 dynamic_slice = define(
     name="dynamic_slice",
     arity=None,
@@ -314,8 +374,8 @@ dynamic_slice = define(
     attrs=(Attr("sizes", "ints", "sizes of the result"),),
     infer=_infer_dynamic_slice,
     reference=_dynamic_slice_reference,
-    domain=Domain(indices=1),
     index_map=_dynamic_slice_index,
+    domain=Domain(indices=1),
     vjp=_dynamic_slice_vjp,
     dtypes=STORED,
     special=(
@@ -325,5 +385,5 @@ dynamic_slice = define(
         _slice_cell("[5, 6, 7]", "-1", "[5, 6]", "int"),
     ),
     decompose=_dynamic_slice_decompose,
-    batch=batch_dynamic_slice,
+    batch=_batch_dynamic_slice,
 )

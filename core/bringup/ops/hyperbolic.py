@@ -13,59 +13,39 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Domain, Trait, within
 from bringup.ops.trigonometry import odd_polynomial
 
 # sinh t = t + t z p(z), z = t², |t| <= 1.
-SINH_32 = (0.16666667, 0.0083333105, 0.00019842896, 2.7822132e-06)
-SINH_64 = (
-    0.16666666666666666,
-    0.008333333333333573,
-    0.00019841269841061157,
-    2.7557319310094173e-06,
-    2.505208941114946e-08,
-    1.6061339510190488e-10,
-    7.503230966423466e-13,
-    6.476644853687622e-15,
-)
+SINH = {
+    32: (0.16666667, 0.0083333105, 0.00019842896, 2.7822132e-06),
+    64: (
+        0.16666666666666666, 0.008333333333333573, 0.00019841269841061157, 2.7557319310094173e-06,
+        2.505208941114946e-08, 1.6061339510190488e-10, 7.503230966423466e-13, 6.476644853687622e-15,
+    ),
+}  # fmt: skip
 # asinh t = t + t z p(z), z = t², |t| <= 1/2.
-ASINH_32 = (-0.16666643, 0.074986406, -0.044382934, 0.028160695, -0.013222221)
-ASINH_64 = (
-    -0.16666666666666663,
-    0.07499999999998827,
-    -0.044642857141556344,
-    0.030381944371672024,
-    -0.022372156684021757,
-    0.017352713102098193,
-    -0.013964101070175906,
-    0.01154428172796457,
-    -0.009707507547255908,
-    0.00811264229113458,
-    -0.006303053899790579,
-    0.0038933745783134564,
-    -0.0013444856305092313,
-)
+ASINH = {
+    32: (-0.16666643, 0.074986406, -0.044382934, 0.028160695, -0.013222221),
+    64: (
+        -0.16666666666666663, 0.07499999999998827, -0.044642857141556344, 0.030381944371672024,
+        -0.022372156684021757, 0.017352713102098193, -0.013964101070175906, 0.01154428172796457,
+        -0.009707507547255908, 0.00811264229113458, -0.006303053899790579, 0.0038933745783134564,
+        -0.0013444856305092313,
+    ),
+}  # fmt: skip
 # atanh t = t + t z p(z), z = t², |t| <= 1/2.
-ATANH_32 = (0.33333302, 0.20002453, 0.14223784, 0.1181641, 0.05160313, 0.17638056)
-ATANH_64 = (
-    0.3333333333333328,
-    0.20000000000018558,
-    0.14285714283388257,
-    0.11111111258239648,
-    0.09090903584298471,
-    0.07692440725538847,
-    0.06664482236255986,
-    0.05907481014123969,
-    0.05057639512909609,
-    0.05958344993622004,
-    -0.005396710270637568,
-    0.17507362959268122,
-    -0.19628895867993448,
-    0.24122490497214122,
-)
+ATANH = {
+    32: (0.33333302, 0.20002453, 0.14223784, 0.1181641, 0.05160313, 0.17638056),
+    64: (
+        0.3333333333333328, 0.20000000000018558, 0.14285714283388257, 0.11111111258239648,
+        0.09090903584298471, 0.07692440725538847, 0.06664482236255986, 0.05907481014123969,
+        0.05057639512909609, 0.05958344993622004, -0.005396710270637568, 0.17507362959268122,
+        -0.19628895867993448, 0.24122490497214122,
+    ),
+}  # fmt: skip
 # From here on e^t is taken from an exponent less by as much, which is exact, and put back.
 _FAR = {32: 88.0, 64: 709.0}
 # From here on t² + 1 rounds to t², which is still finite.
@@ -87,7 +67,7 @@ def _sinh_decompose(x: Value) -> Value:
     size, one = rows.abs(x), build.ones_like(x)
     near = compare("lt", size, one)
     grown, shrunk = _exponentials(size)
-    small = odd_polynomial(rows.min(size, one), SINH_32, SINH_64)
+    small = odd_polynomial(rows.min(size, one), SINH)
     return copy_sign(rows.select(near, small, rows.sub(grown, shrunk)), x)
 
 
@@ -146,7 +126,7 @@ def _asinh_size(size: Value) -> Value:
     logarithm = rows.log(rows.select(far, size, u))
     middle = rows.add(logarithm, rows.select(far, like(size, math.log(2)), rest))
     near = compare("lt", size, like(size, 0.5))
-    small = odd_polynomial(rows.min(size, two), ASINH_32, ASINH_64)
+    small = odd_polynomial(rows.min(size, two), ASINH)
     return rows.select(near, small, middle)
 
 
@@ -213,7 +193,7 @@ def _atanh_decompose(x: Value) -> Value:
     near = compare("lt", size, half)
     ratio = rows.div(rows.add(one, size), rows.sub(one, size))
     far = rows.mul(rows.log(ratio), half)
-    small = odd_polynomial(rows.min(size, one), ATANH_32, ATANH_64)
+    small = odd_polynomial(rows.min(size, one), ATANH)
     return copy_sign(rows.select(near, small, far), x)
 
 

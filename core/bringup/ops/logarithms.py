@@ -11,7 +11,7 @@ from bringup.ops import build
 from bringup.ops._elementwise import composite
 from bringup.ops._numeric import via_wider
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.power import split_exponent
+from bringup.ops.graph_arithmetic import GraphArithmetic
 from bringup.ops.special_values import Special, cells
 from bringup.ops.table import Cotangents, OpDef, Trait, within
 
@@ -36,13 +36,15 @@ _PARTS: dict[str, dict[int, tuple[float, float, float, float]]] = {
 
 def _decomposition(name: str) -> Any:
     def decompose(x: Value) -> Value:
-        """The logarithm of m · 2^k with m near 1: k is exact, and log m small."""
+        """The logarithm of a part near 1 times 2^k: k is exact, and the other logarithm small."""
         by_two, by_two_low, factor, factor_low = _PARTS[name][x.dtype.bits]
         inside = rows.and_(
             compare("gt", x, build.zeros_like(x)), compare("lt", x, like(x, math.inf))
         )
-        k, m = split_exponent(rows.select(inside, x, build.ones_like(x)))
-        logarithm = rows.log(m)
+        m = GraphArithmetic(x)
+        normal, shift = m.normalise(rows.select(inside, x, build.ones_like(x)))
+        exponent, part = m.split(normal, m.format.root_half)
+        k, logarithm = rows.add(m.to_float(exponent), shift), rows.log(part)
         rest = rows.add(rows.mul(k, like(x, by_two_low)), rows.mul(logarithm, like(x, factor_low)))
         rest = rows.add(rows.mul(logarithm, like(x, factor)), rest)
         result = rows.add(rows.mul(k, like(x, by_two)), rest)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
+from bringup.maths.power import power
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, is_float, via_wider
-from bringup.ops._pairs import (
-    Pair,
-    fast_sum,
-    format_of,
-    pair_constant,
-    pair_product,
-    pair_sum,
-    two_product,
-)
 from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.graph_arithmetic import GraphArithmetic
 from bringup.ops.special_values import Special, cells
 from bringup.ops.table import Cotangents, Trait, within
 
@@ -69,105 +60,9 @@ def _integer_decompose(x: Value, y: Value) -> Value:
     return rows.select(compare("lt", y, zero), inverse, result)
 
 
-def split_exponent(size: Value) -> tuple[Value, Value]:
-    """K and m with size = m · 2^k and √½ <= m < √2, for finite size > 0."""
-    form, integer = format_of(size), build.signed(size.dtype)
-    tiny = compare("lt", size, like(size, 2.0 ** (1 - form.bias)))
-    normal = rows.select(tiny, rows.mul(size, like(size, 2.0**form.precision)), size)
-    bits = build.bitcast(normal, integer)
-    root = size.dtype.numpy.type(math.sqrt(0.5)).view(integer.numpy)
-    stored = like(bits, form.stored)
-    k = rows.shr(rows.sub(bits, like(bits, root)), stored, kind="arithmetic")
-    m = build.bitcast(rows.sub(bits, rows.shl(k, stored)), size.dtype)
-    k = rows.sub(k, rows.select(tiny, like(k, form.precision), build.zeros_like(k)))
-    return build.convert(k, size.dtype), m
-
-
-def _ratio(m: Value) -> Pair:
-    """(m − 1) / (m + 1) as a pair."""
-    one = build.ones_like(m)
-    top, bottom = rows.sub(m, one), rows.add(m, one)
-    dropped = rows.sub(m, rows.sub(bottom, one))
-    high = rows.div(top, bottom)
-    product, error = two_product(high, bottom)
-    rest = rows.sub(rows.sub(rows.sub(top, product), error), rows.mul(high, dropped))
-    return high, rows.div(rest, bottom)
-
-
-# 1/7, 1/9, …: enough terms of the area tangent's series for |s| < 0.1716 and f64.
-_TAIL = tuple(1.0 / n for n in range(27, 6, -2))
-
-
-def _log2(size: Value) -> Pair:
-    """Log2 as a pair, from 2 · artanh((m − 1) / (m + 1)) + k."""
-    from fractions import Fraction
-
-    # To 40 digits: a pair of f64 holds 32 of them.
-    two_over_ln2 = Fraction("2.8853900817779268147198493620037842348923")
-    k, m = split_exponent(size)
-    s = _ratio(m)
-    z = pair_product(s, s)
-    tail = rows.mul(z[0], build.polynomial(z[0], _TAIL))
-    inner = pair_sum(pair_constant(size, Fraction(1, 5)), (tail, build.zeros_like(size)))
-    inner = pair_sum(pair_constant(size, Fraction(1, 3)), pair_product(z, inner))
-    series = pair_sum(s, pair_product(s, pair_product(z, inner)))
-    scaled = pair_product(series, pair_constant(size, two_over_ln2))
-    return pair_sum((k, build.zeros_like(k)), scaled)
-
-
-def _exp2(power: Pair) -> Value:
-    """2^(high + low), overflowing to inf and 0."""
-    high, low = power
-    form, integer = format_of(high), build.signed(high.dtype)
-    limit = like(high, form.bias + form.precision + 10.0)
-    high = rows.select(compare("lt", limit, high), limit, high)
-    high = rows.select(compare("lt", high, rows.neg(limit)), rows.neg(limit), high)
-    whole = rows.floor(rows.add(high, like(high, 0.5)))
-    rest = rows.add(rows.sub(high, whole), low)
-    near = rows.exp(rows.mul(rest, like(rest, math.log(2.0))))
-    n = build.convert(whole, integer)
-    first = rows.shr(n, build.ones_like(n), kind="arithmetic")
-    for part in (first, rows.sub(n, first)):
-        biased = rows.add(part, like(part, form.bias))
-        factor = rows.shl(biased, like(part, form.stored))
-        near = rows.mul(near, build.bitcast(factor, near.dtype))
-    return near
-
-
-def _finite_power(size: Value, y: Value) -> Value:
-    high, low = _log2(size)
-    product, error = two_product(y, high)
-    error = rows.add(error, rows.mul(y, low))
-    # Where the product is far out of range, so is the result, and the error may be NaN.
-    near = compare("lt", rows.abs(product), like(product, 2.0**12))
-    total = fast_sum(product, rows.select(near, error, build.zeros_like(error)))
-    return _exp2((rows.select(near, total[0], product), rows.select(near, total[1], like(y, 0))))
-
-
-def _either_nan(x: Value, y: Value) -> Value:
-    return rows.or_(build.is_nan(x), build.is_nan(y))
-
-
 @in_f32
 def _float_decompose(x: Value, y: Value) -> Value:
-    zero, one, infinite = build.zeros_like(x), build.ones_like(x), like(x, np.inf)
-    size = rows.abs(x)
-    at_edge = rows.or_(compare("eq", size, zero), compare("eq", size, infinite))
-    at_edge = rows.or_(at_edge, compare("eq", rows.abs(y), infinite))
-    shrinks = rows.xor(compare("lt", one, size), compare("lt", zero, y))
-    edge = rows.select(shrinks, zero, infinite)
-    result = rows.select(at_edge, edge, _finite_power(size, y))
-    result = rows.select(compare("eq", size, one), one, result)
-    half = rows.mul(y, like(y, 0.5))
-    fractional = compare("ne", rows.floor(y), y)
-    odd = rows.and_(build.not_(fractional), compare("ne", rows.floor(half), half))
-    bits = build.bitcast(x, build.signed(x.dtype))
-    negative = compare("lt", bits, build.zeros_like(bits))
-    result = rows.select(rows.and_(negative, odd), rows.neg(result), result)
-    below = rows.and_(compare("lt", x, zero), compare("lt", size, infinite))
-    undefined = rows.or_(rows.and_(below, fractional), _either_nan(x, y))
-    result = rows.select(undefined, like(x, np.nan), result)
-    return rows.select(rows.or_(compare("eq", y, zero), compare("eq", x, one)), one, result)
+    return power(GraphArithmetic(x), x, y)
 
 
 def _pow_decompose(x: Value, y: Value) -> Value:
@@ -227,7 +122,7 @@ pow_ = elementwise(
         ),
     ),
     traits=frozenset({Trait.EXPENSIVE}),
-    # What the decomposition keeps when exp is 2 ULP off.
+    # The decomposition keeps less than 1.25; the rest is for a device's own.
     accuracy=within(6.0),
     decompose=_pow_decompose,
 )

@@ -9,9 +9,9 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, exactly, is_float
-from bringup.ops._pairs import copy_sign, format_of, upper_half
 from bringup.ops.arithmetic import truncated_quotient
-from bringup.ops.build import in_f32, like, rows
+from bringup.ops.build import copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import GraphArithmetic
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Trait
 
@@ -35,13 +35,13 @@ def _float_decompose(x: Value, y: Value) -> Value:
     bits is exact; the differences are multiples of the last bit of y · 2^k and no wider than it.
     NaN, x = ±inf and y = 0 become NaN on the way, and y = ±inf never divides.
     """
-    form = format_of(x)
-    bits = form.precision // 2
-    size, top = rows.abs(y), upper_half(rows.abs(y))
+    m = GraphArithmetic(x)
+    form, bits = m.format, (m.format.mantissa + 1) // 2
+    size, top = rows.abs(y), m.upper_half(rows.abs(y))
     parts = (size, top, rows.sub(size, top))
     # 2^k overflows for large k although |y| · 2^k need not: scale from a few bases.
     stride = form.bias // bits * bits
-    span = form.bias + 1 - form.least
+    span = 2 * form.bias + form.mantissa
     bases = [parts]
     while len(bases) * stride < span:
         bases.append(_scaled(bases[-1], stride))

@@ -9,8 +9,8 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite
 from bringup.ops._numeric import via_wider
-from bringup.ops._pairs import copy_sign, format_of, two_product
-from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import GraphArithmetic, polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import Cotangents, Trait, within
 
@@ -63,7 +63,7 @@ hypot = composite(
 )
 
 # A cubic near the root of 1 <= x <= 8, by ``core/tests/llvm/derive.py`` (cbrt).
-_START = (0.0023130325, -0.04330733, 0.3645163, 0.6816972)
+_START = (0.6816972, 0.3645163, -0.04330733, 0.0023130325)
 # By width: a factor that makes subnormals normal, the root of its inverse, the rest of the bias
 # by 3, and how often the start is improved.
 _LIFT = {32: (2.0**24, 2.0**-8, 2, 1), 64: (2.0**54, 2.0**-18, 0, 2)}
@@ -78,8 +78,9 @@ def _halley(y: Value, x: Value) -> Value:
 
 def _polished(y: Value, x: Value) -> Value:
     """One step of Newton's with an exact residue: all but correctly rounded."""
-    square, error = two_product(y, y)
-    cube, low = two_product(square, y)
+    m = GraphArithmetic(x)
+    square, error = m.two_product(y, y)
+    cube, low = m.two_product(square, y)
     residue = rows.sub(rows.sub(rows.sub(x, cube), low), rows.mul(error, y))
     return rows.add(y, rows.div(residue, rows.mul(square, like(x, 3.0))))
 
@@ -91,19 +92,19 @@ def _cbrt_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
 @in_f32
 def _cbrt_decompose(x: Value) -> Value:
     """X = 8^q m with 1 <= m < 8, and the root of m by iteration."""
-    layout, bits = format_of(x), build.unsigned(x.dtype)
+    layout, bits = GraphArithmetic(x).format, build.unsigned(x.dtype)
     lift, unlift, rest, times = _LIFT[x.dtype.bits]
     size, one = rows.abs(x), build.ones_like(x)
-    least = compare("lt", size, like(x, 2.0 ** (1 - layout.bias)))
+    least = compare("lt", size, like(x, layout.smallest_normal))
     raised = build.bitcast(rows.mul(size, rows.select(least, like(x, lift), one)), bits)
-    stored = like(raised, layout.stored)
+    stored = like(raised, layout.mantissa)
     exponent = rows.shr(raised, stored, kind="logical")
     # q plus an offset that keeps it from being negative.
     thirds = rows.div(rows.add(exponent, like(exponent, rest)), like(exponent, 3))
     offset = (layout.bias + rest) // 3
     taken = rows.shl(rows.sub(rows.mul(thirds, like(thirds, 3)), like(thirds, 3 * offset)), stored)
     m = build.bitcast(rows.sub(raised, taken), x.dtype)
-    y = build.polynomial(m, _START)
+    y = polynomial(m, _START)
     for _ in range(times):
         y = _halley(y, m)
     y = build.bitcast(_polished(y, m), bits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.graph.index import Bound, Element, Expr, Index, Mask, Source
 from bringup.ops import build
-from bringup.ops._batch_indexed import batch_dynamic_update_slice, batch_scatter
 from bringup.ops._checks import listed, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._windows import (
@@ -31,8 +30,17 @@ from bringup.ops._windows import (
     window_rows,
     windows_of,
 )
+from bringup.ops.batching import Flags, carried
 from bringup.ops.build import rows
-from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, one_of_rows
+from bringup.ops.gathering import (
+    checked_starts,
+    clamp_starts,
+    first_example,
+    inside_of,
+    joined_starts,
+    numbers_of_examples,
+    one_of_rows,
+)
 from bringup.ops.monoids import MONOIDS, NUMERIC_KINDS, ROUNDING, Derivative
 from bringup.ops.special_values import Special
 from bringup.ops.table import (
@@ -260,6 +268,13 @@ def _cell(x: str, at: str, new: str, result: str, kind: str, *kinds: str) -> Spe
     return Special((x, at, new), result, kinds or ("int", "uint"), attrs)
 
 
+def _batch_scatter(operands: Sequence[Value], batched: Flags, size: int, /, **attrs: Any) -> Value:
+    """As `gather`; each example writes into an array of its own."""
+    x, indices, updates = operands
+    x, updates = carried((x, updates), (batched[0], batched[2]), size)
+    return rows.scatter(x, indices, updates, **numbers_of_examples(attrs, True, batched[1]))
+
+
 scatter = define(
     name="scatter",
     arity=3,
@@ -299,7 +314,7 @@ scatter = define(
     accuracy=SUM,
     variant_accuracy={kind: EXACT for kind in _KINDS if kind not in ROUNDING},
     decompose=_scatter_decompose,
-    batch=batch_scatter,
+    batch=_batch_scatter,
     variant="kind",
 )
 
@@ -390,6 +405,28 @@ def _update_index(
     return [inner, Source(0, index)] if bounds else [inner]
 
 
+def _batch_dynamic_update_slice(operands: Sequence[Value], batched: Flags, size: int, /) -> Value:
+    """An update if the starts are shared, else windows of a scatter, moved inside before."""
+    x, update, *starts = operands
+    x, update = carried((x, update), batched[:2], size)
+    if not any(batched[2:]):
+        return rows.dynamic_update_slice(x, update, first_example(starts), *starts)
+    lasts = [n - m for n, m in zip(x.shape[1:], update.shape[1:], strict=True)]
+    inside = [clamped(start, last) for start, last in zip(starts, lasts, strict=True)]
+    every = tuple(range(1, len(x.shape)))
+    return rows.scatter(
+        x,
+        joined_starts(inside, batched[2:], size),
+        update,
+        kind="set",
+        offset=every,
+        index_map=every,
+        index_dim=1,
+        batch=((0,), (0,)),
+        unique=True,
+    )
+
+
 dynamic_update_slice = define(
     name="dynamic_update_slice",
     arity=None,
@@ -400,8 +437,8 @@ dynamic_update_slice = define(
     ),
     infer=_infer_update,
     reference=_update_reference,
-    domain=Domain(indices=2),
     index_map=_update_index,
+    domain=Domain(indices=2),
     vjp=_update_vjp,
     dtypes=STORED,
     special=(
@@ -413,7 +450,7 @@ dynamic_update_slice = define(
     ),
     traits=frozenset({Trait.IN_PLACE}),
     decompose=_update_decompose,
-    batch=batch_dynamic_update_slice,
+    batch=_batch_dynamic_update_slice,
 )
 
 __all__ = ["Windows", "dynamic_update_slice", "scatter", "scatter_windows"]

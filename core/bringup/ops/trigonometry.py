@@ -1,78 +1,47 @@
 """Composite rows: tan, and the inverse functions of the circle.
 
-The polynomials were derived by ``core/tests/llvm/derive.py`` (atan, asin); the bounds are what the
+The polynomials were derived by ``core/tests/llvm/derive.py`` (asin); the bounds are what the
 decompositions keep when every op below is as far off as its row allows, on f32 and f64.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from bringup.graph import Value
+from bringup.maths import arctangent
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.build import compare, copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import GraphArithmetic, polynomial
 from bringup.ops.special_values import Special, cells
 from bringup.ops.table import Cotangents, Domain, Trait, within
 
-# atan t = t + t z p(z), z = t², |t| <= tan(π/8).
-ATAN_32 = (-0.33333316, 0.19998528, -0.14244391, 0.105991684, -0.06090052)
-ATAN_64 = (
-    -0.333333333333332,
-    0.19999999999953677,
-    -0.14285714280200462,
-    0.11111110783558707,
-    -0.09090897759889702,
-    0.07692060259238578,
-    -0.0666310471648081,
-    0.05847895663155027,
-    -0.05039340750903872,
-    0.03806567117182886,
-    -0.017908639905279616,
-)
 # asin t = t + t z p(z), z = t², |t| <= 1/2.
-ASIN_32 = (0.16666752, 0.074953094, 0.045469154, 0.024184745, 0.04215838)
-ASIN_64 = (
-    0.1666666666666676,
-    0.07499999999970863,
-    0.044642857174564565,
-    0.030381942709673045,
-    0.022372214941518354,
-    0.01735161275118475,
-    0.013980812529452054,
-    0.011398972508068718,
-    0.010779939278759516,
-    0.0037075159264296307,
-    0.02170491237511562,
-    -0.02099566927110499,
-    0.03262660710848965,
-)
-# π/2 and what its nearest float lacks.
-HALF_PI = {
-    32: (1.5707963705062866, -4.371139000186241e-08),
-    64: (math.pi / 2, 6.123233995736766e-17),
-}
-_TAN_PI_8 = math.sqrt(2) - 1
+ASIN = {
+    32: (0.16666752, 0.074953094, 0.045469154, 0.024184745, 0.04215838),
+    64: (
+        0.1666666666666676, 0.07499999999970863, 0.044642857174564565, 0.030381942709673045,
+        0.022372214941518354, 0.01735161275118475, 0.013980812529452054, 0.011398972508068718,
+        0.010779939278759516, 0.0037075159264296307, 0.02170491237511562, -0.02099566927110499,
+        0.03262660710848965,
+    ),
+}  # fmt: skip
 _QUARTER, _HALF = "0.7853981633974483", "1.5707963267948966"
 _PI, _THREE_QUARTERS = "3.141592653589793", "2.356194490192345"
 
 
-def odd_polynomial(x: Value, single: Sequence[float], double: Sequence[float]) -> Value:
+def odd_polynomial(x: Value, terms: Mapping[int, Sequence[float]]) -> Value:
     """``x + x z p(z)``, z = x²; the coefficients, lowest power first, for f32 and f64."""
     square = rows.mul(x, x)
-    terms = single if x.dtype.bits == 32 else double
-    curve = build.polynomial(square, tuple(reversed(terms)))
+    curve = polynomial(square, terms[x.dtype.bits])
     return rows.add(x, rows.mul(rows.mul(x, square), curve))
 
 
 def _half_pi(x: Value, times: float) -> tuple[Value, Value]:
-    high, low = HALF_PI[x.dtype.bits]
+    high, low = arctangent.HALF_PI[x.dtype.bits]
     return like(x, times * high), like(x, times * low)
 
 
@@ -111,15 +80,7 @@ def _atan_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
 
 @in_f32
 def _atan_decompose(x: Value) -> Value:
-    """By (t − 1)/(t + 1) round 1 and −1/t beyond tan(3π/8), t = |x|."""
-    one, size = build.ones_like(x), rows.abs(x)
-    middle = compare("gt", size, like(x, _TAN_PI_8))
-    far = compare("gt", size, like(x, 1 / _TAN_PI_8))
-    over = rows.select(far, like(x, -1), rows.select(middle, rows.sub(size, one), size))
-    under = rows.select(far, size, rows.select(middle, rows.add(size, one), one))
-    curve = odd_polynomial(rows.div(over, under), ATAN_32, ATAN_64)
-    turned = rows.select(far, _plus(_half_pi(x, 1), curve), _plus(_half_pi(x, 0.5), curve))
-    return copy_sign(rows.select(middle, turned, curve), x)
+    return arctangent.atan(GraphArithmetic(x), x)
 
 
 atan = composite(
@@ -151,28 +112,7 @@ def _atan2_vjp(ct: Value, _result: Value, y: Value, x: Value) -> Cotangents:
 
 @in_f32
 def _atan2_decompose(y: Value, x: Value) -> Value:
-    """The angle of the quotient in [0, 1], turned into its octant."""
-    one, zero = build.ones_like(x), build.zeros_like(x)
-    rise, run = rows.abs(y), rows.abs(x)
-    large, small = rows.max(rise, run), rows.min(rise, run)
-    # 0/0 and inf/inf: the corners count as if the sides were 0 and 1, or equal.
-    none = compare("eq", large, zero)
-    both = compare("eq", small, like(x, np.inf))
-    quotient = rows.div(
-        rows.select(both, one, small), rows.select(rows.or_(none, both), one, large)
-    )
-    middle = compare("gt", quotient, like(x, _TAN_PI_8))
-    turned = rows.div(rows.sub(quotient, one), rows.add(quotient, one))
-    curve = odd_polynomial(rows.select(middle, turned, quotient), ATAN_32, ATAN_64)
-    angle = rows.select(middle, _plus(_half_pi(x, 0.5), curve), curve)
-    steep = compare("gt", rise, run)
-    left = compare("lt", copy_sign(one, x), zero)
-    # One sum with the nearest multiple of π/2: rounding twice would miss π/2 itself.
-    turned = rows.select(rows.xor(steep, left), rows.neg(angle), angle)
-    straight = _plus(_half_pi(x, 2), turned)
-    around = rows.select(steep, _plus(_half_pi(x, 1), turned), straight)
-    angle = rows.select(rows.or_(steep, left), around, angle)
-    return copy_sign(angle, y)
+    return arctangent.atan2(GraphArithmetic(x), y, x)
 
 
 def _atan2_cells() -> tuple[Special, ...]:
@@ -241,7 +181,7 @@ def _asin_parts(x: Value) -> tuple[Value, Value]:
     half = like(x, 0.5)
     near = compare("le", size, half)
     root = rows.sqrt(rows.mul(rows.sub(build.ones_like(x), size), half))
-    return near, odd_polynomial(rows.select(near, size, root), ASIN_32, ASIN_64)
+    return near, odd_polynomial(rows.select(near, size, root), ASIN)
 
 
 @in_f32

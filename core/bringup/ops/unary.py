@@ -10,8 +10,8 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._elementwise import elementwise, slope
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
-from bringup.ops._pairs import copy_sign
-from bringup.ops.build import in_f32, like, rows
+from bringup.ops.build import copy_sign, in_f32, like, rows
+from bringup.ops.graph_arithmetic import polynomial
 from bringup.ops.special_values import cells
 from bringup.ops.table import (
     ROUNDED,
@@ -245,14 +245,14 @@ def _tanh_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
 
 
 # x·z·P(z)/Q(z) with z = x², |x| < 0.625: the coefficients of Cephes (S. Moshier, 1984–2000).
-_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+_TANH_P = (-1.61468768441708447952e3, -9.92877231001918586564e1, -9.64399179425052238628e-1)
+_TANH_Q = (4.84406305325125486048e3, 2.23548839060100448583e3, 1.12811678491632931402e2, 1.0)
 
 
 @in_f32
 def _tanh_decompose(x: Value) -> Value:
     square = rows.mul(x, x)
-    ratio = rows.div(build.polynomial(square, _TANH_P), build.polynomial(square, _TANH_Q))
+    ratio = rows.div(polynomial(square, _TANH_P), polynomial(square, _TANH_Q))
     size = rows.abs(x)
     small = rows.add(size, rows.mul(rows.mul(size, square), ratio))
     one, two = build.ones_like(x), like(x, 2.0)

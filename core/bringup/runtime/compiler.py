@@ -119,20 +119,6 @@ def lower_graph(
     return _compile(graph, offline, donated, options)
 
 
-def make_program(
-    graph: Graph,
-    capabilities: Capabilities,
-    backend: Backend,
-    *,
-    donated: frozenset[int] = frozenset(),
-    options: Options = DEFAULT,
-) -> tuple[Graph, Program]:
-    """The half that needs no device: the optimised graph and its program."""
-    target = OfflineTarget(backend, "", capabilities)
-    optimized, context = _optimize(graph, target, None, options)
-    return optimized, _program(graph, optimized, context, target, options, donated)
-
-
 @record
 class OfflineTarget:
     """What code is made for without opening it.  architecture: as `Backend.lower` takes it."""
@@ -396,5 +382,4 @@ __all__ = [
     "fused_program",
     "graph_passes",
     "lower_graph",
-    "make_program",
 ]

@@ -1,4 +1,4 @@
-"""Derive the polynomials of ``bringup.llvm.math`` and ``bringup.ops``: minimax by Remez's exchange.
+"""Derive the polynomials of ``maths``, ``llvm.math`` and ``ops``: minimax by Remez's exchange.
 
 Needs mpmath.  ``python derive.py [name …]`` prints, for f32 and f64, the coefficients from the
 lowest power up and the weighted error as a power of two.  Coefficients are rounded to the working

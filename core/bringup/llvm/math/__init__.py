@@ -44,9 +44,8 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 #: The emitter of each operation, by its name in the op table.
 MATH: LazyTable[Callable[..., Val]] = LazyTable(
     {
-        "pow": ("bringup.llvm.math.power", "power"),
-        **_of("arctangent", "atan", "atan2"),
-        **_of("errorfunction", "erf"),
+        "pow": ("bringup.llvm.math.elementary", "power"),
+        **_of("elementary", "atan", "atan2", "erf"),
         **_of("exponential", "exp", "exp2", "expm1"),
         **_of("hyperbolic", "logistic", "tanh"),
         **_of("logarithm", "log", "log1p"),

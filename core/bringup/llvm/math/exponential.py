@@ -1,7 +1,7 @@
 """exp, exp2 and expm1.
 
 x = n ln 2 + r, |r| <= ln 2 / 2, and e^x = 2^n e^r.  The reduction subtracts ln 2 in two parts by
-fma; the first step is exact.  Polynomials by ``core/tests/llvm/derive.py`` (exp, expm1, exp2).
+fma; the first step is exact.  Polynomials by ``core/tests/llvm/derive.py`` (exp, expm1).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import reduce
 
 from bringup.llvm.math._lanes import Lanes
 from bringup.llvm.text import Builder, Val, const
+from bringup.maths.power import two_to
 
 _LOG2_E = 1.4426950408889634
 _LN2_32 = (0.6931471824645996, -1.9046542121259336e-09)
@@ -20,39 +21,12 @@ _LN2_64 = (0.6931471805599453, 2.3190468138462996e-17)
 _EXP_32 = (0.49999994, 0.16666521, 0.041668184, 0.008369324, 0.0013833714)
 _EXPM1_32 = (0.5, 0.16666666, 0.041666497, 0.008333531, 0.0013932885, 0.00019778534)
 _EXPM1_64 = (
-    0.5,
-    0.16666666666666677,
-    0.04166666666666669,
-    0.00833333333332181,
-    0.0013888888888884253,
-    0.00019841269884795186,
-    2.4801587286277462e-05,
-    2.7557246161583516e-06,
-    2.7557339204221596e-07,
-    2.5108217701805253e-08,
-    2.088581406236401e-09,
-)
-# 2^r = 1 + r p(r)
-_EXP2_32 = (0.6931472, 0.24022648, 0.05550358, 0.009618424, 0.0013392565, 0.000153844)
-_EXP2_64 = (
-    0.6931471805599453,
-    0.24022650695910108,
-    0.05550410866482172,
-    0.00961812910760181,
-    0.0013333558146550349,
-    0.00015403530448582407,
-    1.5252733615040597e-05,
-    1.3215439149790818e-06,
-    1.0178178963438089e-07,
-    7.073171300755282e-09,
-    4.4339929391038326e-10,
-)
-
+    0.5, 0.16666666666666677, 0.04166666666666669, 0.00833333333332181, 0.0013888888888884253,
+    0.00019841269884795186, 2.4801587286277462e-05, 2.7557246161583516e-06, 2.7557339204221596e-07,
+    2.5108217701805253e-08, 2.088581406236401e-09,
+)  # fmt: skip
 # Above this the result of the f32 function is normal.
 _SUBNORMAL_FROM = -86.5
-# Exponents go through 2^∓64 where results may be subnormal or overflow, so that only the last
-# multiplication rounds.
-_LIFT = 64
 
 
 def reduce_exp(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
@@ -133,28 +107,7 @@ def exp2(b: Builder, x: Val) -> Val:
     m = Lanes(b, x.type)
     y = m.at_most(m.at_least(x, -254.0 if m.is_f32 else -2046.0), 129.0 if m.is_f32 else 1025.0)
     n, n_bits = m.round(y, 1.0, 2 * m.format.bias)
-    return _times_two_to(m, _two_to(m, m.sub(y, n)), n_bits)
-
-
-def _two_to(m: Lanes, r: Val) -> Val:
-    """2^r for |r| <= 1/2."""
-    return m.fma(m.horner(r, _EXP2_32 if m.is_f32 else _EXP2_64), r, m.c(1.0))
-
-
-def exp2_sum(m: Lanes, high: Val, low: Val) -> Val:
-    """2^(high + low), down to 0 and up to infinity; ``low`` is at most an ULP of ``high``."""
-    b, mantissa = m.b, m.format.mantissa
-    end = 160.0 if m.is_f32 else 1080.0
-    y = m.at_most(m.at_least(high, -end), end)
-    n, n_bits = m.round(y, 1.0)
-    exact = m.test("oeq", y, high)
-    p = _two_to(m, m.add(m.sub(y, n), m.select(exact, low, m.c(0.0))))
-    # Away from the ends by 2^∓64 first, so that the last multiplication alone rounds or overflows.
-    negative = m.test("olt", y, m.c(0.0))
-    lift = b.select(negative, m.i(_LIFT << mantissa), m.i(-_LIFT << mantissa))
-    back = m.select(negative, m.c(2.0**-_LIFT), m.c(2.0**_LIFT))
-    exponent = b.add(b.shl(n_bits, m.i(mantissa)), lift)
-    return m.mul(m.from_bits(b.add(m.bits(p), exponent)), back)
+    return _times_two_to(m, two_to(m, m.sub(y, n)), n_bits)
 
 
 def _expm1_scaled(m: Lanes, n: Val, r: Val, r_low: Val) -> Val:

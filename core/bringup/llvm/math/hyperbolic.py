@@ -17,7 +17,7 @@ Pair = tuple[Val, Val]
 
 def _divide(m: Lanes, over: Pair, under: Pair, estimate: Val) -> Val:
     """``over / under`` for unevaluated sums; ``estimate`` is ``over`` in one float."""
-    reciprocal = m.b.fdiv(m.c(1.0), under[0])
+    reciprocal = m.div(m.c(1.0), under[0])
     quotient = m.mul(estimate, reciprocal)
     against = m.neg(quotient)
     rest = m.add(m.fma(against, under[0], over[0]), over[1])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from bringup.llvm.math._lanes import BINARY32, BINARY64, Format
-from bringup.llvm.text import Builder, Val, const, f32, poison
+from bringup.llvm.math._lanes import Lanes
+from bringup.llvm.text import Builder, Val, poison
 
 
 def remainder(b: Builder, x: Val, y: Val) -> Val:
@@ -24,44 +24,43 @@ def remainder(b: Builder, x: Val, y: Val) -> Val:
 
 
 def _one(b: Builder, x: Val, y: Val) -> Val:
-    form = BINARY32 if x.type is f32 else BINARY64
-    word, zero = form.bits, const(form.bits, 0)
-    infinity = const(word, (2 * form.bias + 1) << form.mantissa)
-    left, right = (b.bitcast(b.fabs(v), word) for v in (x, y))
+    m = Lanes(b, x.type)
+    word, zero, mantissa = m.int, m.i(0), m.format.mantissa
+    infinity = m.i((2 * m.format.bias + 1) << mantissa)
+    left, right = (m.bits(m.abs(v)) for v in (x, y))
     small = b.icmp("ult", left, right)
     unknown = b.or_(b.icmp("uge", left, infinity), b.icmp("ugt", right, infinity))
     unknown = b.or_(unknown, b.icmp("eq", right, zero))
-    (power, whole), (base, part) = (_parts(b, form, bits) for bits in (left, right))
-    part = b.select(b.icmp("eq", part, zero), const(word, 1), part)
+    (power, whole), (base, part) = (_parts(m, bits) for bits in (left, right))
+    part = b.select(b.icmp("eq", part, zero), m.i(1), part)
     far = b.select(b.or_(small, unknown), zero, b.sub(power, base))
-    step = const(word, word.bits - form.mantissa - 1)
+    step = m.i(m.width - mantissa - 1)
     with b.while_loop([far, b.urem(whole, part)], lambda now: b.icmp("ne", now[0], zero)) as loop:
         left_over, rest = loop.carried
         bits = b.intrinsic("llvm.umin", word, (left_over, step))
         loop.next(b.sub(left_over, bits), b.urem(b.shl(rest, bits), part))
-    result = b.fmul(b.uitofp(loop.carried[1], x.type), _unit(b, form, base))
-    result = b.intrinsic("llvm.copysign", x.type, (result, x))
-    result = b.select(small, x, result)
-    return b.select(unknown, const(x.type, math.nan), result)
+    result = b.fmul(b.uitofp(loop.carried[1], x.type), _unit(m, base))
+    result = b.select(small, x, m.copysign(result, x))
+    return b.select(unknown, m.c(math.nan), result)
 
 
-def _parts(b: Builder, form: Format, bits: Val) -> tuple[Val, Val]:
+def _parts(m: Lanes, bits: Val) -> tuple[Val, Val]:
     """The exponent, at least 1, and the integer that it scales."""
-    word, hidden = form.bits, 1 << form.mantissa
-    exponent = b.lshr(bits, const(word, form.mantissa))
-    whole = b.and_(bits, const(word, hidden - 1))
-    normal = b.icmp("ne", exponent, const(word, 0))
+    b, hidden = m.b, 1 << m.format.mantissa
+    exponent = b.lshr(bits, m.i(m.format.mantissa))
+    whole = b.and_(bits, m.i(hidden - 1))
+    normal = b.icmp("ne", exponent, m.i(0))
     return (
-        b.select(normal, exponent, const(word, 1)),
-        b.select(normal, b.or_(whole, const(word, hidden)), whole),
+        b.select(normal, exponent, m.i(1)),
+        b.select(normal, b.or_(whole, m.i(hidden)), whole),
     )
 
 
-def _unit(b: Builder, form: Format, exponent: Val) -> Val:
+def _unit(m: Lanes, exponent: Val) -> Val:
     """What the integer of a number of this exponent counts, which may be subnormal."""
-    word, mantissa = form.bits, const(form.bits, form.mantissa)
-    low = b.intrinsic("llvm.umin", word, (exponent, mantissa))
-    subnormal = b.shl(const(word, 1), b.sub(low, const(word, 1)))
+    b, mantissa = m.b, m.i(m.format.mantissa)
+    low = b.intrinsic("llvm.umin", m.int, (exponent, mantissa))
+    subnormal = b.shl(m.i(1), b.sub(low, m.i(1)))
     normal = b.shl(b.sub(exponent, mantissa), mantissa)
     above = b.icmp("ugt", exponent, mantissa)
-    return b.bitcast(b.select(above, normal, subnormal), form.real)
+    return m.from_bits(b.select(above, normal, subnormal))

@@ -13,6 +13,7 @@ import math
 
 from bringup.llvm.math._lanes import Lanes
 from bringup.llvm.text import Builder, Function, Val, const, f64, i1, i64, i128, poison, struct_type
+from bringup.maths.arctangent import HALF_PI
 
 _TWO_OVER_PI = 0.6366197723675814
 # pi/2 in parts, each cut towards 0: the second so short that its multiples by n are exact.
@@ -24,22 +25,14 @@ _LIMIT = (12867.0, 1647000.0)
 # sin r = r + r z p(z), cos r = 1 - z/2 + z^2 q(z), z = r^2
 _SIN_32 = (-0.16666655, 0.008332189, -0.00019518286)
 _SIN_64 = (
-    -0.1666666666666663,
-    0.008333333333321842,
-    -0.00019841269829361049,
-    2.7557313539774737e-06,
-    -2.5050734651677078e-08,
-    1.5895452725058794e-10,
-)
+    -0.1666666666666663, 0.008333333333321842, -0.00019841269829361049, 2.7557313539774737e-06,
+    -2.5050734651677078e-08, 1.5895452725058794e-10,
+)  # fmt: skip
 _COS_32 = (0.041666646, -0.001388731, 2.4432327e-05)
 _COS_64 = (
-    0.041666666666666595,
-    -0.001388888888887334,
-    2.480158728899961e-05,
-    -2.755731421605645e-07,
-    2.0875705231410305e-09,
-    -1.135873932176557e-11,
-)
+    0.041666666666666595, -0.001388888888887334, 2.480158728899961e-05, -2.755731421605645e-07,
+    2.0875705231410305e-09, -1.135873932176557e-11,
+)  # fmt: skip
 
 
 def any_lane(b: Builder, mask: Val) -> Val:
@@ -141,8 +134,6 @@ _TWO_OVER_PI_BITS = int(
     "d0856033046fc7b6bab",
     16,
 )
-_HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08)
-_HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 
 
 def reduce_large(m: Lanes, size: Val, large: Val) -> tuple[Val, Val, Val]:
@@ -179,7 +170,7 @@ def _reduce_32(m: Lanes, size: Val) -> tuple[Val, Val, Val]:
     high = b.sitofp(fraction, m.type)
     low = b.sitofp(b.sub(fraction, b.fptosi(high, wide)), m.type)
     scale = 2.0**-62
-    half_pi, half_pi_low = (m.c(part * scale) for part in _HALF_PI_32)
+    half_pi, half_pi_low = (m.c(part * scale) for part in HALF_PI[32])
     r, r_low = m.two_product(high, half_pi)
     r_low = m.add(r_low, m.fma(high, half_pi_low, m.mul(low, half_pi)))
     return b.trunc(n, m.int), r, r_low
@@ -260,7 +251,7 @@ def _fixed_to_radians(m: Lanes, total: Val) -> tuple[Val, Val, Val]:
     scale = m.power_of_two(exponent)
     high = m.mul(b.sitofp(top, f64), scale)
     low = m.mul(m.mul(b.sitofp(bottom, f64), m.c(2.0**-53)), scale)
-    half_pi, half_pi_low = (m.c(part) for part in _HALF_PI_64)
+    half_pi, half_pi_low = (m.c(part) for part in HALF_PI[64])
     r, r_low = m.two_product(high, half_pi)
     r_low = m.add(r_low, m.fma(high, half_pi_low, m.mul(low, half_pi)))
     negative = b.icmp("slt", fraction, const(i128, 0))
