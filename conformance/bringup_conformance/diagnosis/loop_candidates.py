@@ -13,7 +13,7 @@ from typing import Any
 
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.graph.verify import subgraphs_of
-from bringup.ops.build import rows
+from bringup.ops.build import broadcast_to
 from bringup.ops.subgraphs import is_branch, is_control, is_loop, reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
@@ -94,11 +94,7 @@ def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values
 
 def _repeated(value: Value, result: Value) -> Value:
     """A row again and again, where a stack is wanted."""
-    if value.type is result.type:
-        return value
-    dims = tuple(range(1, len(result.shape)))
-    stack: Value = rows.broadcast_in_dim(value, shape=result.shape, dims=dims)
-    return stack
+    return broadcast_to(value, result.shape)
 
 
 # -- scans instead of conditions -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from bringup.kernel.limits import Limits
 from bringup.ops.build import (
     broadcast_to,
     like,
+    pad,
     reduce,
     reverse,
     rows,
@@ -108,8 +109,7 @@ def _counted(_builder: Builder, dtype: DType, shape: Shape) -> Value:
 
 def _spread(value: Value, number: int) -> Value:
     scalar = rows.constant(value=Literal.splat(number, value.dtype[()]))
-    result: Value = rows.broadcast_in_dim(scalar, shape=value.shape, dims=())
-    return result
+    return broadcast_to(scalar, value.shape, ())
 
 
 def _strided(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -137,9 +137,8 @@ def _reshaped(builder: Builder, dtype: DType, shape: Shape) -> Value:
 
 def _padded(builder: Builder, dtype: DType, shape: Shape) -> Value:
     x = builder.input(dtype[(*shape[:-1], shape[-1] - 2)])
-    lo, none = (*(0 for _ in shape[:-1]), 1), (0,) * len(shape)
-    result: Value = rows.pad(x, builder.input(dtype[()]), lo=lo, hi=lo, interior=none)
-    return result
+    around = (*(0 for _ in shape[:-1]), 1)
+    return pad(x, builder.input(dtype[()]), around, around)
 
 
 def _joined(builder: Builder, dtype: DType, shape: Shape) -> Value:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import DType, bool_, i8, i16, i32, i64, u8, u16, u32, u64
 from bringup.graph import Builder, Literal, Value
+from bringup.ops.build import reshape, slice_dim
 from bringup.ops.table import OpDef, lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
@@ -205,9 +206,7 @@ def read_window(builder: Builder, dtype: DType, shape: Shape) -> Value:
     """One of four arrays."""
     four = builder.input(dtype[(4, *shape)])
     starts = [_near(builder, 4, ()), *(_near(builder, 1, ()) for _ in shape)]
-    one = lookup("dynamic_slice")(four, *starts, sizes=(1, *shape))
-    result: Value = lookup("reshape")(one, shape=shape)
-    return result
+    return reshape(lookup("dynamic_slice")(four, *starts, sizes=(1, *shape)), shape)
 
 
 def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -215,10 +214,7 @@ def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
     two, one = builder.input(dtype[(2, *shape)]), builder.input(dtype[(1, *shape)])
     starts = [_near(builder, 1, ()), *(_near(builder, 1, ()) for _ in shape)]
     both = lookup("dynamic_update_slice")(two, one, *starts)
-    ones, first = (1,) * len(both.shape), (1, *(0 for _ in shape))
-    last = lookup("slice")(both, start=first, limit=both.shape, stride=ones)
-    result: Value = lookup("reshape")(last, shape=shape)
-    return result
+    return reshape(slice_dim(both, 0, 1, 2), shape)
 
 
 MAKERS = {

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from bringup.dtypes import DType
 from bringup.graph import Builder, Graph, Value, replay
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.build import reshape, rows, slice_dim
+from bringup.ops.table import OpDef
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.cases import Case, Instance, Unsupported, keeps_bits
 from bringup_conformance.execution.support import Support, single
@@ -123,17 +124,12 @@ def _example(inputs: Sequence[Value], flags: Sequence[bool], number: int) -> lis
 
 
 def _row(x: Value, number: int) -> Value:
-    shape = x.shape[1:]
-    start, limit = (number, *(0 for _ in shape)), (number + 1, *shape)
-    row = lookup("slice")(x, start=start, limit=limit, stride=(1,) * len(x.shape))
-    result: Value = lookup("reshape")(row, shape=shape)
-    return result
+    return reshape(slice_dim(x, 0, number, number + 1), x.shape[1:])
 
 
 def _stacked(values: Sequence[Value]) -> Value:
-    rows = [lookup("reshape")(v, shape=(1, *v.shape)) for v in values]
-    result: Value = lookup("concatenate")(*rows, dim=0)
-    return result
+    stack: Value = rows.concatenate(*(reshape(v, (1, *v.shape)) for v in values), dim=0)
+    return stack
 
 
 def _recipes(row: OpDef, instance: Instance, seed: int) -> Iterator[Recipe]:
