@@ -3,7 +3,8 @@
     python examples/fusion.py [--device NAME] [--size N] [--all] [--plot FILE]
 
 Computed op by op, ``sum(x + y * z)`` writes two arrays of intermediate results to memory and reads
-them back. Fused it is one kernel that reads x, y and z once: nearly all it costs is that reading.
+them back. Fused it is one kernel that reads x, y and z once: nearly all it costs is that reading. A
+device may have long sums cut into chunks, which a second kernel adds.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from bringup.dtypes import f32
 from bringup.graph import Graph, Instr, Value, rebuild
 from bringup.kernel.form import Kernel
+from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import rows
 from bringup.passes.base import Pass
 from bringup.program.program import Program, Slot, Step
@@ -136,6 +137,64 @@ def test_the_ops_of_a_wrong_kernel_that_are_wrong_alone_are_named() -> None:
     assert (found.kind, found.name, found.ops) == ("kernel", "k0_sqrt_div", ("div",))
     assert found.what.endswith("; so is div without the rest")
     assert kernel_ops(found.to_json()) == {"div"}
+
+
+class Cutting(Reference):
+    """The right device, which has its folds cut."""
+
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        return 8
+
+
+SUM = """graph g(%0: f32[60], %1: f32[60]) {
+  %2: f32[60] = cumulative(%0) {kind="max", dim=0}
+  %3: f32[60] = mul(%2, %1)
+  %4: f32[] = reduce(%3) {kind="add", dims=(0,)}
+  %5: f32[] = sqrt(%4)
+  return %5
+}"""
+
+
+@pytest.mark.parametrize(
+    ("part", "line", "instead", "step"),
+    [("_partial", "fold.add", "fold.max", 1), ("_final", "fold.add", "fold.max", 2),
+     ("_partial", " + 60", " + 59", 1), ("_final", "sqrt(", "neg(", 2)],
+)  # fmt: skip
+def test_the_wrong_half_of_a_cut_fold_is_found(
+    part: str, line: str, instead: str, step: int
+) -> None:
+    def wrong(device: Any, inner: Callable[[Kernel], str], kernel: Kernel) -> str:
+        text = inner(kernel)
+        return text.replace(line, instead, 1) if kernel.name.endswith(part) else text
+
+    what = case(SUM, (Recipe("positive"), Recipe("positive", 1)))
+    assert locate(opened(Cutting(depth=2)), what).kind == "unknown"
+    found = locate(opened(corpus.with_method("render", wrong)(Cutting(depth=2))), what)
+    assert (found.kind, found.step, found.steps) == ("kernel", step, 3)
+    assert found.name.endswith(part)
+    assert found.name in found.kernel
+    assert instead in found.source
+    assert instead not in found.kernel
+    assert "reduce(" in found.ir_before
+    assert found.mismatches
+
+
+def test_a_partial_result_read_elsewhere_is_found() -> None:
+    def elsewhere(program: Program) -> Program:
+        def edit(step: Step) -> Step:
+            if not step.name.endswith("_final"):
+                return step
+            slots = [replace(s, offset=64) if s.space == "arena" else s for s in step.slots]
+            return replace(step, slots=tuple(slots))  # type: ignore[call-arg]
+
+        return replace(each_step(program, edit), arena_bytes=program.arena_bytes + 64)
+
+    what = case(SUM, (Recipe("positive"), Recipe("positive", 1)))
+    plant = corpus.with_programs(elsewhere)
+    found = locate(opened(plant(Cutting(depth=3))), what)
+    assert found.kind == "together"
+    assert found.name.endswith("_final")
+    assert "_partial" in found.name
 
 
 def test_a_wrong_function_of_an_op_is_found() -> None:
@@ -304,6 +363,34 @@ def test_a_plan_of_cores_that_is_wrong_is_told_from_the_device(
     assert found.name == (
         "f32[5,16]@arena+0 of step 0, read by step 5, and f32[5,16]@arena+0 of step 1"
     )
+
+
+def test_a_fold_that_core_cuts_wrongly_is_told_from_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bringup_conformance.diagnosis import locate as module
+
+    right = module.fused_program
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        launches, program = right(*args, **kwargs)
+        return [
+            replace(launch, kernel=shorter(launch.kernel))
+            if launch.kernel is not None and launch.kernel.name.endswith("_partial")
+            else launch
+            for launch in launches
+        ], program
+
+    def shorter(kernel: Kernel) -> Kernel:
+        return parse_kernel(str(kernel).replace(" + 60", " + 59", 1))
+
+    monkeypatch.setattr(module, "fused_program", wrong)
+    what = case(SUM, (Recipe("positive"), Recipe("positive", 1)))
+    found = locate(opened(Cutting(depth=2)), what)
+    assert found.kind == "fusion"
+    assert found.name.endswith("_partial")
+    assert found.what.startswith("the kernels of a cut fold give other values: output 0[]")
+    assert "reduce(" in found.ir_before
 
 
 SCAN = """graph g(%0: f32[3], %1: f32[4,3]) {

@@ -270,7 +270,7 @@ def test_what_was_trained_is_saved_and_loaded(
 
 
 def test_one_line_is_one_kernel(tmp_path: Path) -> None:
-    size, plot = 1 << 16, tmp_path / "fusion.png"
+    size, plot = 1 << 15, tmp_path / "fusion.png"
     text = run("fusion.py", "--size", str(size), "--plot", str(plot))
     assert is_png(plot)
     rows = re.findall(r"^(op by op|fused) +(\d+) +([\d,]+) +([\d,]+)$", text, re.MULTILINE)

@@ -17,6 +17,7 @@ from bringup.backend import (
     Numerics,
     Shapes,
 )
+from bringup.kernel.form import Kernel
 from bringup.program.program import Program
 from bringup_cpu import host
 
@@ -24,6 +25,10 @@ from bringup_cpu import host
 _CONTROL = ("while", "scan", "case")
 #: Elements of a row that a kernel reads several times: so many stay in the second-level cache.
 _ROW_ELEMENTS = 1 << 18
+#: Elements of a chunk of a long fold; this also bounds serial additions.
+CHUNK_ELEMENTS = 1 << 15
+#: Folds at more grid points stay whole, because the grid keeps the threads busy.
+SPLIT_POINTS = 256
 
 
 class CpuBackend(Backend):
@@ -55,6 +60,12 @@ class CpuBackend(Backend):
 
         assert index == 0, f"there is no device {index}"
         return CpuDevice(self.capabilities())
+
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """Chunks of `CHUNK_ELEMENTS`, at most `SPLIT_POINTS` grid points."""
+        from bringup.kernel.split import even_chunks
+
+        return even_chunks(kernel, elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.
@@ -92,4 +103,5 @@ def _capabilities(target: str) -> Capabilities:
             products=LEAST_PRODUCTS,
             panel=panel_bits(loops),
         ),
+        target=target,
     )

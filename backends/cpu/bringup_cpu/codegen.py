@@ -8,14 +8,12 @@ units; long ones are shared among threads through ``bringup_parallel``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bringup.graph import attrs_key
-from bringup.graph.index import Axis, Expr
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
-from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
 from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
@@ -29,10 +27,6 @@ from bringup_cpu.float_state import FloatState
 from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, MemoryRef
 from bringup_cpu.spans import emit_traced, record_bytes
 
-#: Elements of a chunk of a long reduction; this also bounds serial additions.
-CHUNK_ELEMENTS = 1 << 15
-#: Reductions with more grid points are not split, because the grid keeps the threads busy.
-SPLIT_POINTS = 256
 _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
 
@@ -93,7 +87,8 @@ class _Generator:
             if isinstance(step, OpStep):
                 self._op_step(frame, step)
             elif isinstance(step, KernelStep):
-                self._step(frame, step)
+                refs = [self._ref(frame, slot) for slot in step.slots]
+                self._run(frame, self._kernel(step.kernel), step.name, refs, 0)
             else:
                 frame.launch()
                 addresses = [frame.address(self._ref(frame, s)) for s in step.slots]
@@ -130,21 +125,6 @@ class _Generator:
         offset = len(self.launches) * record_bytes(self.threads)
         return replace(self._shared(self.literals), offset=offset)
 
-    def _step(self, frame: Frame, step: KernelStep) -> None:
-        refs = [self._ref(frame, s) for s in step.slots]
-        split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
-        if split is None:
-            self._launch(frame, step.kernel, refs, {}, 0)
-            return
-        offset = 0
-        partials: list[MemoryRef] = []
-        for type_ in split.scratch:
-            partials.append(MemoryRef(OWN, SCRATCH, offset))
-            offset += round_up(type_.nbytes, LINE_BYTES)
-        self.scratch_bytes = max(self.scratch_bytes, offset)
-        self._launch(frame, split.partial, refs + partials, split.axis_limits, offset)
-        self._launch(frame, split.final, refs + partials, {}, offset)
-
     def _op_step(self, frame: Frame, step: OpStep) -> None:
         native = self._native_step(step)
         used = round_up(native.shared_bytes, LINE_BYTES)
@@ -152,16 +132,6 @@ class _Generator:
         refs = [*(self._ref(frame, s) for s in step.slots), MemoryRef(OWN, SCRATCH)]
         for phase in native.phases:
             self._run(frame, phase, step.name, refs, used)
-
-    def _launch(
-        self,
-        frame: Frame,
-        kernel: Kernel,
-        refs: Sequence[MemoryRef],
-        axis_limits: Mapping[Axis, Expr],
-        used: int,
-    ) -> None:
-        self._run(frame, self._kernel(kernel, axis_limits), kernel.name, refs, used)
 
     def _run(
         self, frame: Frame, native: NativeKernel, label: str, refs: Sequence[MemoryRef], used: int
@@ -181,14 +151,12 @@ class _Generator:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
         frame.launches.add(function, refs, native.units, grain)
 
-    def _kernel(self, kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> NativeKernel:
-        stops = "".join(f"{axis} < {stop}\n" for axis, stop in axis_limits.items())
-        key = stops + str(kernel).split("\n", 1)[-1]
+    def _kernel(self, kernel: Kernel) -> NativeKernel:
+        key = str(kernel).split("\n", 1)[-1]
         native = self.kernels.get(key)
         if native is None:
             name = f"{ENTRY}.{len(self.kernels)}.{kernel.name}"
-            native = emit_kernel(self.module, kernel, name, self.target, axis_limits)
-            self.kernels[key] = native
+            native = self.kernels[key] = emit_kernel(self.module, kernel, name, self.target)
         return native
 
     def _native_step(self, step: OpStep) -> NativeStep:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
 from bringup.dtypes import STORED
+from bringup.kernel.form import Kernel
 from bringup.program.program import Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
@@ -55,6 +56,12 @@ class CudaBackend(Backend):
         return CudaDevice(
             open_library(), index, device_name(self.name, index), capabilities, target
         )
+
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """Chunks of long sums that would leave much of a GPU idle, by architecture."""
+        from bringup_cuda.codegen.lower import chunk_length
+
+        return chunk_length(kernel, self._architecture(target))
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,

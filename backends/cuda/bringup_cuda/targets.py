@@ -87,4 +87,5 @@ def capabilities_of(target: str) -> Capabilities:
         ),
         alignment=ALIGNMENT,
         asynchronous=True,
+        target=name,
     )

@@ -54,6 +54,12 @@ def executable(fn: Any, open_: OpenDevice, *arrays: Any) -> CudaExecutable:
     return made
 
 
+def test_the_assembly_shown_is_that_of_the_devices_own_architecture(driver: FakeDriver) -> None:
+    """The backend alone would show that of the machine's first GPU, or of the oldest."""
+    fn = bu.jit(lambda x: x * 2, device=opened(driver))
+    assert "\n.target sm_90\n" in fn.lower(X).asm
+
+
 def test_a_program_waits_for_its_uploads_and_a_download_for_the_program(
     driver: FakeDriver,
 ) -> None:

@@ -22,10 +22,11 @@ from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, print_graph
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
+from bringup.kernel.split import ChunkLength
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.program.verify import verify_program
-from bringup.runtime.compiler import fused_program, graph_passes
+from bringup.runtime.compiler import chunk_length_of, fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.diagnosis.cause import Cause
@@ -174,9 +175,11 @@ class _Search:
     def kernel_passes(self) -> Sequence[KernelPass]:
         return self.device.backend.passes_after_fusion()
 
-    def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
+    def _fused(
+        self, passes: Sequence[KernelPass], chunk_length: ChunkLength
+    ) -> tuple[list[Launch], Program]:
         launches, program = fused_program(
-            self.optimized, self.capabilities, passes, fused=self.fuse
+            self.optimized, self.capabilities, passes, chunk_length=chunk_length, fused=self.fuse
         )
         launches = [x for x in launches if x.instr is None or x.instr.literal is None]
         return launches, replace(program, optimize=self.case.optimize)
@@ -184,16 +187,40 @@ class _Search:
     @cached_property
     def planned(self) -> tuple[list[Launch], Program]:
         """The launches of the steps, one each, and the program."""
-        return self._fused(self.kernel_passes)
+        return self._fused(
+            self.kernel_passes, chunk_length_of(self.device.backend, self.capabilities)
+        )
 
     @cached_property
     def values(self) -> list[Values]:
         """Of every data set, the right array of every value."""
         return [reference_values(self.optimized, inputs) for inputs in self.sets]
 
+    @cached_property
+    def placed_values(self) -> list[Values]:
+        """Of every data set, the right array of every value that a step reads or writes: partial
+        results of folds that were cut are no values of the graph.
+        """
+        placed = [dict(values) for values in self.values]
+        for launch in self.planned[0]:
+            if launch.kernel is not None and not placed[0].keys() >= set(launch.writes):
+                run = kernel_reference(launch, launch.kernel)
+                for table in placed:
+                    results = run([table[v] for v in launch.reads])
+                    for value, array in zip(launch.writes, results, strict=True):
+                        table.setdefault(value, array)
+        return placed
+
+    def _fold_of(self, number: int) -> range:
+        """The steps that compute what one kernel would: two where a fold was cut, else the step."""
+        launch, known = self.planned[0][number], self.values[0].keys()
+        is_first = not known >= set(launch.writes)
+        is_second = not known >= set(launch.reads)
+        return range(number - is_second, number + is_first + 1)
+
     def _in_fusion(self) -> Cause | None:
         try:
-            launches, _ = self._fused(())
+            launches, _ = self._fused((), lambda _kernel: 0)
         except BringupError as error:
             what = f"it raises {error_text(error)}"
             return Cause("fusion", "", what, ir_before=print_graph(self.optimized))
@@ -220,6 +247,25 @@ class _Search:
                         "kernel pass", name, what, kernel=str(kernel),
                         ir_before=str(before_pass), ir_after=str(kernel),
                     )  # fmt: skip
+        return self._in_cut_folds()
+
+    def _in_cut_folds(self) -> Cause | None:
+        """A fold whose two kernels do not compute what the one does that they were made of."""
+        launches, _ = self.planned
+        for number, launch in enumerate(launches):
+            steps = self._fold_of(number)
+            if len(steps) == 1 or launch.kernel is None or _is_long(launch.kernel):
+                continue
+            graph, sets, values = self._step_part(number)
+            run = self._run_of(values, number, None)
+            problem = self._problem(case_of(self.case, graph), sets, run)
+            if problem is not None:
+                kernels = "\n\n".join(str(launches[n].kernel) for n in steps)
+                what = f"the kernels of a cut fold give other values: {problem.what}"
+                return Cause(
+                    "fusion", launch.kernel.name, what, kernel=kernels,
+                    ir_before=print_graph(graph), ir_after=kernels,
+                )  # fmt: skip
         return None
 
     def _instructions_of(self, reads: Sequence[Value], writes: Sequence[Value]) -> str:
@@ -235,8 +281,8 @@ class _Search:
         return graph, [[values[v] for v in inputs] for values in self.values]
 
     def _kernel_problem(self, launch: Launch, kernel: Kernel) -> Problem | None:
-        if kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS:
-            return None  # core's evaluator would take longer than it is worth
+        if _is_long(kernel):
+            return None
         graph, sets = self._part(launch.reads, launch.writes)
         return self._problem(case_of(self.case, graph), sets, kernel_reference(launch, kernel))
 
@@ -275,13 +321,13 @@ class _Search:
             single = single_step(program, program.steps[number], reads, writes)
             cause = self._step_as_cause(number, single)
             self.suspect(cause)
-            graph, sets = self._step_part(reads, writes)
+            graph, sets, values = self._step_part(number)
             for spoil in (False, True):
                 try:
                     runnable = runnable_of(self.device, single, spoil=spoil)
                 except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
                     return replace(cause, what=f"compiling it alone: {error_text(error)}")
-                trial = _on_first_inputs(runnable, len(single.inputs))
+                trial = self._run_of(values, number, runnable)
                 problem, results = run_and_compare(
                     self.target, trial, case_of(self.case, graph), sets
                 )
@@ -291,19 +337,56 @@ class _Search:
                     return self._step_details(replace(cause, what=what), number, problem, results)
         return None
 
-    def _step_part(self, reads: Placed, writes: Placed) -> tuple[Graph, list[list[Array]]]:
-        """The part of the graph that a single step computes, and its right inputs."""
-        slots = input_slots(reads)
-        inputs = [next(v for v, slot in reads if slot == wanted) for wanted in slots]
-        return self._part(inputs, [v for v, _ in writes])
+    def _step_part(self, number: int) -> tuple[Graph, list[list[Array]], list[Value]]:
+        """The part of the graph that a step computes, its right inputs, and their values.
+
+        Of a fold that was cut, what both steps compute.
+        """
+        inputs: dict[Value, None] = {}
+        for reads, _ in (self.steps[n] for n in self._fold_of(number)):
+            slots = input_slots(reads)
+            inputs |= dict.fromkeys(next(v for v, s in reads if s == slot) for slot in slots)
+        values = [value for value in inputs if value in self.values[0]]
+        graph, sets = self._part(values, self._results_of(number))
+        return graph, sets, values
+
+    def _results_of(self, number: int) -> list[Value]:
+        """The values of the graph that a step writes; of a fold that was cut, both steps."""
+        written = [v for n in self._fold_of(number) for v, _ in self.steps[n][1]]
+        return [value for value in written if value in self.values[0]]
+
+    def _run_of(self, inputs: Sequence[Value], number: int, runnable: Runnable | None) -> Runnable:
+        """A step that ``runnable`` runs alone, as what computes the results of `_results_of`.
+
+        Of a fold that was cut, core's evaluator runs the other step; both, if there is no runnable.
+        inputs: the values of the arrays that it will be called with first.
+        """
+        launches, results = self.planned[0], self._results_of(number)
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            table = {**self.values[0], **dict(zip(inputs, arrays, strict=False))}
+            for n in self._fold_of(number):
+                reads, writes = self.steps[n]
+                launch = launches[n]
+                if n == number and runnable is not None:
+                    slots = input_slots(reads)
+                    given = [next(v for v, s in reads if s == slot) for slot in slots]
+                    made = runnable([table[v] for v in given])
+                else:
+                    assert launch.kernel is not None
+                    made = kernel_reference(launch, launch.kernel)([table[v] for v in launch.reads])
+                table |= dict(zip((v for v, _ in writes), made, strict=True))
+            return [table[v] for v in results]
+
+        return run
 
     def _step_as_cause(self, number: int, single: Program) -> Cause:
-        launches, program = self.planned
-        step, launch = program.steps[number], launches[number]
+        _, program = self.planned
+        step = program.steps[number]
         kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
         kind = "kernel" if kernel else "loop" if isinstance(step, ControlStep) else "op"
         source, asm = texts(self.device, single) if self.isolated else ("", "")
-        before = self._instructions_of(launch.reads, [v for v, _ in self.steps[number][1]])
+        before = print_graph(self._step_part(number)[0])
         return Cause(
             kind, step.name, "the device died while it ran alone", number, len(program.steps),
             ir_before=before, ir_after=kernel or str(single), kernel=kernel,
@@ -328,19 +411,19 @@ class _Search:
             source, asm = texts(self.device, single_step(program, step, reads, writes))
             cause = replace(cause, source=source, asm=asm)
         if cause.kind == "kernel":
-            cause = self._with_wrong_ops(cause, reads, writes)
+            cause = self._with_wrong_ops(cause, number)
         path: tuple[str, ...] = ()
         if problem.kind == "wrong" and results:
             data = problem.data % len(self.sets)
             path = trace(
                 self.target, self.case, self.optimized, self.sets[data], self.values[data],
-                [v for v, _ in writes], results, problem.verdict,
+                self._results_of(number), results, problem.verdict,
             )  # fmt: skip
         return replace(cause, mismatches=_lines(problem), trace=path)
 
-    def _with_wrong_ops(self, cause: Cause, reads: Placed, writes: Placed) -> Cause:
+    def _with_wrong_ops(self, cause: Cause, number: int) -> Cause:
         """A cause with the ops of its kernel that are wrong alone, if it has several."""
-        graph, sets = self._step_part(reads, writes)
+        graph, sets, _ = self._step_part(number)
         if sum(bool(instr.operands) for instr in graph.instrs) < 2:
             return cause
         self.suspect(cause)
@@ -358,7 +441,7 @@ class _Search:
         what = "every step runs alone, and the device died when they ran together"
         self.suspect(Cause("together", program.name, what, steps=count, kernels=kernels))
         cause = first_corruption(
-            self.device, program, self.steps, self._judge, self.sets, self.values,
+            self.device, program, self.steps, self._judge, self.sets, self.placed_values,
             self.kernel_passes,
         )  # fmt: skip
         if cause is not None and cause.kind in ("kernel", "op", "loop"):
@@ -397,7 +480,17 @@ class _Search:
         )  # fmt: skip
 
     def _judge(self, value: Value, array: Array, data: int) -> str:
-        """What is wrong with the array of a value in a run on a data set, or nothing."""
+        """What is wrong with the array of a value in a run on a data set, or nothing.
+
+        A partial result is right if core's evaluator makes right values of it.
+        """
+        if value not in self.values[data]:
+            launch = next(x for x in self.planned[0] if value in x.reads)
+            assert launch.kernel is not None
+            table = {**self.placed_values[data], value: array}
+            results = kernel_reference(launch, launch.kernel)([table[v] for v in launch.reads])
+            pairs = zip(launch.writes, results, strict=True)
+            return next(filter(None, (self._judge(v, x, data) for v, x in pairs)), "")
         case = case_of(self.case, subgraph(self.optimized, self.optimized.inputs, [value]))
         judgement = verdict(self.target, case, [array], self.sets[data])
         return "" if judgement.ok else str(judgement.mismatches[0])
@@ -407,9 +500,9 @@ def _lines(problem: Problem) -> tuple[str, ...]:
     return tuple(map(str, problem.verdict.mismatches))
 
 
-def _on_first_inputs(runnable: Runnable, count: int) -> Runnable:
-    """A program that takes the first of the arrays that it is called with."""
-    return lambda inputs: runnable(inputs[:count])
+def _is_long(kernel: Kernel) -> bool:
+    """Whether core's evaluator would take longer for a kernel than it is worth."""
+    return kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS
 
 
 def texts(device: OpenDevice, program: Program) -> tuple[str, str]:

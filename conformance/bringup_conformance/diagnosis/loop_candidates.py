@@ -14,7 +14,7 @@ from typing import Any
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.build import broadcast_to
-from bringup.ops.subgraphs import is_branch, is_control, is_loop, reached
+from bringup.ops.subgraphs import is_branch, is_control, is_loop, loop_parts, reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
 from bringup.passes.dce import dce, eliminate
@@ -83,10 +83,9 @@ def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values
     output, the row that is made is returned instead.
     """
     arguments = list(operands[1:] if is_branch(instr) else operands)
-    if _is_counted(instr):
-        whole = instr.attrs["consts"] + instr.attrs["carries"]
-        rows_in = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[whole:]]
-        arguments[len(arguments) - len(rows_in) :] = rows_in
+    if is_loop(instr):
+        first = loop_parts(instr).first_stack
+        arguments[first:] = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[first:]]
     results = replay(inner, arguments=arguments)
     edit.outputs.update(zip(instr.results, results, strict=True))
     return [_repeated(value, result) for value, result in zip(results, instr.results, strict=True)]

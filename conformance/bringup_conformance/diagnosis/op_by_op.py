@@ -5,16 +5,15 @@ inside the bodies of loops and branches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import print_graph
-from bringup.ops.evaluate import evaluate
-from bringup.ops.subgraphs import chosen, is_branch, is_loop
+from bringup.ops.evaluate import subgraph_runs
 from bringup.records import record
 from bringup_conformance.cases import Case
 from bringup_conformance.diagnosis.cause import Cause
-from bringup_conformance.diagnosis.edits import is_conditional
 from bringup_conformance.diagnosis.run_part import (
     DataSets,
     Values,
@@ -145,7 +144,8 @@ def cause_inside(
     """
     runs: dict[Graph, list[list[Array]]] = {}
     for known in values:
-        for graph, arrays in _runs(instr, [known[v] for v in instr.operands]):
+        inside = subgraph_runs(instr, [known[v] for v in instr.operands])
+        for graph, arrays, _ in islice(inside, 2 * _MOST_RUNS):  # conditions count as well
             if len(runs.setdefault(graph, [])) < _MOST_RUNS:
                 runs[graph].append([x.copy() for x in arrays])
     for graph, sets in runs.items():
@@ -153,27 +153,3 @@ def cause_inside(
         if _Trials(target, case, inputs, True, skip).run(graph, graph.inputs) is not None:
             return locate(target, case_of(case, graph), sets, fuse=True, skip=skip, suspect=None)
     return None
-
-
-def _runs(instr: Instr, operands: list[Array]) -> Iterator[tuple[Graph, list[Array]]]:
-    """The sub-graphs that a loop or branch runs, with the arrays they get."""
-    attrs = instr.attrs
-    if is_branch(instr):
-        branches = attrs["branches"]
-        yield branches[chosen(int(operands[0][()]), len(branches))], operands[1:]
-    elif is_conditional(instr):
-        state = operands
-        for _ in range(_MOST_RUNS):
-            yield attrs["cond"], state
-            if not evaluate(attrs["cond"], state)[0][()]:
-                return
-            yield attrs["body"], state
-            state = evaluate(attrs["body"], state)
-    elif is_loop(instr):
-        first, count = attrs["consts"], attrs["carries"]
-        carry, stacks = operands[first : first + count], operands[first + count :]
-        order = range(attrs["length"])
-        for i in list(reversed(order) if attrs["reverse"] else order)[:_MOST_RUNS]:
-            arrays = [*operands[:first], *carry, *(stack[i] for stack in stacks)]
-            yield attrs["body"], arrays
-            carry = evaluate(attrs["body"], arrays)[:count]

@@ -170,6 +170,10 @@ class FaultyBackend(Backend):
         """The other's, then the fault's."""
         return (*self.inner.passes_after_fusion(), *self.own_kernel_passes)
 
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """The other's."""
+        return self.inner.chunk_length(kernel, target)
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """The other's."""
         return self.inner.lower(program, target)

@@ -139,6 +139,8 @@ class Capabilities:
     deterministic: two runs give the same bits; the suite compares them.  If not, it compares
     each run with the bounds alone.
     simulated: a model of the hardware, so slow that the suite runs fewer and smaller programs.
+    target: what `Backend.lower` takes to make code for it, such as the name of an architecture;
+    empty for a backend that makes one kind of code on a machine.
     """
 
     ops: Claims = field(default_factory=dict)
@@ -151,6 +153,7 @@ class Capabilities:
     donation: bool = True
     deterministic: bool = True
     simulated: bool = False
+    target: str = ""
 
     def __post_init__(self) -> None:
         """Raises BackendError for fields of other types, which fail far from here if at all."""

@@ -229,6 +229,21 @@ class Backend(ABC):
         """Kernel passes of the backend's own, each run on every kernel in order."""
         return ()
 
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """How many iterations of its longest loop a chunk of a kernel that folds should have.
+
+        Core then makes two kernels of it, one that folds each chunk at a grid point of its own and
+        one that combines the results, so that a fold at few grid points still has work for the
+        whole device.  The loop of the first one has a limit (`Stage.limits`), which the device must
+        obey.  0, the default, keeps the kernel as it is.  `even_chunks` of `bringup.kernel.split`
+        chooses lengths by a number of elements.
+
+        kernel: its first stage folds, and no other one loops.  target: as in `Capabilities`.
+        The answer must depend on these alone, never on how many workers there are: it decides the
+        order of additions.
+        """
+        return 0
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """Source and assembly of a program for ``target``, without hardware.
 

@@ -1,5 +1,5 @@
 """Normal form of a kernel's loops: axes split where an index divides them, merged where no index
-tells them apart.
+tells them apart; and the changes of whole stages that it is made of.
 
 Both steps keep every element's address, so they never change a result; they leave loops as long as
 possible and index expressions free of divisions.
@@ -14,6 +14,7 @@ from typing import Any
 from bringup.graph import Graph, Instr, Value, rebuild
 from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.kernel.form import Kernel, Sink, Stage, Store
+from bringup.kernel.ops import load
 
 ExprMap = Callable[[Expr], Expr]
 _BOUNDED = ("load", "inside")
@@ -43,8 +44,27 @@ def expressions(stage: Stage) -> Iterator[Expr]:
 
 def map_stage(stage: Stage, change: ExprMap, axes: tuple[Axis, ...]) -> Stage:
     """The stage with every expression changed and new inner axes."""
+    assert not stage.limits, "folds are cut when nothing else changes their axes any more"
     sinks = tuple(_map_sink(s, change) for s in stage.sinks)
     return Stage(axes, _map_body(stage.body, change), sinks)
+
+
+def renumber_buffers(stage: Stage, number: Callable[[int], int]) -> Stage:
+    """The stage with buffer ``number(n)`` in the place of every buffer n."""
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if instr.op.name != "load":
+            return None
+        attrs: dict[str, Any] = {**instr.attrs, "buffer": number(instr.attrs["buffer"])}
+        return (load(*operands, **attrs),)
+
+    body = stage.body
+    if any(number(each) != each for each in (i.attrs["buffer"] for i in stage.loads())):
+        body = rebuild(body, rewrite)
+    sinks = tuple(
+        replace(s, buffer=number(s.buffer)) if isinstance(s, Store) else s for s in stage.sinks
+    )
+    return replace(stage, body=body, sinks=sinks)
 
 
 def _map_bounds(bounds: Sequence[Bound], change: ExprMap) -> tuple[Bound, ...]:

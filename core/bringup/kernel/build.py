@@ -9,14 +9,13 @@ the grid's axes.  Folds and stores that depend on each other's results fall into
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.index import Axis, Div, Expr, Index, Mod, flatten
-from bringup.kernel import ops as kops
+from bringup.kernel.axes import renumber_buffers
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
@@ -382,8 +381,13 @@ class KernelBuilder:
             BufferDecl(TensorType((trips,), value.dtype), "tile")
             for (value, _), (_, trips) in tiles.items()
         )
+
+        def buffer_number(buffer: int) -> int:
+            """Tiles are ``-1 - n`` until the number of outside buffers is known."""
+            return buffer if buffer >= 0 else count - 1 - buffer
+
         built = tuple(
-            Stage(s[0].inner, _renumber(g, count), tuple(_place_sink(k, count) for k in sinks))
+            renumber_buffers(Stage(s[0].inner, g, tuple(sinks)), buffer_number)
             for s, g, sinks in pending
         )
         return built, decls
@@ -478,27 +482,6 @@ def _group(items: list[StageItem]) -> list[list[StageItem]]:
     for item in items:
         table.setdefault((item.level, item.inner), []).append(item)
     return [table[key] for key in sorted(table, key=lambda k: k[0])]
-
-
-def _renumber(body: Graph, count: int) -> Graph:
-    """TileElement loads carry ``-1 - n`` until the number of outside buffers is known."""
-    if all(i.op.name != "load" or i.attrs["buffer"] >= 0 for i in body.instrs):
-        return body
-    from bringup.graph import rebuild
-
-    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if instr.op.name != "load" or instr.attrs["buffer"] >= 0:
-            return None
-        attrs: dict[str, Any] = {**instr.attrs, "buffer": count - 1 - instr.attrs["buffer"]}
-        return (kops.load(*operands, **attrs),)
-
-    return rebuild(body, rewrite)
-
-
-def _place_sink(sink: Sink, count: int) -> Sink:
-    if isinstance(sink, Store) and sink.buffer < 0:
-        return Store(count - 1 - sink.buffer, sink.index, sink.mask)
-    return sink
 
 
 __all__ = [

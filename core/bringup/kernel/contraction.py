@@ -8,12 +8,12 @@ axes of each sort and needs nothing else: its patches are index maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.index import ZERO, Axis, Bound, Expr
 from bringup.kernel.axes import merge_neighbours
-from bringup.kernel.form import Fold, Kernel, Stage, Store
+from bringup.kernel.form import AxisLimit, Fold, Kernel, Stage, Store
 from bringup.records import record
 
 Axes = tuple[Axis, ...]
@@ -37,7 +37,7 @@ class Contraction:
     """A kernel as sums of products: ``out[batch, rows, columns] = Σ left[rows] · right[columns]``.
 
     left: has the rows.  right: has the columns, along which results lie side by side in memory, if
-    along either.  axis_limits: inner axes that stop early at an expression of batch axes.
+    along either.
     """
 
     kernel: Kernel
@@ -46,7 +46,11 @@ class Contraction:
     right: Factor
     inner: Axes
     fold: Fold
-    axis_limits: Mapping[Axis, Expr]
+
+    @property
+    def limits(self) -> tuple[AxisLimit, ...]:
+        """Of inner axes that end early, at expressions of batch axes."""
+        return self.kernel.stages[0].limits
 
     @property
     def epilogue(self) -> tuple[Stage, ...]:
@@ -72,7 +76,7 @@ def size(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
-def recognise(kernel: Kernel, axis_limits: Mapping[Axis, Expr] | None = None) -> Contraction | None:
+def recognise(kernel: Kernel) -> Contraction | None:
     """The kernel as a contraction; None if it has another form, or no row or column to share."""
     product = _product(kernel)
     if product is None:
@@ -89,7 +93,7 @@ def recognise(kernel: Kernel, axis_limits: Mapping[Axis, Expr] | None = None) ->
     if run(store, columns) < run(store, rows):
         sides = sides[::-1]
     inner = _ordered(kernel.stages[0].axes, steps_of(body, body.outputs[0]))
-    return Contraction(kernel, batch, *sides, inner, fold, axis_limits or {})
+    return Contraction(kernel, batch, *sides, inner, fold)
 
 
 def _ordered(axes: Axes, steps: Iterable[Instr]) -> Axes:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bringup.errors import GraphError
 from bringup.graph import Instr
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.ranges import axis_values, expr_value, mask_value
 from bringup.ops.table import lookup, opdef
@@ -253,31 +253,21 @@ class LaunchMemory(Protocol):
         ...
 
 
-def evaluate_kernel(
-    kernel: Kernel, buffers: Sequence[Array], *, axis_limits: Mapping[Axis, Expr] | None = None
-) -> None:
+def evaluate_kernel(kernel: Kernel, buffers: Sequence[Array]) -> None:
     """Run one launch; the ``out`` buffers are written in place.
 
     buffers: one C-contiguous array per buffer that is no tile, in order, of the declared dtype and
     size.  An ``out`` array may be the very memory of an ``in`` array.
-    axis_limits: inner axes that stop early at an expression of grid axes.
     Raises GraphError for an access that the form forbids; see the module's text.
     """
     memory = Memory(kernel, buffers)
-    run_kernel(kernel, memory, axis_limits=axis_limits)
+    run_kernel(kernel, memory)
     memory.leave()
 
 
-def run_kernel(
-    kernel: Kernel,
-    memory: LaunchMemory,
-    *,
-    axis_limits: Mapping[Axis, Expr] | None = None,
-    points_at_once: int = 0,
-) -> None:
+def run_kernel(kernel: Kernel, memory: LaunchMemory, *, points_at_once: int = 0) -> None:
     """Run one launch on any memory.
 
-    axis_limits: as of `evaluate_kernel`.
     points_at_once: grid points of a block; blocks are run one after the other.  0 for as many as
     fit a few megabytes.
     """
@@ -286,7 +276,7 @@ def run_kernel(
     for low in range(0, kernel.points, block):
         points = np.arange(low, min(low + block, kernel.points), dtype=np.int64)
         memory.enter(points)
-        _Block(kernel, memory, points, axis_limits or {}).run()
+        _Block(kernel, memory, points).run()
 
 
 class _Block:
@@ -294,13 +284,10 @@ class _Block:
     depend on.
     """
 
-    def __init__(
-        self, kernel: Kernel, memory: LaunchMemory, points: Array, axis_limits: Mapping[Axis, Expr]
-    ) -> None:
+    def __init__(self, kernel: Kernel, memory: LaunchMemory, points: Array) -> None:
         self.kernel = kernel
         self.memory = memory
         self.points = points
-        self.axis_limits = axis_limits
         self.grid = dict(axis_values(kernel.grid, points[:, None]))
 
     def run(self) -> None:
@@ -311,7 +298,7 @@ class _Block:
     def _stage(self, number: int, stage: Stage, registers: Sequence[Array]) -> list[Array]:
         trips = np.arange(stage.trips, dtype=np.int64)[None, :]
         axes = {**self.grid, **dict(axis_values(stage.axes, trips))}
-        alive = self._alive(stage, axes)
+        alive = np.atleast_2d(mask_value(stage.bounds, axes))
         where = Place(number, (self.points.size, stage.trips), alive)
         values = dict(zip(stage.body.inputs, registers, strict=True))
         for instr in stage.body.instrs:
@@ -324,14 +311,6 @@ class _Block:
             else:
                 self._store(sink, values[value], axes, where)
         return made
-
-    def _alive(self, stage: Stage, axes: Mapping[Axis, Array]) -> Array:
-        """Which iterations exist, given the axis_limits."""
-        alive = np.ones((1, 1), np.bool_)
-        for axis in stage.axes:
-            if axis in self.axis_limits:
-                alive = alive & (axes[axis] < expr_value(self.axis_limits[axis], axes))
-        return alive
 
     def _instr(
         self, instr: Instr, operands: Sequence[Array], axes: Mapping[Axis, Array], where: Place

@@ -94,12 +94,49 @@ Sink = Fold | Store
 
 
 @record
+class AxisLimit:
+    """An inner axis that ends early: iterations exist where ``axis < end``, an expression of grid
+    axes.
+    """
+
+    axis: Axis
+    end: Expr
+
+    def __str__(self) -> str:
+        return f"{self.axis} < {self.end}"
+
+    @property
+    def bound(self) -> Bound:
+        """The same as a condition on ``end - axis``."""
+        return Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1)
+
+
+@record
 class Stage:
-    """One loop nest at a grid point: inner axes, scalar body, one sink per body output."""
+    """One loop nest at a grid point: inner axes, scalar body, one sink per body output.
+
+    limits: of inner axes that end early, at most one each: the last chunk of a fold that was cut is
+    shorter than the others.
+    """
 
     axes: tuple[Axis, ...]
     body: Graph
     sinks: tuple[Sink, ...]
+    limits: tuple[AxisLimit, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The limits as conditions: an iteration exists where every one holds."""
+        return tuple(limit.bound for limit in self.limits)
+
+    @property
+    def limiting_axes(self) -> frozenset[Axis]:
+        """The grid axes on which the lengths of loops depend."""
+        return frozenset[Axis]().union(*(limit.end.axes() for limit in self.limits))
+
+    def end_of(self, axis: Axis) -> Expr | None:
+        """Where an axis ends if it has a limit."""
+        return next((limit.end for limit in self.limits if limit.axis == axis), None)
 
     @property
     def folds(self) -> tuple[Fold, ...]:
@@ -113,7 +150,7 @@ class Stage:
 
     @property
     def trips(self) -> int:
-        """Iterations per grid point."""
+        """Iterations per grid point; at some points fewer if there are limits."""
         product = 1
         for axis in self.axes:
             product *= axis.size
@@ -184,7 +221,13 @@ class Kernel:
         lines += [f"  b{n}: {decl}" for n, decl in enumerate(self.buffers)]
         lines.append(f"  grid {' '.join(map(str, self.grid)) or '()'}")
         for number, stage in enumerate(self.stages):
-            lines.append(f"  stage {number} over {' '.join(map(str, stage.axes)) or '()'}")
+            lines.append(f"  stage {number} over {_loops(stage)}")
             lines += [f"    {line}" for line in print_graph(stage.body).splitlines()]
             lines += [f"    {sink}" for sink in stage.sinks]
         return "\n".join(lines)
+
+
+def _loops(stage: Stage) -> str:
+    """The axes of a stage and their limits: ``a1[4] if a1[4] < -4*a0[3] + 10``."""
+    axes = " ".join(map(str, stage.axes)) or "()"
+    return f"{axes} if {' and '.join(map(str, stage.limits))}" if stage.limits else axes

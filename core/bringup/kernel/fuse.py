@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from bringup.errors import Location
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.index import forget
 from bringup.graph.printer import Numbering, format_instr
@@ -42,6 +43,9 @@ from bringup.records import record
 class Launch:
     """One step of the fused graph: a kernel over values, or (kernel None) one instruction left
     whole.
+
+    values: what it reads and writes, in the order of the kernel's buffers.
+    location: of the user's code.
     """
 
     kernel: Kernel | None
@@ -49,6 +53,7 @@ class Launch:
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
     values: tuple[Value, ...]
+    location: Location | None = None
 
 
 @record
@@ -276,16 +281,18 @@ class _Fusion:
     def _launch(self, cluster: Cluster, number: int) -> Launch:
         if cluster.whole is not None:
             instr = cluster.whole
-            return Launch(
-                None, instr, instr.operands, instr.results, instr.operands + instr.results
-            )
+            values = instr.operands + instr.results
+            return Launch(None, instr, instr.operands, instr.results, values, instr.location)
         order = self.clusters.order
         name = f"k{number}_{_label(cluster.region, order)}"
         lowered = build_kernel(cluster.region, order, self.limits, name)
         written = set(cluster.region.outputs)
         reads = tuple(v for v in lowered.values if v not in written)
         writes = tuple(v for v in lowered.values if v in written)
-        return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
+        makers = (v.producer for v in writes if v.producer is not None)
+        location = next((m.location for m in makers if m.location is not None), None)
+        kernel = normalize_axes(lowered.kernel)
+        return Launch(kernel, None, reads, writes, lowered.values, location)
 
     # -- explanation -------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from bringup.errors import ParseError
 from bringup.graph import Graph, Operation
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.graph.parser import parse_graph, register_attr_reader
-from bringup.kernel.form import BufferDecl, Fold, Kernel, Role, Sink, Stage, Store
+from bringup.kernel.form import AxisLimit, BufferDecl, Fold, Kernel, Role, Sink, Stage, Store
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.ops.table import find
 from bringup.types import TensorType
@@ -31,7 +31,8 @@ _BY = re.compile(r"(//|%)(\d+)")
 _BOUND = re.compile(r"(-?\d+) <= (.*) < (-?\d+)")
 _BOUND_ATTR = re.compile(r"(-?\d+):(-?\d+) (.*)")
 _BUFFER = re.compile(r"b(\d+): (\w+) (\S+)")
-_STAGE = re.compile(r"stage (\d+) over (.*)")
+_STAGE = re.compile(r"stage (\d+) over (.*?)(?: if (.*))?")
+_LIMIT = re.compile(r"a(\d+)\[(\d+)\] < (.*)")
 _FOLD = re.compile(r"fold\.(\w+) (\w+)(?:( product)(?: (\w+))?)?")
 #: By what the text has behind a product.
 _PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
@@ -201,13 +202,27 @@ class _KernelReader:
         found = _STAGE.fullmatch(self.line)
         if found is None or int(found[1]) != number:
             self.fail(f"expected stage {number} over its axes")
+        limits = self.limits(found[3]) if found[3] else ()
         self.at += 1
         axes = self.axes(found[2])
         body = self.body()
         sinks: list[Sink] = []
         while self.line.startswith(("fold", "store")):
             sinks.append(self.sink())
-        return Stage(axes, body, tuple(sinks))
+        return Stage(axes, body, tuple(sinks), limits)
+
+    def limits(self, text: str) -> tuple[AxisLimit, ...]:
+        limits: list[AxisLimit] = []
+        for part in text.split(" and "):
+            found = _LIMIT.fullmatch(part)
+            if found is None:
+                self.fail("expected the limit of an axis, such as a1[8] < -8*a0[2] + 12")
+            try:
+                axis = Axis(int(found[1]), int(found[2]))
+                limits.append(AxisLimit(axis, parse_expr(found[3])))
+            except ParseError as error:
+                self.fail(error.what, error)
+        return tuple(limits)
 
     def body(self) -> Graph:
         """The lines up to the closing bracket, with blank ones before them so that errors count

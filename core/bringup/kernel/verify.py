@@ -175,12 +175,29 @@ def _expressions(stage: Stage) -> Iterator[tuple[Expr, list[DType]]]:
         yield from ((b.expr, []) for b in store.mask)
 
 
+def _limits(kernel: Kernel) -> Iterator[str]:
+    for n, stage in enumerate(kernel.stages):
+        limited = [limit.axis for limit in stage.limits]
+        if len(set(limited)) < len(limited):
+            yield f"stage {n} has two limits of one axis"
+        for limit in stage.limits:
+            if limit.axis not in stage.axes:
+                yield f"stage {n}: {limit}: it has no such axis"
+            strange = sorted(map(str, limit.end.axes() - {*kernel.grid}))
+            if strange:
+                yield f"stage {n}: {limit}: {', '.join(strange)} is no grid axis"
+            if any(isinstance(atom, Dyn) for atom in limit.end.atoms()):
+                yield f"stage {n}: {limit}: it depends on a loaded index"
+            if limit.end.first < 1:
+                yield f"stage {n}: {limit}: there may be no iteration"
+
+
 def _in_range(kernel: Kernel) -> Iterator[str]:
     for n, stage in enumerate(kernel.stages):
         axes = (*kernel.grid, *stage.axes)
         for done, buffer, index, mask in _touched(stage):
             size = kernel.buffers[buffer].type.size
-            wrong = outside(index, mask, axes, size)
+            wrong = outside(index, (*mask, *stage.bounds), axes, size)
             if wrong is not None:
                 found = f"element {wrong} of b{buffer}, which has {size}"
                 yield f"stage {n} {done} {found}: index {index}"
@@ -196,7 +213,7 @@ def _touched(stage: Stage) -> Iterator[tuple[str, int, Expr, Mask]]:
 def _outputs_covered(kernel: Kernel) -> Iterator[str]:
     for i in kernel.outputs:
         stores = [
-            (s.index, s.mask, (*kernel.grid, *stage.axes))
+            (s.index, (*s.mask, *stage.bounds), (*kernel.grid, *stage.axes))
             for stage in kernel.stages
             for s in stage.stores
             if s.buffer == i
@@ -217,6 +234,8 @@ def _tiles_covered(kernel: Kernel) -> Iterator[str]:
             yield f"tile b{i} is written by {len(made)} stages, not by one"
             continue
         home = made[0][0]
+        if kernel.stages[home].limits:
+            yield f"tile b{i} is written by stage {home}, whose loops end early"
         stores = [(s.index, s.mask, kernel.stages[home].axes) for _, s in made]
         if any(_uses(s.index, kernel.grid) for _, s in made):
             yield f"tile b{i} is private to a grid point, yet written at an index of the grid"
@@ -244,6 +263,7 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
     KernelRule("sinks", "a sink takes its output's dtype, and writes no in buffer", _sinks),
     KernelRule("accesses", "a load reads an in buffer or a tile as its own dtype", _accesses),
     KernelRule("indices", "an index uses the axes of the loops around it", _indices),
+    KernelRule("limits", "an inner axis may end early, after one iteration or more", _limits),
     KernelRule("ranges", "where its mask holds, an access lies inside the buffer", _in_range),
     KernelRule(
         "outputs", "every element of an out buffer is written exactly once", _outputs_covered

@@ -2,7 +2,7 @@
 
 atan t = base + atan r, where r is t, (t − 1)/(t + 1) or −1/t with base 0, π/4 or π/2, so that
 |r| <= tan(π/8).  Numerators, denominators and r are unevaluated sums: of two floats, or of one
-where exact products are slow; then results are within 3 ULP instead of 1.
+where exact products are slow; then results are within 2 ULP instead of 1.1.
 """
 
 from __future__ import annotations

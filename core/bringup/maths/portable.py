@@ -69,7 +69,7 @@ def exp(m: Arithmetic[V], x: V) -> V:
     """The exponential function, within 1 ULP where the result is normal; 0 far below."""
     bias, (high, low) = m.format.bias, _LOG2[m.width]
     x = m.at_most(m.at_least(x, -1.3 * bias), float(bias))
-    # The nearest integer: what is cut off behind the point of a number half a unit farther out.
+    # Round to the nearest integer: add 1/2 to the magnitude, and cut the fraction off.
     size = m.add(m.mul(m.abs(x), m.c(1 / (high + low))), m.c(0.5))
     near = m.copysign(m.floor(size), x)
     top, rest = m.sub(x, m.mul(near, m.c(high))), m.mul(near, m.c(low))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bringup.errors import ConversionError
 from bringup.graph import Graph, Instr, Value
+from bringup.ops.subgraphs import chosen, is_branch, is_loop, loop_parts
 from bringup.ops.table import OpDef
 from bringup.types import TensorType
 
@@ -54,6 +56,47 @@ def run_instr(instr: Instr, operands: Sequence[Array]) -> tuple[Array, ...]:
         results = (results,)
     pairs = zip(results, instr.results, strict=True)
     return tuple(_shaped(np.asarray(array), value.type, row.name) for array, value in pairs)
+
+
+def subgraph_runs(
+    instr: Instr, operands: Sequence[Array]
+) -> Iterator[tuple[Graph, list[Array], list[Array]]]:
+    """Each run of a graph inside a loop, branch or call: the graph, its inputs and its outputs.
+
+    A loop without an end gives runs for ever; other instructions give none.
+    """
+    attrs = instr.attrs
+    if is_loop(instr):
+        yield from _loop_runs(instr, operands)
+    elif is_branch(instr):
+        index, *inputs = operands
+        branch: Graph = attrs["branches"][chosen(int(index), len(attrs["branches"]))]
+        yield branch, inputs, evaluate(branch, inputs)
+    elif isinstance(attrs.get("body"), Graph):
+        yield attrs["body"], list(operands), evaluate(attrs["body"], operands)
+
+
+def _loop_runs(
+    instr: Instr, operands: Sequence[Array]
+) -> Iterator[tuple[Graph, list[Array], list[Array]]]:
+    body: Graph = instr.attrs["body"]
+    cond: Graph | None = instr.attrs.get("cond")
+    trips: int = instr.attrs.get("length", 0)
+    parts = loop_parts(instr)
+    state, stacks = list(operands[: parts.first_stack]), operands[parts.first_stack :]
+    for run in itertools.count():
+        if cond is not None:
+            flags = evaluate(cond, state)
+            yield cond, list(state), flags
+            if not flags[0]:
+                return
+        elif run == trips:
+            return
+        row = trips - 1 - run if instr.attrs.get("reverse") else run
+        inputs = [*state, *(np.asarray(stack[row]) for stack in stacks)]
+        outputs = evaluate(body, inputs)
+        yield body, inputs, outputs
+        state[parts.consts :] = outputs[: parts.carries]
 
 
 def _checked(array: Array, type_: TensorType, what: str) -> Array:

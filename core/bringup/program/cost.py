@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
 from typing import Any
 
+import numpy as np
+
 from bringup.graph import Builder, Instr, Operation, Value
 from bringup.graph.index import Axis, Dyn, Expr
-from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.ranges import Mask, span
+from bringup.kernel.form import AxisLimit, Kernel, Stage
+from bringup.kernel.ranges import Mask, axis_values, expr_value, span
 from bringup.ops.subgraphs import is_branch, is_loop, trips_of
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.program.in_place import changed_bytes
@@ -123,7 +125,8 @@ def _bytes_read(kernel: Kernel, buffer: int) -> int:
         for instr in stage.loads():
             if instr.attrs["buffer"] == buffer:
                 index = instr.attrs["index"]
-                count = _elements(kernel, stage, index, instr.attrs["mask"])
+                mask = (*instr.attrs["mask"], *stage.bounds)
+                count = _elements(kernel, stage, index, mask)
                 maps[index] = max(maps.get(index, 0), count)
     type_ = kernel.buffers[buffer].type
     return min(type_.size, sum(maps.values())) * type_.dtype.itemsize
@@ -137,7 +140,23 @@ def _elements(kernel: Kernel, stage: Stage, index: Expr, mask: Mask) -> int:
     low, high = span(index, mask)
     if not kernel.points or not stage.trips:
         return 0
-    return max(0, min(math.prod(a.size for a in axes), high - low + 1))
+    return max(0, min(_positions(axes, stage.limits), high - low + 1))
+
+
+def _positions(axes: Sequence[Axis], limits: Iterable[AxisLimit]) -> int:
+    """How many positions of some axes exist.
+
+    An axis counts whole if its limit depends on axes that are not among them.
+    """
+    free, count = set(axes), 1
+    for limit in limits:
+        grid = tuple(limit.end.axes())
+        if free.issuperset({limit.axis, *grid}):
+            free -= {limit.axis, *grid}
+            points = np.arange(math.prod(a.size for a in grid), dtype=np.int64)
+            ends = expr_value(limit.end, dict(axis_values(grid, points)))
+            count *= int(np.minimum(ends, limit.axis.size).sum())
+    return count * math.prod(a.size for a in free)
 
 
 def kernel_flops(kernel: Kernel) -> int:
@@ -151,10 +170,11 @@ def kernel_flops(kernel: Kernel) -> int:
         for instr in stage.body.instrs:
             axes = _own_axes(instr).union(*(used[v] for v in instr.operands))
             used[instr.result] = axes
-            if _computes(instr.op, [v.type for v in instr.operands]):
-                trips = math.prod(a.size for a in stage.axes if a in axes)
-                total += kernel.points * (trips if stage.trips else 0)
-        total += kernel.points * stage.trips * sum(f.dtype.is_float for f in stage.folds)
+            if _computes(instr.op, [v.type for v in instr.operands]) and stage.trips:
+                inner = (a for a in stage.axes if a in axes)
+                total += _positions((*kernel.grid, *inner), stage.limits)
+        iterations = _positions((*kernel.grid, *stage.axes), stage.limits)
+        total += iterations * sum(f.dtype.is_float for f in stage.folds)
     return total
 
 

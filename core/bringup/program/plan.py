@@ -227,11 +227,10 @@ class _Planner:
             if number in self.control:
                 offsets = [block.offset for block in self.temporaries[number]]
                 return self.control[number].placed(operands, results, offsets)
-            return OpStep(instr.op, instr.attrs, operands, results, instr.location)
+            return OpStep(instr.op, instr.attrs, operands, results, launch.location)
         assert launch.kernel is not None
-        made = [v.producer for v in launch.writes if v.producer is not None]
-        location = next((m.location for m in made if m.location is not None), None)
-        return KernelStep(launch.kernel, tuple(self.slots[v] for v in launch.values), location)
+        slots = tuple(self.slots[v] for v in launch.values)
+        return KernelStep(launch.kernel, slots, launch.location)
 
 
 def _may_replace(launch: Launch, source: Value, value: Value) -> bool:

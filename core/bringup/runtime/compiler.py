@@ -20,7 +20,9 @@ from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_erro
 from bringup.bounded import BoundedDict
 from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
+from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
+from bringup.kernel.split import ChunkLength, describe_split, split_launch
 from bringup.locks import ProcessLock
 from bringup.passes.base import Pass
 from bringup.passes.check import terminates
@@ -162,7 +164,8 @@ def _compile(
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
-    lowered = partial(_lowered, target.backend, program)
+    own = filter(None, [target.capabilities.target])
+    lowered = partial(_lowered, target.backend, program, *own)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
     report = partial(placement, optimized, target)
     return Compiled(graph, optimized, (program,), executable, lowered, report)
@@ -260,6 +263,7 @@ def _program(
         optimized,
         capabilities,
         backend.passes_after_fusion(),
+        chunk_length=chunk_length_of(backend, capabilities),
         fused=options.fuse,
         donated=donated,
         report=report,
@@ -280,22 +284,26 @@ def fused_program(
     capabilities: Capabilities,
     passes: Sequence[KernelPass],
     *,
+    chunk_length: ChunkLength = lambda _kernel: 0,
     fused: bool = True,
     donated: frozenset[int] = frozenset(),
     own: Mapping[int, int] | None = None,
     report: list[str] | None = None,
 ) -> tuple[list[Launch], Program]:
-    """The launches of a graph after all passes, and its program.
+    """The launches of a graph after all passes, and its program, which has a step for each but
+    those of constants.
 
-    passes: of the backend's own, over every kernel.  fused: False makes one launch of every
-    instruction.  own: as in `plan`.  report: as in `fuse`, for sub-graphs as well.
+    passes: of the backend's own, over every kernel.  chunk_length: as in `split_launch`; folds stay
+    whole by default.  fused: False makes one launch of every instruction.  own: as in `plan`.
+    report: as in `fuse`, for sub-graphs as well; folds that are cut are added.
     """
 
     def inner(graph: Graph, own: Mapping[int, int]) -> Program:
         taken = frozenset(own.values())
         return fused_program(
-            graph, capabilities, passes, fused=fused, donated=taken, own=own, report=report
-        )[1]
+            graph, capabilities, passes, chunk_length=chunk_length, fused=fused, donated=taken,
+            own=own, report=report,
+        )[1]  # fmt: skip
 
     owned = donated if capabilities.donation else frozenset[int]()
     whole = find_inplace_updates(graph, owned, capabilities.runs_op)
@@ -308,7 +316,13 @@ def fused_program(
             graph, capabilities.limits, fuses=fuses, depth=fused, donated=owned, report=report
         )
     with timeline.span("plan", "compile"):
-        launches = [_after_fusion(x, passes) for x in launches]
+        buffers, whole_launches = capabilities.limits.buffers, launches
+        launches = []
+        for launch in whole_launches:
+            parts = split_launch(_after_fusion(launch, passes), chunk_length, buffers)
+            if report is not None and len(parts) > 1:
+                report.append(describe_split(parts))
+            launches += parts
         program = plan(
             graph,
             launches,
@@ -318,6 +332,20 @@ def fused_program(
             own=own,
         )
     return launches, program
+
+
+def chunk_length_of(backend: Backend, capabilities: Capabilities) -> ChunkLength:
+    """How the backend has folds cut for the device of these capabilities."""
+
+    def chunk_length(kernel: Kernel) -> int:
+        with vendor_call(backend, "chunk_length"):
+            length: Any = backend.chunk_length(kernel, capabilities.target)
+        if not isinstance(length, int) or length < 0:
+            what = f"{type(backend).__name__}.chunk_length gave {length!r}, no length of chunks"
+            raise BackendError(what, fix=REPORT)
+        return length
+
+    return chunk_length
 
 
 def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
@@ -378,6 +406,7 @@ def _dump(folder: Path, graph: Graph, program: Program, report: Sequence[str]) -
 __all__ = [
     "Compiled",
     "Options",
+    "chunk_length_of",
     "compile_graph",
     "fused_program",
     "graph_passes",

@@ -16,8 +16,7 @@ from bringup import config
 from bringup.errors import NaNError
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
-from bringup.ops.evaluate import run_instr
-from bringup.ops.subgraphs import chosen, is_branch, is_loop, loop_parts
+from bringup.ops.evaluate import evaluate, run_instr, subgraph_runs
 from bringup.runtime import transfer
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
@@ -68,7 +67,7 @@ def _error(graph: Graph, inputs: Sequence[Array], device: OpenDevice) -> NaNErro
     """What to raise; nothing if the NaN is a constant of the user's."""
     with np.errstate(all="ignore"):
         found = _first(graph, inputs)
-        if found is None and any(map(_has_nan, _run(graph, inputs))):
+        if found is None and any(map(_has_nan, evaluate(graph, inputs))):
             return None
     if found is None:
         return NaNError(
@@ -131,36 +130,10 @@ def _reaches(operand: Array, result: Array) -> bool:
 
 def _inside(instr: Instr, operands: list[Array]) -> Made | None:
     """What made it in a sub-graph, in the first run of it that did."""
-    attrs = instr.attrs
-    if is_branch(instr):
-        branches = attrs["branches"]
-        return _first(branches[chosen(int(operands[0]), len(branches))], operands[1:])
-    if is_loop(instr):
-        return _inside_loop(instr, operands)
-    return _first(attrs["body"], operands) if instr.op.name == "call" else None
-
-
-def _inside_loop(instr: Instr, operands: list[Array]) -> Made | None:
-    body: Graph = instr.attrs["body"]
-    cond: Graph | None = instr.attrs.get("cond")
-    parts = loop_parts(instr)
-    state, stacks = operands[: parts.first_stack], operands[parts.first_stack :]
-    trips: int = instr.attrs.get("length", 0)
-    run = 0
-    while run < trips if cond is None else bool(_run(cond, state)[0]):
-        row = trips - 1 - run if instr.attrs.get("reverse") else run
-        inputs = [*state, *(np.asarray(stack[row]) for stack in stacks)]
-        outputs = _run(body, inputs)
+    for graph, inputs, outputs in subgraph_runs(instr, operands):
         if any(map(_has_nan, outputs)):
-            return _first(body, inputs)
-        state[parts.consts :] = outputs[: parts.carries]
-        run += 1
+            return _first(graph, inputs)
     return None
-
-
-def _run(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    values = _values(graph, inputs)
-    return [values[v] for v in graph.outputs]
 
 
 def _values(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:

@@ -8,9 +8,9 @@ after the other, since shared memory is a global variable.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -18,10 +18,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from bringup.graph import Graph, Value
-from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.kernel.split import split_fold
+from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
 from bringup.llvm.text import Module
@@ -156,9 +155,9 @@ def _host() -> _Host:
 class SimtLaunch:
     """A compiled kernel; call it with one array per buffer that is no tile."""
 
-    def __init__(self, kernel: Kernel, axis_limits: Mapping[Axis, Expr] | None = None) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         module, name = Module(), f"kernel_{next(_serial)}"
-        self.made = emit_simt(module, kernel, name, TARGET, axis_limits)
+        self.made = emit_simt(module, kernel, name, TARGET)
         assert WARP <= self.made.threads <= THREADS
         assert self.made.threads % WARP == 0
         self.address = _host().load(module, name)
@@ -172,26 +171,20 @@ class Launches:
 
     def __init__(self, graph: Graph, launches: Sequence[Launch], chunk: int = 0) -> None:
         self.graph = graph
-        self.steps = [(x, *_compiled(x.kernel, chunk)) for x in launches if x.kernel is not None]
-        assert len(self.steps) == len(launches)
+        length = partial(even_chunks, elements=chunk, max_points=1000)
+        parts = launches
+        if chunk:
+            parts = [part for launch in launches for part in split_launch(launch, length, 32)]
+        self.steps = [(x, SimtLaunch(x.kernel)) for x in parts if x.kernel is not None]
+        assert len(self.steps) == len(parts)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         values: dict[Value, Array] = {
             v: np.ascontiguousarray(a) for v, a in zip(self.graph.inputs, inputs, strict=True)
         }
-        for launch, runs, scratch in self.steps:
+        for launch, run in self.steps:
             for value in launch.writes:
                 raw = np.full(max(value.type.nbytes, 1), 0xFF, np.uint8)[: value.type.nbytes]
                 values[value] = raw.view(value.dtype.numpy).reshape(value.shape)
-            buffers = [values[v] for v in launch.values]
-            buffers += [np.full(t.size, 99).astype(t.dtype.numpy) for t in scratch]
-            for run in runs:
-                run(buffers)
+            run([values[v] for v in launch.values])
         return [values[v] for v in self.graph.outputs]
-
-
-def _compiled(kernel: Kernel, chunk: int) -> tuple[list[SimtLaunch], Sequence[Any]]:
-    split = split_fold(kernel, chunk_elements=chunk, max_points=1000) if chunk else None
-    if split is None:
-        return [SimtLaunch(kernel)], ()
-    return [SimtLaunch(split.partial, split.axis_limits), SimtLaunch(split.final)], split.scratch

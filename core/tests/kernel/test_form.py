@@ -68,14 +68,41 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("accesses", "b0: in f32[2,3]", "b0: in i32[2,3]", "loads f32 from b0"),
     ("indices", "store b2[a0[2]]", "store b2[a1[3]]", "which no loop around it has"),
     ("indices", "store b2[a0[2]]", "store b2[d0[0:1]]", "no loaded integers"),
+    (
+        "limits",
+        "stage 0 over a1[3]",
+        "stage 0 over a1[3] if a7[3] < a0[2] + 1",
+        "it has no such axis",
+    ),
+    (
+        "limits",
+        "stage 0 over a1[3]",
+        "stage 0 over a1[3] if a1[3] < a1[3] + 1",
+        "a1[3] is no grid axis",
+    ),
+    ("limits", "0 over a1[3]", "0 over a1[3] if a1[3] < 2 and a1[3] < 3", "two limits of one"),
+    ("limits", "stage 0 over a1[3]", "stage 0 over a1[3] if a1[3] < d0[1:3]", "a loaded index"),
+    (
+        "limits",
+        "stage 0 over a1[3]",
+        "stage 0 over a1[3] if a1[3] < a0[2]",
+        "there may be no iteration",
+    ),
     ("ranges", "index<3*a0[2] + a1[3]>", "index<3*a0[2] + a1[3] + 1>", "reads element 6 of b0"),
     ("ranges", "index<3*a0[2] + a1[3]>", "index<a0[2] + -1*a1[3]>", "reads element -"),
     ("ranges", "store b2[a0[2]]", "store b2[2*a0[2]]", "writes element 2 of b2"),
     ("outputs", "store b2[a0[2]]", "store b2[0]", "written 2 times"),
     ("outputs", "store b2[a0[2]]", "store b2[a0[2]] if 0 <= a0[2] < 1", "written 0 times"),
+    (
+        "outputs",
+        "over a1[3]\n    graph p",
+        "over a1[3] if a1[3] < a0[2] + 2\n    graph p",
+        "0 times",
+    ),
     ("outputs", "b2: out f32[2]", "b2: out f32[3]", "2 iterations write 3 elements"),
     ("tiles", "b3: tile f32[3]", "b3: tile f32[4]", "3 iterations write 4 elements"),
     ("tiles", "store b3[a1[3]]", "store b3[0]", "written 3 times"),
+    ("tiles", "0 over a1[3]", "0 over a1[3] if a1[3] < a0[2] + 2", "whose loops end early"),
     ("tiles", "b3: tile f32[3]\n", "b3: tile f32[3]\n  b4: tile f32[3]\n", "written by 0 stages"),
     ("tiles", "b3: tile f32[3]", "b3: tile f32[6]", "3 iterations write 6 elements"),
 ]
@@ -83,7 +110,7 @@ BROKEN: list[tuple[str, str, str, str]] = [
 CAUGHT_RUNNING = {
     "ranges": ("is read in stage", "is written in stage"),
     "outputs": ("is written by point", "never written", "several times"),
-    "tiles": ("several times",),
+    "tiles": ("several times", "was not written"),
 }
 
 
@@ -105,6 +132,36 @@ def test_the_right_one_is_right() -> None:
     evaluate_kernel(kernel, [x, parts, sums])
     assert sums.tolist() == [5.0, 50.0]
     assert parts.tolist() == (x * x / sums[:, None]).astype(np.float32).tolist()
+
+
+def test_a_loop_ends_early_where_a_limit_says_so() -> None:
+    text = """
+        kernel k
+          b0: in f32[7]
+          b1: out f32[3]
+          grid a0[3]
+          stage 0 over a1[3] if a1[3] < -3*a0[3] + 7
+            graph sums() {
+              %0: f32[] = load() {buffer=0, dtype=f32, index=index<3*a0[3] + a1[3]>, mask=()}
+              return %0
+            }
+            fold.add f32
+          stage 1 over ()
+            graph last(%0: f32[]) {
+              return %0
+            }
+            store b1[a0[3]]
+    """
+    kernel = parse_kernel(inspect.cleandoc(text))
+    assert str(kernel) == inspect.cleandoc(text)
+    verify_kernel(kernel)
+    x, sums = outside(kernel)
+    evaluate_kernel(kernel, [x, sums])
+    assert sums.tolist() == [3.0, 12.0, 6.0]
+    without = parse_kernel(str(kernel).replace(" if a1[3] < -3*a0[3] + 7", ""))
+    for check in (verify_kernel, lambda k: evaluate_kernel(k, [x, sums])):
+        with pytest.raises(GraphError, match="element 7 of b0"):
+            check(without)
 
 
 @pytest.mark.parametrize(("rule", "line", "instead", "complaint"), BROKEN)

@@ -104,6 +104,8 @@ def test_the_name_alone_stands_on_the_first_line() -> None:
         ("  grid a0[2]", "  a0[2]", "line 5: expected 'grid'"),
         ("  grid a0[2]", "  grid a0 a1", "line 5: expected axes such as a0[4]"),
         ("  stage 1 over ()", "  stage 2 over ()", "line 13: expected stage 1 over its axes"),
+        ("  stage 0 over a1[3]", "  stage 0 over a1[3] if a1 < 2", "line 6: expected the limit of"),
+        ("  stage 0 over a1[3]", "  stage 0 over a1[3] if a1[3] < +", "line 6: expected an axis"),
         ("    fold.add f32", "    fold.add f99", "line 12: expected fold.kind dtype"),
         ("    store b2[a1[3]]", "    store b2[a1]", "line 11: "),
         (" if 0 <= a0[2]", f" if 0 <= {'(' * 3000}", "line 17: brackets inside one another"),

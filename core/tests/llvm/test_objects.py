@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bringup.llvm.host.object_cache import ObjectCache, StoredObject
+from bringup.llvm.host.object_cache import (
+    Deferred,
+    Emitted,
+    ObjectCache,
+    StoredObject,
+    object_key,
+)
 
 KEY = "ab" + "0" * 62
 CODE = StoredObject(b"code", b"facts")
@@ -28,6 +34,19 @@ def test_returns_what_was_put(cache: ObjectCache) -> None:
     assert cache.get(KEY) == CODE
     cache.put(KEY, StoredObject(b"other"))
     assert cache.get(KEY) == StoredObject(b"other", b"")
+
+
+def test_keys_tell_all_apart_that_an_object_depends_on() -> None:
+    modules: list[Emitted | Deferred] = [
+        Emitted("a"),
+        Emitted("b"),
+        Emitted("a", b"1"),
+        Emitted("a", b"2"),
+    ]
+    modules += [Emitted("a1"), Deferred("a", lambda: Emitted("a"))]
+    keys = {object_key(module, *parts) for module in modules for parts in ((), ("x",), ("y",))}
+    assert len(keys) == 3 * len(modules)
+    assert object_key(Emitted("a"), "x") in keys
 
 
 @pytest.mark.parametrize("damage", [b"", b"bringup object 3\n", b"\x7fELF and more"])

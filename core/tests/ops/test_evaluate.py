@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import bringup as bu
 from bringup import ops
 from bringup.dtypes import bf16, f32, i32
 from bringup.errors import ConversionError
 from bringup.graph import Builder, Literal
-from bringup.ops.evaluate import evaluate
+from bringup.ops.evaluate import evaluate, run_instr, subgraph_runs
+from bringup.ops.table import opdef
 
 
 def test_a_graph_with_sharing_and_several_outputs() -> None:
@@ -67,3 +71,46 @@ def test_the_number_of_inputs_must_fit() -> None:
         graph = b.build([b.input(f32[2])], "f")
     with pytest.raises(ConversionError, match="f takes 1 inputs, got 0"):
         evaluate(graph, [])
+
+
+def runs_of(fn: Any, *inputs: Any) -> list[tuple[list[Any], list[Any]]]:
+    """Inputs and outputs of the sub-graphs that the last instruction with some runs."""
+    graph = bu.trace(fn, *inputs)
+    instr = next(i for i in reversed(graph.instrs) if opdef(i).holds_graphs)
+    values = dict(zip(graph.inputs, map(np.asarray, inputs), strict=True))
+    for each in graph.instrs[: graph.instrs.index(instr)]:
+        results = run_instr(each, [values[v] for v in each.operands])
+        values.update(zip(each.results, results, strict=True))
+    runs = subgraph_runs(instr, [values[v] for v in instr.operands])
+    return [([x.tolist() for x in i], [x.tolist() for x in o]) for _, i, o in runs]
+
+
+def test_the_runs_of_a_while() -> None:
+    fn = lambda n: bu.while_loop(lambda v: v < 3, lambda v: v + 1, n)  # noqa: E731
+    found = runs_of(fn, np.int32(1))
+    assert found == [
+        ([1], [True]), ([1], [2]),
+        ([2], [True]), ([2], [3]),
+        ([3], [False]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_runs_of_a_scan(reverse: bool) -> None:
+    def fn(c: Any, rows: Any) -> Any:
+        return bu.scan(lambda c, r: (c + r, c), c, rows, reverse=reverse)
+
+    found = runs_of(fn, np.int32(5), np.array([1, 2], np.int32))
+    first, second = (2, 1) if reverse else (1, 2)
+    assert found == [([5, first], [5 + first, 5]), ([5 + first, second], [8, 5 + first])]
+
+
+@pytest.mark.parametrize(("index", "result"), [(0, 8), (1, -7), (9, -7)])
+def test_the_run_of_a_branch(index: int, result: int) -> None:
+    fn = lambda k, x: bu.switch(k, [lambda v: v + 1, lambda v: -v], x)  # noqa: E731
+    assert runs_of(fn, np.int32(index), np.int32(7)) == [([7], [result])]
+
+
+def test_other_instructions_run_no_graphs() -> None:
+    (instr,) = bu.trace(lambda x: -x, np.int32(1)).instrs
+    assert not list(subgraph_runs(instr, [np.asarray(1)]))

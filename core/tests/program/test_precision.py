@@ -15,7 +15,6 @@ from bringup.graph import Graph, Instr
 from bringup.graph.parser import parse_graph
 from bringup.kernel.form import Fold, Kernel
 from bringup.kernel.parser import parse_kernel
-from bringup.kernel.split import split_fold
 from bringup.kernel.verify import verify_kernel
 from bringup.ops.table import find
 from bringup.types import TensorType
@@ -203,11 +202,9 @@ def test_text_of_kernels_says_it_and_reads_it() -> None:
 
 
 def test_a_cut_sum_keeps_it_where_the_products_are() -> None:
-    (kernel,) = kernels(product, f32[2, 5000], f32[5000, 2])
-    cut = split_fold(kernel, chunk_elements=512, max_points=64)
-    assert cut is not None
-    both = [[f.precision for s in k.stages for f in s.folds] for k in (cut.partial, cut.final)]
-    assert both == [["tf32"], ["highest"]]
+    both = bu.jit(product).lower(f32[2, 500_000], f32[500_000, 2]).kernels
+    precisions = [[f.precision for s in kernel.stages for f in s.folds] for kernel in both]
+    assert precisions == [["tf32"], ["highest"]]
 
 
 # -- mistakes

@@ -100,7 +100,7 @@ def kernels(fn: Callable[..., Any], *args: Any) -> tuple[int, int, int]:
     return cost.kernels, cost.bytes_read, cost.bytes_written
 
 
-N = 1 << 16
+N = 1 << 15
 KEY = 8  # bytes
 
 

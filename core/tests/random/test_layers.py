@@ -42,7 +42,7 @@ def test_gradient_and_value_make_the_mask_each_where_they_need_it() -> None:
     def loss(x: bu.Array, key: bu.random.Key) -> bu.Array:
         return bu.sum(bu.square(bu.nn.dropout(x, key, 0.5)))
 
-    x = bu.zeros(1 << 16, dtype=bu.float32)
+    x = bu.zeros(1 << 15, dtype=bu.float32)
     cost = bu.jit(bu.value_and_grad(loss)).lower(x, bu.random.key(0)).cost()
     assert cost.bytes_written == 4 + x.nbytes
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from bringup.integers import round_up
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module
 from bringup.program.program import OpStep, Program, Slot
 from bringup_cuda.codegen.commands import Command, Scratch
-from bringup_cuda.codegen.nvvm import SIMT, TRIPLE, native_functions
-from bringup_cuda.targets import ALIGNMENT, TILE_KIB
+from bringup_cuda.codegen.nvvm import TRIPLE, native_functions, simt_target
+from bringup_cuda.targets import ALIGNMENT
 
 
 class CodegenContext:
@@ -28,7 +27,7 @@ class CodegenContext:
         self.module = Module(TRIPLE)
         self.module.native = native_functions(target)
         self.target = target
-        self.simt = replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
+        self.simt = simt_target(target)
         self.scratch_bytes = 0
         self._step_scratch_bytes = 0
         #: Translated op steps by what their commands depend on: equal steps share kernels.

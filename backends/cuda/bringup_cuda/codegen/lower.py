@@ -6,20 +6,15 @@ kernels, and op steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError
-from bringup.graph.index import Axis, Expr
-from bringup.integers import ceil_div, round_up
-from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
-from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel, emit_simt
-from bringup.llvm.simt.plan import split_for
+from bringup.llvm.simt.plan import chunk_length as simt_chunk_length
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
@@ -31,7 +26,7 @@ from bringup_cuda.codegen.commands import (
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
-from bringup_cuda.codegen.nvvm import TRIPLE
+from bringup_cuda.codegen.nvvm import TRIPLE, simt_target
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
 from bringup_cuda.targets import BASELINE, PTX_FEATURE
@@ -63,8 +58,8 @@ def _translate_steps(codegen: CodegenContext, program: Program) -> tuple[Command
                 bodies = tuple(_translate_steps(codegen, body) for body in step.programs)
                 commands.append(Control(step, bodies))
             elif isinstance(step, KernelStep):
-                launches = _translate_contraction(codegen, step)
-                commands += _translate_kernel(codegen, step) if launches is None else launches
+                launch = _translate_kernel(codegen, step)
+                commands += [] if launch is None else [launch]
             else:
                 commands += translate_op_step(codegen, step)
     return tuple(commands)
@@ -73,25 +68,13 @@ def _translate_steps(codegen: CodegenContext, program: Program) -> tuple[Command
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def _translate_kernel(codegen: CodegenContext, step: KernelStep) -> list[Command]:
-    """Launches of any kernel, in the form of `bringup.llvm.simt`.
-
-    A long fold becomes two launches, with partial results in scratch memory.
-    """
-    split = split_for(step.kernel, codegen.simt)
-    constant = _constant_buffers(codegen, step)
-    if split is None:
-        kernel = _emit_simt(codegen, step.kernel, {}, constant)
-        return [Launch(kernel, step.slots, step)] if kernel.blocks else []
-    partials = tuple(codegen.scratch(t.nbytes) for t in split.scratch)
-    count = len(step.kernel.buffers)
-    kernels = [
-        _emit_simt(codegen, split.partial, split.axis_limits, constant),
-        _emit_simt(
-            codegen, split.final, {}, constant | frozenset(range(count, count + len(partials)))
-        ),
-    ]
-    return [Launch(kernel, (*step.slots, *partials), step) for kernel in kernels]
+def _translate_kernel(codegen: CodegenContext, step: KernelStep) -> Launch | None:
+    """The launch of a kernel, a contraction or any other; None if there is nothing to do."""
+    plan = plan_contraction(step.kernel, codegen.target)
+    if plan is not None:
+        return Launch(_emit_contraction(codegen, plan), step.slots, step)
+    kernel = _emit_simt(codegen, step.kernel, _constant_buffers(codegen, step))
+    return Launch(kernel, step.slots, step) if kernel.blocks else None
 
 
 def _constant_buffers(codegen: CodegenContext, step: KernelStep) -> frozenset[int]:
@@ -104,72 +87,31 @@ def _constant_buffers(codegen: CodegenContext, step: KernelStep) -> frozenset[in
     )
 
 
-def _emit_simt(
-    codegen: CodegenContext,
-    kernel: Kernel,
-    axis_limits: Mapping[Axis, Expr],
-    constant: frozenset[int],
-) -> SimtKernel:
+def _emit_simt(codegen: CodegenContext, kernel: Kernel, constant: frozenset[int]) -> SimtKernel:
     """The function of a kernel, which equal kernels share.  constant: as in `emit_simt`."""
-    key = f"{sorted(constant)}\n{_text_key(kernel, axis_limits)}"
     return codegen.emit_once(
-        key,
+        f"{sorted(constant)}\n{_without_name(kernel)}",
         kernel.name,
-        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, axis_limits, constant),
+        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant),
     )
 
 
-def _text_key(kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> str:
-    """A kernel without its name, and where its axes end."""
-    stops = "".join(f"{axis} < {stop}\n" for axis, stop in axis_limits.items())
-    return stops + str(kernel).split("\n", 1)[-1]
-
-
-# -- contractions ----------------------------------------------------------------------------------
-
-
-def _translate_contraction(codegen: CodegenContext, step: KernelStep) -> list[Command] | None:
-    """Launches of a kernel that sums products over rows and columns; None for other kernels."""
-    plan = plan_contraction(step.kernel, codegen.target)
-    if plan is None:
-        return None
-    split = _split_sums(plan)
-    if split is None:
-        return [Launch(_emit_contraction(codegen, plan, {}), step.slots, step)]
-    partial_plan = plan_contraction(split.partial, codegen.target, split.axis_limits)
-    assert partial_plan is not None, "a part of a contraction is a contraction"
-    scratch = tuple(codegen.scratch(t.nbytes) for t in split.scratch)
-    count = len(step.kernel.buffers)
-    partials = frozenset(range(count, count + len(scratch)))
-    kernels = [
-        _emit_contraction(codegen, partial_plan, split.axis_limits),
-        _emit_simt(codegen, split.final, {}, partials),
-    ]
-    return [Launch(kernel, (*step.slots, *scratch), step) for kernel in kernels]
-
-
-def _split_sums(plan: ContractionPlan) -> SplitFold | None:
-    """The kernel in two, if the plan splits sums and an inner axis is long enough (split-K)."""
-    contraction, parts = plan.contraction, plan.parts
-    longest = max(a.size for a in contraction.inner)
-    if parts < 2 or longest < 2 * parts:
-        return None
-    other_axes = size(contraction.inner) // longest
-    granule = max(1, plan.copies[0].layout.depth // other_axes)
-    chunk = ceil_div(longest, parts)
-    chunk = round_up(chunk, granule)
-    points = contraction.kernel.points
-    elements = chunk * other_axes * min(points, 64)
-    return split_fold(contraction.kernel, chunk_elements=elements, max_points=points)
-
-
-def _emit_contraction(
-    codegen: CodegenContext, plan: ContractionPlan, axis_limits: Mapping[Axis, Expr]
-) -> SimtKernel:
+def _emit_contraction(codegen: CodegenContext, plan: ContractionPlan) -> SimtKernel:
     """The function of a contraction, which equal ones share."""
     kernel = plan.contraction.kernel
-    key = f"contraction\n{_text_key(kernel, axis_limits)}"
+    key = f"contraction\n{_without_name(kernel)}"
     return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
+
+
+def _without_name(kernel: Kernel) -> str:
+    """The text of a kernel but for its name."""
+    return str(kernel).split("\n", 1)[-1]
+
+
+def chunk_length(kernel: Kernel, target: str) -> int:
+    """The length of the chunks in which the long sums of a kernel are cut; see `Backend`."""
+    plan = plan_contraction(kernel, target)
+    return simt_chunk_length(kernel, simt_target(target)) if plan is None else plan.chunk_length
 
 
 # -- PTX -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from bringup.llvm import text as ir
@@ -10,7 +11,7 @@ from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.simt import SimtTarget
 from bringup.llvm.text import Builder, Module, Val, const, vec
-from bringup_cuda.targets import BLOCK, WARP, number_of
+from bringup_cuda.targets import BLOCK, TILE_KIB, WARP, number_of
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: Registers of a multiprocessor.
@@ -43,6 +44,11 @@ SIMT = SimtTarget(
     block=BLOCK,
     warp=WARP,
 )
+
+
+def simt_target(target: str) -> SimtTarget:
+    """The machine of an architecture such as ``sm_90``, as core's emitters see it."""
+    return replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
 
 
 def native_functions(target: str) -> dict[str, Callable[..., Val]]:

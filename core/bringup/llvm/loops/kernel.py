@@ -9,9 +9,9 @@ each worker has `NativeKernel.tile_bytes`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.llvm import text as ir
@@ -40,35 +40,26 @@ def emit_kernel(
     kernel: Kernel,
     name: str,
     target: LoopTarget,
-    axis_limits: Mapping[Axis, Expr] | None = None,
 ) -> NativeKernel:
-    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
-
-    axis_limits: inner axes that stop early, at an expression of grid axes: the loop of a fold that
-    was cut into chunks.
-    """
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points."""
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    if not axis_limits and any(f.product for f in kernel.stages[0].folds):
+    first = kernel.stages[0]
+    if not first.limits and any(f.product for f in first.folds):
         from bringup.llvm.loops.packed import emit_packed
 
         packed = emit_packed(module, kernel, name, target)
         if packed is not None:
             return packed
-    axis_limits = axis_limits or {}
-    limiting = frozenset[Axis]().union(*(stop.axes() for stop in axis_limits.values()))
-    return _KernelEmitter(module, schedule(kernel, target, limiting), name, axis_limits).run()
+    return _KernelEmitter(module, schedule(kernel, target), name).run()
 
 
 class _KernelEmitter:
     """Emits a kernel: its units, the register tile of each, and loops over vectors."""
 
-    def __init__(
-        self, module: Module, plan: Schedule, name: str, axis_limits: Mapping[Axis, Expr]
-    ) -> None:
+    def __init__(self, module: Module, plan: Schedule, name: str) -> None:
         self.plan = plan
         self.kernel = plan.kernel
-        self.axis_limits = axis_limits
         self.name = name
         self.function = unit_function(module, name)
         self.b = Builder(self.function.block("entry"))
@@ -515,12 +506,12 @@ class _StageEmitter:
                 prefetch(self.b, address)
 
     def _stop(self, axis: Axis) -> Val:
-        stop = self.owner.axis_limits.get(axis)
-        if stop is None:
+        end = self.stage.end_of(axis)
+        if end is None:
             return i64_const(axis.size)
         position = (0,) * len(self.body.tiled)
-        limit = self.body.scalar(stop, position, self._frame())
-        return self.b.smin(limit, i64_const(axis.size))
+        stop = self.body.scalar(end, position, self._frame())
+        return self.b.smin(stop, i64_const(axis.size))
 
     def _innermost(self, frame: Frame, accs: Accumulators) -> Accumulators:
         after = dict(accs)

@@ -100,18 +100,14 @@ MOST_ROWS = 14
 _CROSS_BLOCK = 64
 
 
-def schedule(
-    kernel: Kernel, target: LoopTarget, one_by_one: frozenset[Axis] = frozenset()
-) -> Schedule:
-    """Choose lanes, tiles and units.
-
-    one_by_one: grid axes whose points have loops of different length, so that no two of them may
-    share a vector or a tile.
-    """
+def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
+    """Choose lanes, tiles and units."""
     widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
-    shared = [a for a in kernel.grid if a not in one_by_one]
+    # Points with loops of different length share no vector and no tile.
+    limiting = frozenset[Axis]().union(*(s.limiting_axes for s in looping))
+    shared = [a for a in kernel.grid if a not in limiting]
     best_grid = max(shared, key=lambda a: (score(kernel.stages, a, full), a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)

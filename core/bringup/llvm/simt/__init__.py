@@ -7,9 +7,6 @@ A kernel that folds shares each grid point among several threads (`reduction`); 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Kernel
 from bringup.llvm.simt.frame import SimtFrame
 from bringup.llvm.simt.map import emit_map
@@ -24,20 +21,17 @@ def emit_simt(
     kernel: Kernel,
     name: str,
     target: SimtTarget,
-    axis_limits: Mapping[Axis, Expr] | None = None,
     constant: frozenset[int] = frozenset(),
 ) -> SimtKernel:
     """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are
     no tiles, in order, each aligned to 16 bytes.
 
-    axis_limits: inner axes that stop early, at an expression of grid axes: the loop of a fold that
-    was cut into chunks.
     constant: buffers that nobody writes while the kernel runs.
     """
     if not kernel.points:
         return SimtFrame(module, kernel, name, target, target.warp, frozenset()).done(0)
     if any(s.axes for s in kernel.stages):
-        return emit_reduction(module, kernel, name, target, axis_limits or {}, constant)
+        return emit_reduction(module, kernel, name, target, constant)
     plan = transpose_plan(kernel, target)
     if plan is not None:
         return emit_transpose(module, kernel, name, target, constant, plan)

@@ -3,20 +3,20 @@
 A block is ``groups × reducers × columns`` threads.  The reducers of a group share the
 loops of one grid point.  Neighbouring columns are neighbouring grid points, so that accesses that
 are contiguous along the grid coalesce.  Several groups share a block where loops are too short for
-a warp.  `split_for` cuts long folds over few grid points into two launches, so that the whole
-device has work.
+a warp.  `chunk_length` says how long folds over few grid points are cut, so that the whole device
+has work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.dtypes import DType
 from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
-from bringup.kernel.split import SplitFold, split_fold
+from bringup.kernel.split import longest_axis
 from bringup.llvm.loops.schedule import LoopTarget, schedule
 from bringup.llvm.simt.access import (
     WIDEST,
@@ -87,23 +87,22 @@ class ThreadMapping:
         return min(self.unroll, max(1, _CHAINS // lanes))
 
 
-def plan(kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget) -> ThreadMapping:
+def plan(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
     """Choose a mapping for a kernel with a loop and at least one grid point."""
-    clipped = frozenset[Axis]().union(*(stop.axes() for stop in axis_limits.values()))
-    lane = schedule(kernel, LoopTarget(512, 32), clipped).lane
+    lane = schedule(kernel, LoopTarget(512, 32)).lane
     if lane is not None:
-        return _along_grid(kernel, lane, axis_limits, target)
-    return _along_loops(kernel, axis_limits, target)
+        return _along_grid(kernel, lane, target)
+    return _along_loops(kernel, target)
 
 
 def _looping(kernel: Kernel) -> list[Stage]:
     return [s for s in kernel.stages if s.axes]
 
 
-def _aligned(kernel: Kernel, axis_limits: Mapping[Axis, Expr]) -> bool:
+def _aligned(kernel: Kernel) -> bool:
     """Whether all stages have the same loop, so that a thread has the same elements in each."""
     loops = {s.axes for s in _looping(kernel)}
-    return len(loops) == 1 and not axis_limits and all(s.trips for s in kernel.stages)
+    return len(loops) == 1 and all(s.trips and not s.limits for s in kernel.stages)
 
 
 def _words(kernel: Kernel) -> tuple[int, int] | None:
@@ -172,7 +171,7 @@ def _unroll_factor(kernel: Kernel, lane: Axis | None, lanes: int) -> int:
 # -- lanes along the loops -------------------------------------------------------------------------
 
 
-def _inner(kernel: Kernel, stage: Stage, axis_limits: Mapping[Axis, Expr], tail: bool) -> Inner:
+def _inner(kernel: Kernel, stage: Stage, tail: bool) -> Inner:
     """The order of a stage's loops and its lanes.  tail: elements may be left over."""
     if not stage.axes:
         return Inner((), 1)
@@ -184,12 +183,12 @@ def _inner(kernel: Kernel, stage: Stage, axis_limits: Mapping[Axis, Expr], tail:
 
     last = max(stage.axes, key=score)
     axes = (*(a for a in stage.axes if a != last), last)
-    alone = tail and len(axes) == 1
+    alone, end = tail and len(axes) == 1, stage.end_of(last)
 
     def fits(lanes: int) -> bool:
         whole = not last.size % lanes
-        if last in axis_limits:
-            whole = whole and divides(axis_limits[last], None, lanes)
+        if end is not None:
+            whole = whole and divides(end, None, lanes)
         return whole or alone
 
     return Inner(axes, vector_width(listed, last, fits))
@@ -202,15 +201,13 @@ def _common(inner: Sequence[Inner]) -> tuple[Inner, ...]:
     return tuple(Inner(axes, lanes) if i.axes else i for i in inner)
 
 
-def _along_loops(
-    kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget
-) -> ThreadMapping:
-    words = _words(kernel) if _aligned(kernel, axis_limits) else None
+def _along_loops(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
+    words = _words(kernel) if _aligned(kernel) else None
     if words is not None:
-        mapping = _loops_in_registers(kernel, axis_limits, target, words)
+        mapping = _loops_in_registers(kernel, target, words)
         if mapping is not None:
             return mapping
-    inner = tuple(_inner(kernel, s, axis_limits, True) for s in kernel.stages)
+    inner = tuple(_inner(kernel, s, True) for s in kernel.stages)
     steps = max(s.trips // i.lanes for s, i in zip(kernel.stages, inner, strict=True))
     # A tile that leaves no shared memory for a second block needs the largest block.
     crowded = _tile_bytes(kernel, 1) > target.shared_bytes // 8
@@ -227,9 +224,9 @@ def _along_loops(
 
 
 def _loops_in_registers(
-    kernel: Kernel, axis_limits: Mapping[Axis, Expr], target: SimtTarget, words: tuple[int, int]
+    kernel: Kernel, target: SimtTarget, words: tuple[int, int]
 ) -> ThreadMapping | None:
-    inner = _common([_inner(kernel, s, axis_limits, False) for s in kernel.stages])
+    inner = _common([_inner(kernel, s, False) for s in kernel.stages])
     stage = _looping(kernel)[0]
     lanes = next(i.lanes for i in inner if i.axes)
     steps = stage.trips // lanes
@@ -294,11 +291,9 @@ def _budget(reducers: int, target: SimtTarget) -> int:
 # -- lanes along the grid --------------------------------------------------------------------------
 
 
-def _along_grid(
-    kernel: Kernel, lane: Axis, axis_limits: Mapping[Axis, Expr], target: SimtTarget
-) -> ThreadMapping:
+def _along_grid(kernel: Kernel, lane: Axis, target: SimtTarget) -> ThreadMapping:
     lanes = vector_width(accesses(kernel, kernel.stages), lane, lambda n: not lane.size % n)
-    words = _words(kernel) if _aligned(kernel, axis_limits) else None
+    words = _words(kernel) if _aligned(kernel) else None
     has_tiles = any(d.role == "tile" for d in kernel.buffers)
     trips = max(s.trips for s in kernel.stages)
     if words is not None and words[0]:
@@ -392,7 +387,7 @@ def owns_tiles(kernel: Kernel, mapping: ThreadMapping) -> bool:
     touch the same element.
     """
     inner = {(i.axes, i.lanes) for i in mapping.inner if i.axes}
-    if len(inner) > 1 or not _aligned(kernel, {}) or _words(kernel) is None:
+    if len(inner) > 1 or not _aligned(kernel) or _words(kernel) is None:
         return False
     axes = _looping(kernel)[0].axes
     return all(_distinct(a.index, axes) for a in accesses(kernel, kernel.stages) if a.tile)
@@ -419,27 +414,25 @@ def with_loops(kernel: Kernel, mapping: ThreadMapping) -> Kernel:
     return replace(kernel, stages=stages, grid=grid)
 
 
-def split_for(kernel: Kernel, target: SimtTarget) -> SplitFold | None:
-    """Two kernels in place of one that would leave much of the device idle.
+def chunk_length(kernel: Kernel, target: SimtTarget) -> int:
+    """The length of chunks of a fold that would leave much of the device idle; 0 for others.
 
     Depends on sizes alone, so that results do not differ between devices of one kind.
     """
     first = kernel.stages[0]
-    if not first.axes or not first.folds or kernel.points * first.trips < _SMALL:
-        return None
-    mapping = plan(kernel, {}, target)
+    if kernel.points * first.trips < _SMALL:
+        return 0
+    mapping = plan(kernel, target)
     units = ceil_div(kernel.points, mapping.lanes * mapping.columns * mapping.groups)
     # Four blocks for each that runs at once, so that the last one does not run alone for long.
     wanted = -(-4 * (target.full // target.block) // units)
-    axis = max(first.axes, key=lambda a: (a.size, -a.id))
-    rest = first.trips // axis.size
+    size = longest_axis(kernel).size
+    rest = first.trips // size
     least = max(1, _LINES // rest) if mapping.lane is not None else max(1, _CHUNK // rest)
-    chunks = min(wanted, axis.size // least)
+    chunks = min(wanted, size // least)
     if wanted <= 4 or chunks < 2:
-        return None
-    size = ceil_div(axis.size, chunks)
+        return 0
+    length = ceil_div(size, chunks)
     # A chunk is a whole number of a block's iterations if it has several.
     grain = mapping.threads * 16 if mapping.lane is None and rest == 1 else 16
-    size = round_up(size, grain) if size >= 2 * grain else round_up(size, 4)
-    elements = size * rest * min(kernel.points, 64)
-    return split_fold(kernel, chunk_elements=elements, max_points=kernel.points)
+    return round_up(length, grain) if length >= 2 * grain else round_up(length, 4)

@@ -7,7 +7,7 @@ Reducers combine their results by shuffles within a warp, and through shared mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from math import prod
@@ -42,24 +42,21 @@ def emit_reduction(
     kernel: Kernel,
     name: str,
     target: SimtTarget,
-    axis_limits: Mapping[Axis, Expr],
     constant: frozenset[int],
 ) -> SimtKernel:
     """Emit a kernel with a loop and at least one grid point."""
-    mapping = plan(kernel, axis_limits, target)
+    mapping = plan(kernel, target)
     ordered, registers = with_loops(kernel, mapping), registers_needed(kernel, mapping)
     threads = mapping.threads
     frame = SimtFrame(module, ordered, name, target, threads, constant, registers)
-    return ReductionEmitter(frame, mapping, axis_limits).run()
+    return ReductionEmitter(frame, mapping).run()
 
 
 class ReductionEmitter:
     """Emits one kernel, stage by stage at every grid point of a group."""
 
-    def __init__(
-        self, frame: SimtFrame, mapping: ThreadMapping, axis_limits: Mapping[Axis, Expr]
-    ) -> None:
-        self.frame, self.mapping, self.axis_limits = frame, mapping, axis_limits
+    def __init__(self, frame: SimtFrame, mapping: ThreadMapping) -> None:
+        self.frame, self.mapping = frame, mapping
         self.b, self.kernel = frame.b, frame.kernel
         self.wide_tiles: dict[int, int] = {}
         tiles = frozenset(i for i, d in enumerate(self.kernel.buffers) if d.role == "tile")
@@ -410,11 +407,11 @@ class LoopEmitter:
         self.over_lanes = self.g.lane is None and lane[1] > 1
         self.width = lane[1] if self.over_lanes else 1
         single = len(stage.axes) == 1
-        self.axis_limits = {a: owner.axis_limits[a] for a in stage.axes if a in owner.axis_limits}
+        self.limits = {limit.axis: limit.end for limit in stage.limits}
         #: Elements of the loop, if only the running kernel knows them.
         self.limit: Val | None = None
-        if single and self.axis_limits:
-            stop = self._stop(self.body, self.axis_limits.pop(stage.axes[0]))
+        if single and self.limits:
+            stop = self._stop(self.body, self.limits.pop(stage.axes[0]))
             self.limit = self.b.smin(stop, self.f.const(stage.axes[0].size))
         wide = {stage.axes[-1]: self.width} if self.over_lanes else {}
         self.parts = steps_of(stage.axes, wide)
@@ -465,7 +462,7 @@ class LoopEmitter:
         """Fold the values at some positions, except those beyond the limits of their axes."""
         points = [UnrolledPoint({**self.point.bases, **each}, self.point.alive) for each in bases]
         levels = range(1, len(self.stage.axes) + 1)
-        if not self.axis_limits:
+        if not self.limits:
             return self._fold(body, body.emit(levels, points), accs)
         result: Partial = [list(each) for each in accs]
         for k, point in enumerate(points):
@@ -484,7 +481,7 @@ class LoopEmitter:
 
     def _within(self, body: SimtBody, point: UnrolledPoint) -> Val:
         result: Val | None = None
-        for axis, stop in self.axis_limits.items():
+        for axis, stop in self.limits.items():
             below = self.b.icmp("slt", point.bases[axis], self._stop(body, stop))
             result = below if result is None else self.b.and_(result, below)
         assert result is not None

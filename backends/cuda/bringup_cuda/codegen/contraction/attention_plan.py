@@ -182,7 +182,7 @@ def _contraction(
     kernel = Kernel("attention", (), (), (stage,))
     outer = [row if column == inner else column for _, row, column in sides]
     left, right = (Factor(v, v, (axis,)) for v, axis in zip(loads, outer, strict=True))
-    return Contraction(kernel, (), left, right, (inner,), Fold("add", sizes.wide, True), {})
+    return Contraction(kernel, (), left, right, (inner,), Fold("add", sizes.wide, True))
 
 
 def _scores(sizes: AttentionParams) -> Contraction:

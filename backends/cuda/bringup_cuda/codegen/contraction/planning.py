@@ -4,12 +4,9 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from bringup.dtypes import DType, f32
 from bringup.graph import Value
-from bringup.graph.index import Axis, Expr
-from bringup.integers import ceil_div
+from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Contraction, Factor, recognise, size
 from bringup.kernel.form import Kernel
 from bringup.records import record
@@ -60,6 +57,16 @@ class ContractionPlan:
     parts: int
 
     @property
+    def chunk_length(self) -> int:
+        """The length of chunks of the longest inner axis if sums should be split, else 0."""
+        inner = self.contraction.inner
+        longest = max(axis.size for axis in inner)
+        if self.parts < 2 or longest < 2 * self.parts:
+            return 0
+        granule = max(1, self.copies[0].layout.depth // (size(inner) // longest))
+        return round_up(ceil_div(longest, self.parts), granule)
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Tiles down and across."""
         rows, columns = size(self.contraction.left.axes), size(self.contraction.right.axes)
@@ -99,11 +106,9 @@ def tensor_dtype(contraction: Contraction, architecture: str) -> DType | None:
     return f32 if contraction.fold.precision == "tf32" else None
 
 
-def plan_contraction(
-    kernel: Kernel, architecture: str, axis_limits: Mapping[Axis, Expr] | None = None
-) -> ContractionPlan | None:
+def plan_contraction(kernel: Kernel, architecture: str) -> ContractionPlan | None:
     """How to run a kernel as a contraction; None for kernels that are none."""
-    contraction = recognise(kernel, axis_limits)
+    contraction = recognise(kernel)
     if contraction is None:
         return None
     tensor = tensor_dtype(contraction, architecture)

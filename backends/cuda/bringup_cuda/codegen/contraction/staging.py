@@ -198,19 +198,19 @@ def _access(
     for load in loads:
         index, mask = load.attrs["index"], load.attrs["mask"]
         inner_lanes = vector(index, mask, contraction.inner, most)
-        inner_lanes = min(inner_lanes, _clip_lanes(contraction, most))
+        inner_lanes = min(inner_lanes, _limit_lanes(contraction, most))
         along_inner = (True, inner_lanes, run(index, contraction.inner))
         along_outer = (False, vector(index, mask, factor.axes, most), run(index, factor.axes))
         best = max(best, along_inner, along_outer, key=lambda access: access[1:])
     return best[0], max(best[1], 1)
 
 
-def _clip_lanes(contraction: Contraction, most: int) -> int:
-    """Inner elements that end together wherever an axis is clipped."""
+def _limit_lanes(contraction: Contraction, most: int) -> int:
+    """Inner elements that end together wherever an axis ends early."""
     lanes = most
-    for axis, clip in contraction.axis_limits.items():
-        after = size(contraction.inner[contraction.inner.index(axis) + 1 :])
-        ends = [after] if after > 1 else [clip.const, *(c for _, c in clip.terms)]
+    for limit in contraction.limits:
+        after = size(contraction.inner[contraction.inner.index(limit.axis) + 1 :])
+        ends = [after] if after > 1 else [limit.end.const, *(c for _, c in limit.end.terms)]
         while lanes > 1 and any(n % lanes for n in ends):
             lanes //= 2
     return lanes
@@ -324,9 +324,9 @@ class TileCopier:
             coordinate = self._coordinate(
                 b.add(first, inner), contraction.inner, bound, vector=plan.along_inner
             )
-            for axis, clip in contraction.axis_limits.items():
-                stop = emit_index(b, clip, self.batch)
-                inside = b.icmp("slt", coordinate.points[0][axis], stop)
+            for limit in contraction.limits:
+                end = emit_index(b, limit.end, self.batch)
+                inside = b.icmp("slt", coordinate.points[0][limit.axis], end)
                 coordinate.exists = both(b, coordinate.exists, inside)
             coordinates[inner.text] = coordinate
         return coordinates
