@@ -34,8 +34,8 @@ def instructions(graph: Graph) -> int:
     """How many instructions a graph has, as the sizes of failures are counted: those of its
     sub-graphs among them, constants left out.
     """
-    own = sum(instr.literal is None for instr in graph.instrs)
-    return own + sum(map(instructions, subgraphs(graph)))
+    count = sum(instr.literal is None for instr in graph.instrs)
+    return count + sum(map(instructions, subgraphs(graph)))
 
 
 @record

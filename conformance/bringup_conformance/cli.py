@@ -68,7 +68,7 @@ _COMMANDS = (
         "conformance coverage --backend mydevice --level smoke --report report",
     ),
     (
-        "verify:verify",
+        "reports:verify",
         "Look through a certificate.",
         "conformance verify certificate",
         "conformance verify certificate --backend mydevice --rerun --sample 50",

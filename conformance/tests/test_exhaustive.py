@@ -18,7 +18,7 @@ from bringup_conformance.execution.plan import SIMULATED, Item, Plan
 from bringup_conformance.execution.running import made_inputs, run_case
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import Target
-from bringup_conformance.generate import exhaustive, heavy
+from bringup_conformance.generate import exhaustive, huge_arrays
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array, format_of
 from bringup_selftest.corpus import OpCall, OpEdit
@@ -51,7 +51,7 @@ def test_units_are_of_every_op_of_one_operand_every_cast_and_every_pair() -> Non
     assert counts["add", "i8"] == counts["exp", "bf16"] == 1
     assert ("add", "f32") not in counts
     rows = {row.name for row in all_ops()}
-    assert {op for op, _ in counts} <= {*rows, heavy.AREA}
+    assert {op for op, _ in counts} <= {*rows, huge_arrays.AREA}
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "i16", "u8", "f8e4m3fn", "f8e5m2"])
@@ -124,7 +124,7 @@ def test_a_chain_of_casts_made_one_is_found() -> None:
 
 def test_names_are_unique_and_equal_seeds_make_equal_cases() -> None:
     target = right()
-    for op in ("convert", "gelu", "add", heavy.AREA):
+    for op in ("convert", "gelu", "add", huge_arrays.AREA):
         first = items(target, op, seed=3)
         names = [item.name for item in first]
         assert len(set(names)) == len(names)
@@ -147,12 +147,12 @@ def fast(edits: Mapping[str, OpEdit] | None = None) -> Target:
 def test_arrays_past_2_31_bytes_are_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reasons = [i.reason for i in items(right(), heavy.AREA) if isinstance(i, Unsupported)]
+    reasons = [i.reason for i in items(right(), huge_arrays.AREA) if isinstance(i, Unsupported)]
     assert len(reasons) == 3
     assert all("simulated" in reason for reason in reasons)
-    monkeypatch.setattr(heavy, "available", lambda: 1 << 30)
+    monkeypatch.setattr(huge_arrays, "available", lambda: 1 << 30)
     target = fast()
-    for check in items(target, heavy.AREA):
+    for check in items(target, huge_arrays.AREA):
         assert isinstance(check, Check)
         with pytest.raises(NotOffered, match=r"this host has 1.0 GiB free, and .* needs 10"):
             check.run(target)
@@ -169,11 +169,11 @@ def wraps(call: OpCall) -> None:
 
 def test_ends_of_long_arrays_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     # As many bytes as offsets of 16 bits reach, and some.
-    monkeypatch.setattr(heavy, "BYTES", (1 << 18) + 4 * 1027)
-    monkeypatch.setattr(heavy, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(huge_arrays, "BYTES", (1 << 18) + 4 * 1027)
+    monkeypatch.setattr(huge_arrays, "_CHUNK", 1 << 12)
     wrong = fast({"xor": wraps, "slice": wraps})
     for target, all_good in ((fast(), True), (wrong, False)):
-        checks = [item for item in items(target, heavy.AREA) if isinstance(item, Check)]
+        checks = [item for item in items(target, huge_arrays.AREA) if isinstance(item, Check)]
         assert len(checks) == 3
         problems = [check.run(target) for check in checks]
         assert all((problem is None) == all_good for problem in problems), problems

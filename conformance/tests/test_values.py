@@ -10,7 +10,7 @@ from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i32, i64, u8, u64
 from bringup.graph import Builder, Value
 from bringup.ops.table import all_ops, lookup
 from bringup_conformance.execution.support import Support
-from bringup_conformance.generate import hazards_numbers, twins
+from bringup_conformance.generate import attribute_variants, drawing, hazards_numbers
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.hazards import PatternInputs
 from bringup_conformance.generate.instances import instances
@@ -159,9 +159,9 @@ def test_every_attribute_has_two_values() -> None:
         seen: dict[str, set[str]] = {attr.name: set() for attr in row.attrs}
         for dtype in [d for d in (f32, f16) if d in row.dtypes] or row.dtypes[:1]:
             given = instances(row, dtype, Shapes(vector=16, block=64), 0, few=True)
-            cases = twins.cases(support, row, dtype.name, "ops", given, 0)
+            cases = attribute_variants.cases(support, row, dtype.name, "ops", given, 0)
             made = [v.producer for case in cases for v in case.graph.outputs]
-            tables = [twins.bound(row, i) for i in given]
+            tables = [drawing.bound(row, i) for i in given]
             for attrs in (*tables, *(instr.attrs for instr in made if instr is not None)):
                 for name, value in attrs.items():
                     seen[name].add(str(value))
@@ -178,9 +178,9 @@ def test_powers_of_minus_one_tell_odd_exponents_of_every_size() -> None:
 def test_twins_differ_in_one_attribute() -> None:
     row = lookup("layer_norm")
     first = instances(row, f32, Shapes(vector=16, block=64), 0)[0]
-    own = twins.bound(row, first)
-    for name, other in twins.twins(row, first).items():
-        attrs = twins.bound(row, other)
+    own = drawing.bound(row, first)
+    for name, other in attribute_variants.variants(row, first).items():
+        attrs = drawing.bound(row, other)
         assert [n for n in attrs if attrs[n] != own[n]] == [name]
         assert other.operands == first.operands
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,7 @@ def test_a_time_budget_says_what_it_left_out(
     assert report.in_part == ["smoke"]
 
 
+@cache
 def a_while(jobs: int) -> int:
     """Seconds in which this machine, busy as it may be, opens a device and runs some cases."""
     start = time.monotonic()

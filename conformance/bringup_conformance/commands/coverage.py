@@ -117,8 +117,8 @@ def modules_of(
     """The modules of some backends' packages, or of the packages named; then these with those of
     core that only backends use, unless packages are named.  Raises BringupError.
     """
-    own = _modules(packages or (p for name in backends for p in execution.packages_of(name)))
-    return own, own if packages else own | _modules(execution.packages_of_backends())
+    modules = _modules(packages or (p for name in backends for p in execution.packages_of(name)))
+    return modules, modules if packages else modules | _modules(execution.packages_of_backends())
 
 
 def _modules(packages: Iterable[str]) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""``conformance compare`` and ``join``: commands on reports."""
+"""``conformance compare``, ``join`` and ``verify``: commands on reports and certificates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 
 from bringup.errors import BringupError
 from bringup_conformance.commands import options
-from bringup_conformance.commands.options import Json
+from bringup_conformance.commands.options import Json, Timeout
 from bringup_conformance.commands.run import certify
 from bringup_conformance.execution import expectations, journal
 from bringup_conformance.reporting import certificate as certificates
-from bringup_conformance.reporting import failures, folders, reports, terminal
+from bringup_conformance.reporting import failures, folders, reports, terminal, verifying
 from bringup_conformance.reporting.compare import compare as compare_reports
 
 
@@ -83,3 +83,37 @@ def join(
     if certificate is not None:
         certify(whole, certificate, expected)
     raise typer.Exit(0 if whole.ok else 1)
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a certificate.")],
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="The device it is of: is it the one that is here?")
+    ] = "",
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run cases again on the device and compare.")
+    ] = False,
+    sample: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="How many of them, drawn by the hash; 0 for all."),
+    ] = verifying.SAMPLE,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse a certificate that was altered, is reduced, or is of another device.
+
+    Status 0 if it holds, 1 with one sentence for each reason if it does not.
+    """
+    seconds = timeout or failures.TIMEOUT
+    problems, statement = verifying.problems(folder, backend, rerun, sample, seconds)
+    if as_json:
+        data = {"holds": not problems, "problems": problems, "statement": statement}
+        typer.echo(json.dumps(data))
+        raise typer.Exit(1 if problems else 0)
+    console = Console()
+    for each in problems:
+        terminal.print_line(console, f"refused: {each}", "bold red")
+    if problems:
+        raise typer.Exit(1)
+    what = f"{statement['product']}, level {statement['level']}, seed {statement['seed']}"
+    terminal.print_line(console, f"{folder} holds: {what}", "bold green")

@@ -61,12 +61,14 @@ def single_outputs(candidate: Candidate) -> Iterator[Candidate]:
     """
     graph, _ = candidate
     computed = [v for instr in graph.instrs for v in instr.results if instr.literal is None]
-    made = sorted((edited(candidate, {}, (v,)) for v in computed), key=lambda c: len(c[0].instrs))
-    middle = len(made) // 2
-    while middle < len(made) - 1:
-        yield made[middle]
-        middle += max(1, (len(made) - middle) // 2)
-    yield from made
+    programs = sorted(
+        (edited(candidate, {}, (v,)) for v in computed), key=lambda c: len(c[0].instrs)
+    )
+    middle = len(programs) // 2
+    while middle < len(programs) - 1:
+        yield programs[middle]
+        middle += max(1, (len(programs) - middle) // 2)
+    yield from programs
 
 
 def fewer_outputs(candidate: Candidate) -> Iterator[Candidate]:
@@ -76,8 +78,8 @@ def fewer_outputs(candidate: Candidate) -> Iterator[Candidate]:
         return
     half = len(outputs) // 2
     halves = [outputs[:half], outputs[half:]] if len(outputs) > 3 else []
-    for kept in (*halves, *(outputs[:i] + outputs[i + 1 :] for i in range(len(outputs)))):
-        yield edited(candidate, {}, kept)
+    for chosen in (*halves, *(outputs[:i] + outputs[i + 1 :] for i in range(len(outputs)))):
+        yield edited(candidate, {}, chosen)
 
 
 def last_part_dropped(candidate: Candidate) -> Iterator[Candidate]:
@@ -87,12 +89,12 @@ def last_part_dropped(candidate: Candidate) -> Iterator[Candidate]:
     graph, recipes = candidate
     length = len(graph.instrs) // 2
     while length:
-        kept = graph.instrs[:-length]
+        first_part = graph.instrs[:-length]
         read = {v for instr in graph.instrs[-length:] for v in instr.operands}
-        computed = [v for instr in kept for v in instr.results if instr.literal is None]
+        computed = [v for instr in first_part for v in instr.results if instr.literal is None]
         crossing = tuple(v for v in computed if v in read or v in graph.outputs)
         if crossing:
-            yield edited((Graph(graph.inputs, kept, crossing, graph.name), recipes), {})
+            yield edited((Graph(graph.inputs, first_part, crossing, graph.name), recipes), {})
         length //= 2
 
 

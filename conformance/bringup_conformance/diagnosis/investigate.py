@@ -80,8 +80,8 @@ def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:
         "ir_before": cause.ir_before,
         "ir_after": cause.ir_after,
     }
-    kept = {key: value for key, value in failure.items() if key not in shown}
-    return {**kept, "cause": cause.to_json(), **{k: v for k, v in shown.items() if v}}
+    document = {key: value for key, value in failure.items() if key not in shown}
+    return {**document, "cause": cause.to_json(), **{k: v for k, v in shown.items() if v}}
 
 
 def cause_of(
@@ -122,8 +122,8 @@ def failing_cells(
     for output in dict.fromkeys((*wrong, *range(len(case.cells)))):
         graph, cells, _ = special.program(row, dtype, [case.cells[output]], support)
         small = replace(case, graph=graph, cells=cells)
-        found = attempt(target, small, fuse=problem.fused)[1] if cells else None
-        if found is not None and found.alike(problem):
+        alone = attempt(target, small, fuse=problem.fused)[1] if cells else None
+        if alone is not None and alone.alike(problem):
             return small
     return case
 
@@ -137,8 +137,8 @@ def shrunk(target: Target, case: Case, problem: Problem, effort: Effort) -> Case
         def fails(
             candidate: Candidate, as_case: Callable[[Case, Candidate], Case] = as_case
         ) -> bool:
-            found = attempt(target, as_case(case, candidate), fuse=problem.fused)[1]
-            return found is not None and found.alike(problem)
+            other = attempt(target, as_case(case, candidate), fuse=problem.fused)[1]
+            return other is not None and other.alike(problem)
 
         if fails(start):
             return as_case(case, shrink_program(start, fails, effort))
@@ -162,12 +162,12 @@ def hashes(target: Target, case: Case, problem: Problem) -> dict[str, str]:
     if case.cells:
         return {}
     inputs = made_inputs(case, len(case.data) - 1)
-    found = {"expected": digest(evaluate(case.graph, inputs))}
+    digests = {"expected": digest(evaluate(case.graph, inputs))}
     if ends_processes(problem):
-        return found
+        return digests
     try:
         program = target.compile(case.graph, fuse=problem.fused, optimize=case.optimize)
-        found["actual"] = digest(program(inputs))
+        digests["actual"] = digest(program(inputs))
     except Exception as error:  # noqa: BLE001  (a device that raises has no results)
-        found["error"] = type(error).__name__
-    return found
+        digests["error"] = type(error).__name__
+    return digests

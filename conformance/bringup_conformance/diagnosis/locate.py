@@ -469,15 +469,15 @@ class _Search:
             kernels=kernels,
         )  # fmt: skip
 
-    def _wrong_in_scratch(self, found: Cause) -> Cause:
+    def _wrong_in_scratch(self, cause: Cause) -> Cause:
         """A step that is wrong alone, but only with its results in scratch memory."""
         _, program = self.planned
-        number = found.step or 0
+        number = cause.step or 0
         single = single_step(program, program.steps[number], *self.steps[number])
         source, asm = texts(self.device, single)
         return replace(
-            self._step_as_cause(number, single), what=found.what, slots=found.slots,
-            mismatches=found.mismatches, source=source, asm=asm,
+            self._step_as_cause(number, single), what=cause.what, slots=cause.slots,
+            mismatches=cause.mismatches, source=source, asm=asm,
         )  # fmt: skip
 
     def _judge(self, value: Value, array: Array, data: int) -> str:

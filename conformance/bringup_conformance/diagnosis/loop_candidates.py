@@ -13,7 +13,7 @@ from typing import Any
 
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.graph.verify import subgraphs_of
-from bringup.ops.build import rows
+from bringup.ops.build import broadcast_to
 from bringup.ops.subgraphs import is_branch, is_control, is_loop, loop_parts, reached
 from bringup.ops.table import lookup
 from bringup.passes.base import as_results
@@ -74,8 +74,8 @@ def _bodies(instr: Instr) -> tuple[Graph, ...]:
 
 
 def _is_counted(instr: Instr) -> bool:
-    """Whether it is a scan."""
-    return "length" in instr.attrs
+    """Whether an instruction is a loop whose length is known: a scan."""
+    return is_loop(instr) and not is_conditional(instr)
 
 
 def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values:
@@ -86,18 +86,14 @@ def _one_run(instr: Instr, inner: Graph, operands: Values, edit: Edit) -> Values
     if is_loop(instr):
         first = loop_parts(instr).first_stack
         arguments[first:] = [edit.input(v.type, Recipe("signed")) for v in inner.inputs[first:]]
-    made = replay(inner, arguments=arguments)
-    edit.outputs.update(zip(instr.results, made, strict=True))
-    return [_repeated(value, result) for value, result in zip(made, instr.results, strict=True)]
+    results = replay(inner, arguments=arguments)
+    edit.outputs.update(zip(instr.results, results, strict=True))
+    return [_repeated(value, result) for value, result in zip(results, instr.results, strict=True)]
 
 
 def _repeated(value: Value, result: Value) -> Value:
     """A row again and again, where a stack is wanted."""
-    if value.type is result.type:
-        return value
-    dims = tuple(range(1, len(result.shape)))
-    stack: Value = rows.broadcast_in_dim(value, shape=result.shape, dims=dims)
-    return stack
+    return broadcast_to(value, result.shape)
 
 
 # -- scans instead of conditions -------------------------------------------------------------------
@@ -138,8 +134,8 @@ def _scan_of_trips(instr: Instr, trips: int, operands: Values, _edit: Edit) -> V
         tuple(body.outputs[n] for n in changing),
     )
     inner = Graph(inputs, body.instrs, outputs, body.name)
-    made = _scan([operands[n] for n in order], inner, trips, len(read_only), len(changing))
-    results = dict(zip(changing, made, strict=True))
+    carried = _scan([operands[n] for n in order], inner, trips, len(read_only), len(changing))
+    results = dict(zip(changing, carried, strict=True))
     return [results.get(n, operands[n]) for n in positions]
 
 
@@ -265,9 +261,9 @@ def _smaller_bodies(graph: Graph, fixed: frozenset[int]) -> Iterator[Graph]:
             if number not in fixed and other is not value and other.type is value.type:
                 outputs = (*graph.outputs[:number], other, *graph.outputs[number + 1 :])
                 yield _without_dead(Graph(graph.inputs, graph.instrs, outputs, graph.name))
-    kept = _needed_by(graph, fixed) | loop_controls(graph)
+    needed = _needed_by(graph, fixed) | loop_controls(graph)
     for instr in reversed(graph.instrs):
-        if instr.literal is None and kept.isdisjoint(instr.results):
+        if instr.literal is None and needed.isdisjoint(instr.results):
             for positions in pass_through(instr):
                 yield _with_replaced(graph, instr, as_operands(positions))
             yield _with_replaced(graph, instr, as_constants(instr))
@@ -288,10 +284,10 @@ def _needed_by(graph: Graph, outputs: frozenset[int]) -> frozenset[Value]:
     return frozenset(needed)
 
 
-def _with_replaced(graph: Graph, at: Instr, replacement: Replacement) -> Graph:
+def _with_replaced(graph: Graph, replaced: Instr, replacement: Replacement) -> Graph:
     """A body with one instruction replaced; its inputs stay, and it gets no new ones."""
     edit = Edit(Builder(), [])
-    made = rebuild(
-        graph, lambda instr, operands: replacement(operands, edit) if instr is at else None
+    edited_body = rebuild(
+        graph, lambda instr, operands: replacement(operands, edit) if instr is replaced else None
     )
-    return _without_dead(made)
+    return _without_dead(edited_body)

@@ -73,8 +73,8 @@ def problem_of(document: Mapping[str, Any]) -> Problem:
     """The problem that a document describes, as far as it decides how to run it again."""
     whole = document["problem"]
     smallest = (document.get("reduced") or document).get("problem") or whole
-    kept = {key: smallest[key] for key in ("kind", "what", "fused")}
-    return Problem(**kept, log=whole.get("log", ""), phase=whole.get("phase", ""))
+    shown = {key: smallest[key] for key in ("kind", "what", "fused")}
+    return Problem(**shown, log=whole.get("log", ""), phase=whole.get("phase", ""))
 
 
 def _opened(path: Path, backend: str | Target | None, done: str) -> tuple[dict[str, Any], Target]:

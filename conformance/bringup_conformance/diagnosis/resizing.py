@@ -33,9 +33,9 @@ def smaller_sizes(candidate: Candidate) -> Iterator[Candidate]:
     for size in sizes:
         for other in dict.fromkeys((1, 2, 3, size // 4, size // 2, size - size // 4, size - 1)):
             if 0 < other < size:
-                made = _Retyping(sizes={size: other}).graph(graph)
-                if made is not None:
-                    yield made, recipes
+                smaller = _Retyping(sizes={size: other}).graph(graph)
+                if smaller is not None:
+                    yield smaller, recipes
 
 
 def plainer_dtypes(candidate: Candidate) -> Iterator[Candidate]:
@@ -45,9 +45,9 @@ def plainer_dtypes(candidate: Candidate) -> Iterator[Candidate]:
     present |= {v.dtype.name for instr in graph.instrs for v in instr.results}
     for old, new in _PLAINER.items():
         if old in present:
-            made = _Retyping(dtypes={BY_NAME[old]: BY_NAME[new]}).graph(graph)
-            if made is not None:
-                yield made, recipes
+            plainer = _Retyping(dtypes={BY_NAME[old]: BY_NAME[new]}).graph(graph)
+            if plainer is not None:
+                yield plainer, recipes
 
 
 @record
@@ -89,10 +89,10 @@ class _Retyping:
         if isinstance(value, tuple) and any(isinstance(each, Graph) for each in value):
             return tuple(map(self._attribute, value))
         if isinstance(value, Graph):
-            made = self.graph(value)
-            if made is None:
+            retyped = self.graph(value)
+            if retyped is None:
                 raise ValueError(f"{value.name} does not take other types")
-            return made
+            return retyped
         if isinstance(value, DType):
             return self.dtypes.get(value, value)
         if isinstance(value, TensorType):

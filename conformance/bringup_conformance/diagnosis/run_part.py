@@ -120,12 +120,12 @@ def subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) ->
     """The part of a graph that makes some of its values from others."""
     builder = Builder()
     table = {value: builder.input(value.type) for value in inputs}
-    needed, kept = set(outputs), []
+    needed, live = set(outputs), []
     for instr in reversed(graph.instrs):
         if any(v in needed and v not in table for v in instr.results):
             needed.update(instr.operands)
-            kept.append(instr)
-    for instr in reversed(kept):
+            live.append(instr)
+    for instr in reversed(live):
         results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
         for value, made in zip(instr.results, results, strict=True):
             table.setdefault(value, made)

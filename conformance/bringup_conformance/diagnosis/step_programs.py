@@ -105,7 +105,7 @@ def first_steps(
 def step_subset(
     program: Program,
     steps: StepValues,
-    kept: Sequence[int],
+    numbers: Sequence[int],
     looks: Sequence[Slot],
     copies: CopySteps,
 ) -> tuple[Program, list[Value]]:
@@ -114,7 +114,7 @@ def step_subset(
 
     What other steps make are inputs; their values are returned beside the program.
     """
-    made = {value for n in kept for value, _ in steps[n][1]}
+    made = {value for n in numbers for value, _ in steps[n][1]}
     inputs: dict[Value, Slot] = {}
 
     def from_inputs(reads: Sequence[PlacedValue]) -> dict[Slot, Slot]:
@@ -123,14 +123,14 @@ def step_subset(
             inputs.setdefault(value, Slot("input", len(inputs), 0, slot.type))
         return {slot: inputs[value] for value, slot in others}
 
-    whole = _some_steps(program, steps, kept, looks, copies, (), from_inputs)
+    whole = _some_steps(program, steps, numbers, looks, copies, (), from_inputs)
     return replace(whole, inputs=tuple(slot.type for slot in inputs.values())), list(inputs)
 
 
 def _some_steps(
     program: Program,
     steps: StepValues,
-    kept: Sequence[int],
+    numbers: Sequence[int],
     looks: Sequence[Slot],
     copies: CopySteps,
     inputs: tuple[TensorType, ...],
@@ -141,7 +141,7 @@ def _some_steps(
     Outputs are those that the steps write, numbered anew, then the copies.
     from_inputs: of what a step reads, the slots that are to be inputs instead.
     """
-    written = [slot for n in kept for slot in written_slots(program.steps[n])]
+    written = [slot for n in numbers for slot in written_slots(program.steps[n])]
     outputs = sorted({slot.index for slot in written if slot.space == "output"})
     number = {old: new for new, old in enumerate(outputs)}
 
@@ -149,7 +149,7 @@ def _some_steps(
         return replace(slot, index=number[slot.index]) if slot.space == "output" else slot
 
     chosen: list[Step] = []
-    for n in kept:
+    for n in numbers:
         reads, writes = steps[n]
         sources = from_inputs(reads)
         others = {s: renamed(s) for _, s in reads if s not in sources}

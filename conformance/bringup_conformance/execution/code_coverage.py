@@ -73,16 +73,17 @@ def packages_of(backend: str) -> tuple[str, ...]:
     from packaging.utils import canonicalize_name
 
     installed = candidates()
-    own = select(backend.partition(":")[0], installed)
-    required = {canonicalize_name(Requirement(text).name) for text in own.requires}
-    plugins = [own, *(c for c in installed if c.distribution in required and not c.is_core)]
+    plugin = select(backend.partition(":")[0], installed)
+    required = {canonicalize_name(Requirement(text).name) for text in plugin.requires}
+    plugins = [plugin, *(c for c in installed if c.distribution in required and not c.is_core)]
     return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in plugins))
 
 
 def packages_of_backends() -> tuple[str, ...]:
     """The packages of core that the suite runs without, since only backends use them."""
     # Asked in a new process: in this one a device may be open.
-    suite = "bringup_conformance.cli, bringup_conformance.execution.worker"
+    modules = ("cli", "execution.isolated", "execution.schedule", "execution.worker")
+    suite = ", ".join(f"bringup_conformance.{module}" for module in modules)
     program = f"import sys, {suite}; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -17,12 +17,12 @@ from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported, keeps_bits
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
+    attribute_variants,
     derivatives,
     families,
     hazards,
     mapped,
     public,
-    twins,
 )
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
@@ -152,19 +152,19 @@ def fusion(plan: Plan) -> list[Unit]:
     """
     support, seed, large = plan.support, plan.seed, plan.budget.large
     shapes, limits = plan.capabilities.shapes, plan.capabilities.limits
-    made: list[tuple[str, Callable[[], Iterator[Item]]]] = []
+    makers: list[tuple[str, Callable[[], Iterator[Item]]]] = []
     for name in hazards.NAMES:
-        made.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
+        makers.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
     for read in families.READS:
-        made.append((read, partial(families.pairs, support, shapes, read, seed, large=large)))
+        makers.append((read, partial(families.pairs, support, shapes, read, seed, large=large)))
     for name in families.LADDERS:
         make = partial(families.many, support, limits, name, seed, few=not large)
-        made.append((f"many-{name}", make))
+        makers.append((f"many-{name}", make))
     for module in public.MODULES:
-        made.append((public.named(module), partial(public.cases, support, module, seed)))
+        makers.append((public.named(module), partial(public.cases, support, module, seed)))
     for n in range(plan.budget.programs // _MAPPED):
-        made.append((f"mapped-{n}", partial(_mapped_case, plan, n)))
-    units = [Unit("fusion", PROGRAMS, "", name, PROGRAMS, make) for name, make in made]
+        makers.append((f"mapped-{n}", partial(_mapped_case, plan, n)))
+    units = [Unit("fusion", PROGRAMS, "", name, PROGRAMS, make) for name, make in makers]
     return units + _programs(plan, "fusion", plan.budget.programs)
 
 
@@ -176,7 +176,7 @@ def runtime(plan: Plan) -> list[Unit]:
 
 
 def exhaustive(plan: Plan) -> list[Unit]:
-    """Every input of ops and casts of 16 bits, and what is heavy."""
+    """Every input of ops and casts of 16 bits, and arrays past 2^31 bytes."""
     from bringup_conformance.generate.exhaustive import units as made
 
     return made(plan)
@@ -222,19 +222,19 @@ def _row_cases(
     each reason.
     """
     shapes, few = plan.capabilities.shapes, not plan.budget.large
-    drawn = instances(row, dtype, shapes, plan.seed, few=few)
+    candidates = instances(row, dtype, shapes, plan.seed, few=few)
     if few:
-        drawn = [i for i in drawn if i.far or all(t.size <= _SMALL for t in i.operands)]
+        candidates = [i for i in candidates if i.far or all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}
-    for instance in drawn:
+    for instance in candidates:
         reason = plan.support.reason(row, instance.operands, dict(instance.attrs))
         if reason is None:
             usable.append(instance)
         else:
             reasons[reason] = None
     prefix = f"{level}/{row.name}/{dtype.name}"
-    if not drawn:
+    if not candidates:
         reasons["the suite has no operands for it"] = None
     for reason in reasons:
         yield Unsupported(prefix, level, row.name, dtype.name, reason)
@@ -242,7 +242,7 @@ def _row_cases(
     for number, (first, group) in enumerate(_groups(usable, plan.budget.together)):
         yield _joint_case(plan, row, dtype, level, f"{prefix}/{number}", group, first)
     if level == "ops" and dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
-        yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
+        yield from attribute_variants.cases(plan.support, row, dtype.name, level, usable, plan.seed)
         yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
         yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
 

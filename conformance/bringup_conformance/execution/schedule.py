@@ -221,7 +221,7 @@ def cost_so_far(target: Target) -> Cost:
 
 def chosen(units: list[T], fraction: tuple[int, int], seed: int) -> list[T]:
     """Part i of N, counted from 1: every N-th of the units in an order that the seed makes, so
-    that the parts are alike and together are all.
+    that the parts are similar and together complete.
     """
     part, parts = fraction
     order = _shuffled(len(units), seed, "fraction")

@@ -19,11 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from bringup.errors import BringupError
@@ -41,8 +44,8 @@ from bringup_conformance.execution.running import run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import derive
-from bringup_conformance.generate.drawn import Settings, programs
-from bringup_conformance.generate.programs import Program, usable_dtypes
+from bringup_conformance.generate.program_builder import GenConfig
+from bringup_conformance.generate.programs import Program, draw_program, usable_dtypes
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import (
@@ -69,6 +72,10 @@ MAX_FAILURES, MAX_SHRUNK = 50, 12
 OnOutcome = Callable[[Outcome, float], None]
 #: Other scores of a program, by name.
 Costs = Callable[[Graph], dict[str, float]]
+#: The settings of programs on data of known results, and of the others.
+_Settings = tuple[GenConfig, GenConfig]
+# Shares of programs on exact data, and of those on large arrays, as in level fusion.
+_EXACT, _LARGE = (2, 5), 16
 
 
 class _OverError(KeyboardInterrupt):
@@ -175,7 +182,7 @@ class _Search:
         self.failures = 0
         self.rounds = corpus.programs // ROUND
         plan = plan_of(target, 0)
-        self.strategy = programs(settings_of(plan), large=plan.budget.large)
+        self.strategy = _programs(settings_of(plan), large=plan.budget.large)
 
     def goes_on(self) -> bool:
         """Whether there is time, and reason to go on."""
@@ -197,8 +204,8 @@ class _Search:
         score_number, self.rounds = self.rounds, self.rounds + 1
         database = None if folder is None else DirectoryBasedExampleDatabase(folder / "examples")
 
-        def test(drawn: tuple[Program, bool]) -> None:
-            program, exact = drawn
+        def test(example: tuple[Program, bool]) -> None:
+            program, exact = example
             self.check()
             self.drawn += 1
             self.corpus.programs += 1
@@ -234,7 +241,7 @@ class _Search:
         return scores
 
 
-def settings_of(plan: Plan) -> Settings:
+def settings_of(plan: Plan) -> _Settings:
     """What programs are made for: on data of known results, and on any."""
     dtypes = usable_dtypes(plan.support)
     return plan.config(dtypes, True), plan.config(dtypes, False)
@@ -316,12 +323,12 @@ class Corpus:
     def keep(self, case: Case, scores: Mapping[str, float]) -> None:
         """Keep a program if it is among the best in anything."""
         for name, score in scores.items():
-            kept = self.best.setdefault(name, [])
-            alike = any(each.score == score or each.case.name == case.name for each in kept)
+            best = self.best.setdefault(name, [])
+            alike = any(each.score == score or each.case.name == case.name for each in best)
             if score > 0 and not alike:
-                kept.append(Best(score, case))
-                kept.sort(key=lambda each: -each.score)
-                del kept[KEPT:]
+                best.append(Best(score, case))
+                best.sort(key=lambda each: -each.score)
+                del best[KEPT:]
 
     def save(self) -> None:
         """Write it to its folder.  Raises OSError."""
@@ -367,10 +374,10 @@ def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
         ],
         print_blob=False,
     )  # fmt: skip
-    @hypothesis.given(programs(settings_of(plan), large=plan.budget.large))
-    def soak(drawn: tuple[Program, bool]) -> None:
+    @hypothesis.given(_programs(settings_of(plan), large=plan.budget.large))
+    def soak(example: tuple[Program, bool]) -> None:
         """A random program is right, whatever it scores."""
-        program, exact = drawn
+        program, exact = example
         case = program.case(LEVEL, exact, seed)
         outcome = run_case(target, case)
         if outcome.problem is not None:
@@ -383,3 +390,40 @@ def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
 
     test: Callable[[], None] = soak
     return test
+
+
+# -- programs whose every decision Hypothesis draws ------------------------------------------------
+
+
+class _HypothesisChoices:
+    """Decisions drawn by Hypothesis; see `Choices`."""
+
+    __slots__ = ("_draw",)
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
+        self._draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer from ``low`` to ``high``."""
+        return low if low == high else self._draw(_integers(low, high))
+
+
+@lru_cache(None)
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.integers(low, high)
+
+
+def _programs(settings: _Settings, *, large: bool) -> st.SearchStrategy[tuple[Program, bool]]:
+    """Programs by the generator of level fusion, and whether their data are exact.
+
+    large: whether some have larger arrays than any block.
+    """
+
+    @st.composite
+    def drawn(draw: Any) -> tuple[Program, bool]:
+        choices = _HypothesisChoices(draw)
+        exact = choices.integer(0, _EXACT[1] - 1) >= _EXACT[1] - _EXACT[0]
+        big = large and choices.integer(0, _LARGE - 1) == _LARGE - 1
+        return draw_program(choices, settings[not exact], large=big), exact
+
+    return drawn()

@@ -15,11 +15,10 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bringup.errors import BringupError
 from bringup_conformance.execution import code_coverage, heartbeat
-from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK, Remote
 from bringup_conformance.execution.protocol import (
     Answer,
@@ -27,6 +26,7 @@ from bringup_conformance.execution.protocol import (
     Call,
     Done,
     Explain,
+    Job,
     Raised,
     Ready,
     Refused,
@@ -36,10 +36,12 @@ from bringup_conformance.execution.protocol import (
     case_timeout,
 )
 from bringup_conformance.execution.running import error_text, is_lost, problem_kind
-from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.results import Result
+
+if TYPE_CHECKING:
+    from bringup_conformance.execution.schedule import Schedule
 
 
 def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
@@ -88,7 +90,7 @@ class _Worker:
         self.target = target
         self.reply = reply
         self.remote = Remote(target, self.suspect)
-        self.schedule = None if setup.job is None else Schedule(target, setup.job)
+        self.schedule = None if setup.job is None else _scheduled(target, setup.job)
         if self.schedule is None or not setup.lists_units:
             reply(Ready({}))
         else:
@@ -137,6 +139,8 @@ class _Worker:
         assert self.schedule is not None
         self.start_clock(task.seconds + heartbeat.ALIVE_FACTOR * self.timeout)
         if task.alone:
+            from bringup_conformance.execution.isolated import Isolated
+
             with Isolated(self.target, self.timeout) as isolated:
                 self.reply(self.schedule.explain(task, isolated))
         else:
@@ -155,3 +159,11 @@ class _Worker:
         """Say what to report if this process ends now."""
         self.reply(Suspected(cause))
         self.start_clock(self.timeout)
+
+
+def _scheduled(target: DeviceTarget, job: Job) -> Schedule:
+    # What makes the cases takes a third of the time in which a process starts; one that only runs
+    # programs, as the search for a cause starts many of, needs none of it.
+    from bringup_conformance.execution.schedule import Schedule
+
+    return Schedule(target, job)

@@ -65,9 +65,9 @@ def chance(choices: Choices, numerator: int, denominator: int) -> bool:
 
 def weighted(choices: Choices, options: Sequence[tuple[int, T]]) -> T:
     """One of several options by whole-number weights."""
-    at = choices.integer(0, sum(weight for weight, _ in options) - 1)
+    left = choices.integer(0, sum(weight for weight, _ in options) - 1)
     for weight, option in options:
-        if at < weight:
+        if left < weight:
             return option
-        at -= weight
+        left -= weight
     raise AssertionError("the weights cover every number drawn")

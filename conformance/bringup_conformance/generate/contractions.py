@@ -50,12 +50,12 @@ def boundaries(shapes: Shapes, offset: int) -> list[Sizes]:
     values = [n + d for n in shapes.contraction for d in (-1, 0, 1)]
     count = len(values)
     step = 1 + offset % (count - 1) if values else 0
-    found = [(values[i], values[(i + step) % count], values[i - step]) for i in range(count)]
+    sizes = [(values[i], values[(i + step) % count], values[i - step]) for i in range(count)]
     if shapes.products:
         side = round(shapes.products ** (1 / 3))
         depth = ceil_div(shapes.products, side**2)
-        found += [(side, side, depth + d) for d in (-1, 0, 1)]
-    return found
+        sizes += [(side, side, depth + d) for d in (-1, 0, 1)]
+    return sizes
 
 
 def beyond(shapes: Shapes) -> Sizes:
@@ -101,7 +101,7 @@ def _small(w: int) -> Iterator[Site]:
 
 
 def _far(draw: Drawing) -> Iterator[Site]:
-    """All boundaries and layouts for f32, a boundary or a layout for other dtypes in turn."""
+    """All boundaries and layouts for f32; a boundary or a layout, alternately, for other dtypes."""
     offset, limits = draw.offset, boundaries(draw.shapes, draw.offset)
     whole = draw.dtype is f32 and not draw.few
     if not whole:

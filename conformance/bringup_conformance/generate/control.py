@@ -57,12 +57,12 @@ def _loop(choices: Choices, type_: TensorType) -> dict[str, Graph]:
     """Condition and body over a value, a counter, and a value that may stay, or change places."""
     swaps, stays = chance(choices, 1, 2), chance(choices, 1, 3)
 
-    def holds(_x: Value, at: Value, _y: Value) -> tuple[Value]:
-        wrapped = rows.and_(at, splat(7, _COUNTER))
+    def holds(_x: Value, counter: Value, _y: Value) -> tuple[Value]:
+        wrapped = rows.and_(counter, splat(7, _COUNTER))
         return (rows.compare(wrapped, splat(_END, _COUNTER), direction="lt"),)
 
-    def step(x: Value, at: Value, y: Value) -> tuple[Value, ...]:
-        after = rows.add(at, splat(1, _COUNTER))
+    def step(x: Value, counter: Value, y: Value) -> tuple[Value, ...]:
+        after = rows.add(counter, splat(1, _COUNTER))
         mixed = _mixed(choices, x, y)
         if stays:
             return mixed, after, y

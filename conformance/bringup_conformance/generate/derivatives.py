@@ -82,15 +82,15 @@ def _instances(row: OpDef, shapes: Shapes, seed: int) -> list[Instance]:
             groups.setdefault(key, []).append(instance)
         if groups:
             break
-    found = []
+    differentiable = []
     for key, group in groups.items():
         small = [i for i in group if _size(i) <= _FEW]
         if small:
-            found.append(small[derive(seed, row.name, str(key)) % len(small)])
-    if not found:
+            differentiable.append(small[derive(seed, row.name, str(key)) % len(small)])
+    if not differentiable:
         return [min(group, key=_size) for group in groups.values()][:1]
-    first = derive(seed, row.name, "first") % max(len(found), 1)
-    return (found[first:] + found[:first])[:_SEVERAL]
+    first = derive(seed, row.name, "first") % max(len(differentiable), 1)
+    return (differentiable[first:] + differentiable[:first])[:_SEVERAL]
 
 
 def _size(instance: Instance) -> int:
@@ -115,18 +115,18 @@ def _differentiable(row: OpDef, instance: Instance) -> bool:
 
 def _judged(row: OpDef, instance: Instance, seed: int) -> str | None:
     """What is wrong with the derivatives of an instance, in a sentence."""
-    made = Differentiated.of_graph(single(row, instance.operands, dict(instance.attrs)))
+    differentiated = Differentiated.of_graph(single(row, instance.operands, dict(instance.attrs)))
 
     @cache
     def points(attempt: int) -> list[Point]:
         seeds = [derive(seed, row.name, attempt, n) >> 32 for n in range(EXAMPLES)]
         kind = _TRIED[attempt % len(_TRIED)]
-        return [_point(row, made, instance, kind, own) for own in seeds]
+        return [_point(row, differentiated, instance, kind, own) for own in seeds]
 
     for mode in MODES:
         for attempt in range(_ROUNDS * len(_TRIED)):
             try:
-                wrong = disagreement(made, mode, points(attempt))
+                wrong = disagreement(differentiated, mode, points(attempt))
             except Unshown:
                 continue
             if wrong is not None:
@@ -150,12 +150,16 @@ def _inner(domain: Interval | None, tried: Interval) -> Interval | None:
 
 
 def _point(
-    row: OpDef, made: Differentiated, instance: Instance, tried: tuple[str, Interval], seed: int
+    row: OpDef,
+    differentiated: Differentiated,
+    instance: Instance,
+    tried: tuple[str, Interval],
+    seed: int,
 ) -> Point:
     """Arrays of a kind, and directions of at most one."""
     domain, (kind, near) = row.domain, tried
     arrays = []
-    for position, type_ in enumerate(v.type for v in made.graph.inputs):
+    for position, type_ in enumerate(v.type for v in differentiated.graph.inputs):
         interval = domain.intervals[min(position, len(domain.intervals) - 1)]
         own = (instance.kinds or ("ramp",))[0]
         if type_.dtype.is_float:
@@ -164,11 +168,11 @@ def _point(
         recipe = Recipe(own, seed + position, (), "dense", interval, nonzero, matrix)
         arrays.append(recipe.make(type_))
 
-    def directions(name: str, places: tuple[int, ...], values: Sequence[Value]) -> list[Array]:
-        seeds = [derive(seed, name, i) >> 32 for i in places]
-        pairs = zip(seeds, places, strict=True)
+    def directions(name: str, positions: tuple[int, ...], values: Sequence[Value]) -> list[Array]:
+        seeds = [derive(seed, name, i) >> 32 for i in positions]
+        pairs = zip(seeds, positions, strict=True)
         return [Recipe("signed", own).make(values[i].type) / 4 for own, i in pairs]
 
-    inputs, outputs = made.graph.inputs, made.graph.outputs
-    moves = tuple(directions(name, made.wrt, inputs) for name in ("first", "second"))
-    return Point(arrays, (moves[0], moves[1]), directions("cotangent", made.of, outputs))
+    inputs, outputs = differentiated.graph.inputs, differentiated.graph.outputs
+    moves = tuple(directions(name, differentiated.wrt, inputs) for name in ("first", "second"))
+    return Point(arrays, (moves[0], moves[1]), directions("cotangent", differentiated.of, outputs))

@@ -9,10 +9,13 @@ from typing import Any
 
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import DType, f32
+from bringup.errors import OpTypeError
+from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup.records import record
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
+from bringup_conformance.execution.support import single
 from bringup_conformance.generate.choices import Stream, chance, pick
 from bringup_conformance.generate.sizes import draw_shape, strata
 
@@ -89,3 +92,23 @@ def instance(
 ) -> Instance:
     """One instruction to check, on data of these kinds."""
     return Instance(tuple(operands), tuple(attrs.items()), kinds, far)
+
+
+def bound(row: OpDef, instance: Instance) -> dict[str, Any]:
+    """All attributes of an instance, with defaults.  Raises OpTypeError."""
+    attrs = dict(instance.attrs)
+    filled = dict(row.fill(instance.operands, attrs)) if row.fill is not None else {}
+    return row.bind({**filled, **attrs})
+
+
+def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
+    """What the row gives for an instance; None if it does not take it."""
+    try:
+        return single(row, instance.operands, dict(instance.attrs)).outputs
+    except OpTypeError:
+        return None
+
+
+def valid(row: OpDef, instance: Instance) -> bool:
+    """Whether the row takes an instance."""
+    return results_of(row, instance) is not None

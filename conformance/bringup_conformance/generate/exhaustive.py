@@ -1,4 +1,4 @@
-"""Every input of what has few enough of them, inputs at equal distances of what has more, and
+"""Every input of ops that have few enough of them, inputs at equal distances of the others, and
 arrays past 2^31 bytes.
 """
 
@@ -14,10 +14,10 @@ from bringup.graph import Builder, Graph, Value
 from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
 from bringup_conformance.cases import Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import heavy
+from bringup_conformance.generate import huge_arrays
 from bringup_conformance.generate.choices import Stream, pick
+from bringup_conformance.generate.drawing import valid
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.generate.twins import valid
 
 LEVEL = "exhaustive"
 #: Bits of a dtype all of whose values are one array, and of one all of whose pairs are.
@@ -33,17 +33,21 @@ def units(plan: Plan) -> list[Unit]:
     """All values of 16 bits through every op of one operand and every cast, all pairs of 8 bits
     through those of two, 2^20 values of wider dtypes, chains of casts, arrays past 2^31 bytes.
     """
-    found = []
+    listed = []
     for row in all_ops():
         if _is_cast(row):
-            found += [_unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_]
+            listed += [
+                _unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_
+            ]
         elif _by_elements(row) and row.arity == 1:
-            found += [_unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_]
+            listed += [
+                _unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_
+            ]
         elif _by_elements(row) and row.arity == 2:
-            found += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
+            listed += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
     convert = lookup("convert")
-    found += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
-    return found + heavy.units(plan)
+    listed += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
+    return listed + huge_arrays.units(plan)
 
 
 def _by_elements(row: OpDef) -> bool:
@@ -140,7 +144,7 @@ def _cases(
     *,
     bitwise: bool = False,
 ) -> Iterator[Item]:
-    place = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
+    prefix = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
     reasons: dict[str, None] = {}
     for number, graph in enumerate(graphs):
         reason = plan.support.reason_of(graph)
@@ -148,7 +152,7 @@ def _cases(
             reasons[reason] = None
             continue
         yield Case(
-            name=f"{place}/{number}",
+            name=f"{prefix}/{number}",
             level=LEVEL,
             op=row.name,
             dtype=dtype.name,
@@ -159,4 +163,4 @@ def _cases(
             tags=(tag, row.kind.value),
         )
     for reason in reasons:
-        yield Unsupported(place, LEVEL, row.name, dtype.name, reason)
+        yield Unsupported(prefix, LEVEL, row.name, dtype.name, reason)

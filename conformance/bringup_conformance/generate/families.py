@@ -1,5 +1,5 @@
-"""Families of fixed programs: what everybody writes first, every way of reading with every way of
-using what was read, and many of one thing.
+"""Families of fixed programs: what everybody writes first, every way of reading elements with every
+way of using them, and programs with many inputs, outputs, launches and so on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bringup.kernel.limits import Limits
 from bringup.ops.build import (
     broadcast_to,
     like,
+    pad,
     reduce,
     reverse,
     rows,
@@ -88,36 +89,35 @@ def _scalar(builder: Builder, dtype: DType, shape: Shape) -> Value:
 
 def _row(builder: Builder, dtype: DType, shape: Shape) -> Value:
     last = len(shape) - 1
-    found: Value = rows.broadcast_in_dim(
+    result: Value = rows.broadcast_in_dim(
         builder.input(dtype[shape[last]]), shape=shape, dims=(last,)
     )
-    return found
+    return result
 
 
 def _column(builder: Builder, dtype: DType, shape: Shape) -> Value:
-    found: Value = rows.broadcast_in_dim(builder.input(dtype[shape[0]]), shape=shape, dims=(0,))
-    return found
+    result: Value = rows.broadcast_in_dim(builder.input(dtype[shape[0]]), shape=shape, dims=(0,))
+    return result
 
 
 def _counted(_builder: Builder, dtype: DType, shape: Shape) -> Value:
     counts = rows.iota(type=i32[shape], dim=len(shape) - 1)
     odd = rows.and_(counts, rows.shr(counts, _spread(counts, 3), kind="logical"))
-    found: Value = rows.convert(rows.and_(odd, _spread(odd, 1)), dtype=dtype)
-    return found
+    result: Value = rows.convert(rows.and_(odd, _spread(odd, 1)), dtype=dtype)
+    return result
 
 
 def _spread(value: Value, number: int) -> Value:
     scalar = rows.constant(value=Literal.splat(number, value.dtype[()]))
-    found: Value = rows.broadcast_in_dim(scalar, shape=value.shape, dims=())
-    return found
+    return broadcast_to(scalar, value.shape, ())
 
 
 def _strided(builder: Builder, dtype: DType, shape: Shape) -> Value:
     wide = builder.input(dtype[(*shape[:-1], 2 * shape[-1])])
     zeros = (0,) * len(shape)
     steps = (*(1 for _ in shape[:-1]), 2)
-    found: Value = rows.slice(wide, start=zeros, limit=wide.shape, stride=steps)
-    return found
+    result: Value = rows.slice(wide, start=zeros, limit=wide.shape, stride=steps)
+    return result
 
 
 def _reversed(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -126,27 +126,26 @@ def _reversed(builder: Builder, dtype: DType, shape: Shape) -> Value:
 
 def _transposed(builder: Builder, dtype: DType, shape: Shape) -> Value:
     order = tuple(range(len(shape)))[::-1]
-    found: Value = rows.transpose(builder.input(dtype[shape[::-1]]), permutation=order)
-    return found
+    result: Value = rows.transpose(builder.input(dtype[shape[::-1]]), permutation=order)
+    return result
 
 
 def _reshaped(builder: Builder, dtype: DType, shape: Shape) -> Value:
-    found: Value = rows.reshape(builder.input(dtype[math.prod(shape)]), shape=shape)
-    return found
+    result: Value = rows.reshape(builder.input(dtype[math.prod(shape)]), shape=shape)
+    return result
 
 
 def _padded(builder: Builder, dtype: DType, shape: Shape) -> Value:
     x = builder.input(dtype[(*shape[:-1], shape[-1] - 2)])
-    lo, none = (*(0 for _ in shape[:-1]), 1), (0,) * len(shape)
-    found: Value = rows.pad(x, builder.input(dtype[()]), lo=lo, hi=lo, interior=none)
-    return found
+    around = (*(0 for _ in shape[:-1]), 1)
+    return pad(x, builder.input(dtype[()]), around, around)
 
 
 def _joined(builder: Builder, dtype: DType, shape: Shape) -> Value:
     cut = shape[0] // 3
     parts = [builder.input(dtype[(n, *shape[1:])]) for n in (cut, shape[0] - cut)]
-    found: Value = rows.concatenate(*parts, dim=0)
-    return found
+    result: Value = rows.concatenate(*parts, dim=0)
+    return result
 
 
 READS: dict[str, Read] = {
@@ -266,8 +265,8 @@ def _parts(builder: Builder, count: int) -> Values:
     """Pieces of a line in another order, each other one computed."""
     x = builder.input(f32[3 * count])
     pieces = [slice_dim(x, 0, 3 * n, 3 * n + 1 + n % 3) for n in range(count)]
-    made = [rows.add(p, like(p, n)) if n % 2 else p for n, p in enumerate(pieces)]
-    return rows.concatenate(*made[::-1], dim=0), rows.concatenate(*pieces, dim=0)
+    changed = [rows.add(p, like(p, n)) if n % 2 else p for n, p in enumerate(pieces)]
+    return rows.concatenate(*changed[::-1], dim=0), rows.concatenate(*pieces, dim=0)
 
 
 def _inputs(builder: Builder, count: int) -> Values:
@@ -281,29 +280,29 @@ def _inputs(builder: Builder, count: int) -> Values:
 def _outputs(builder: Builder, count: int) -> Values:
     """A result for each number, of two sizes."""
     x = builder.input(_LINE)
-    made = [rows.add(x, like(x, n)) for n in range(count)]
-    return [sum_(y, (0,)) if n % 3 == 2 else y for n, y in enumerate(made)]
+    results = [rows.add(x, like(x, n)) for n in range(count)]
+    return [sum_(y, (0,)) if n % 3 == 2 else y for n, y in enumerate(results)]
 
 
 def _last(builder: Builder, count: int) -> Value:
     """The number before last or the last of so many, as an input says."""
-    given = rows.and_(builder.input(_COUNTER), splat(1, _COUNTER))
-    found: Value = rows.add(given, splat(count - 2, _COUNTER))
-    return found
+    offset = rows.and_(builder.input(_COUNTER), splat(1, _COUNTER))
+    result: Value = rows.add(offset, splat(count - 2, _COUNTER))
+    return result
 
 
 def _branches(builder: Builder, count: int) -> Values:
     x = builder.input(_LINE)
-    made = [inside(lambda v, n=n: (rows.add(v, like(v, n)),), _LINE) for n in range(count)]
-    return as_results(rows.case(_last(builder, count), x, branches=tuple(made)))
+    graphs = [inside(lambda v, n=n: (rows.add(v, like(v, n)),), _LINE) for n in range(count)]
+    return as_results(rows.case(_last(builder, count), x, branches=tuple(graphs)))
 
 
 def _trips(builder: Builder, count: int) -> Values:
     """A loop that swaps and counts, as often as an input says."""
 
-    def step(at: Value, x: Value, y: Value, total: Value) -> Values:
-        after = rows.add(at, splat(1, _COUNTER))
-        return after, y, mixed(x, y), rows.add(total, at)
+    def step(counter: Value, x: Value, y: Value, total: Value) -> Values:
+        after = rows.add(counter, splat(1, _COUNTER))
+        return after, y, mixed(x, y), rows.add(total, counter)
 
     x, y = builder.input(_LINE), builder.input(_LINE)
     start = rows.and_(builder.input(_COUNTER), splat(1, _COUNTER))

@@ -1,7 +1,8 @@
-"""Small programs, each of which something careless gets wrong: a rewrite that holds on paper alone,
-a merge that forgets a difference, a loop that two outputs share, memory given away too soon.
+"""Small programs, each with one hazard that a careless compiler gets wrong: a rewrite that holds
+for real numbers alone, a merge that ignores a difference, a loop shared by two outputs, memory that
+is reused too early.
 
-Random programs meet all of them in the end; these meet each of them in every run.
+Random programs meet every hazard in the long run; these meet each of them in every run.
 """
 
 from __future__ import annotations

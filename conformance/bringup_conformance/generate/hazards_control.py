@@ -1,4 +1,4 @@
-"""Programs on which loops and branches show: none, one and several trips; one loop in another."""
+"""Hazards of loops and branches: no trip, one and several; a loop inside another."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def inside(function: Callable[..., Sequence[Value]], *types: TensorType) -> Grap
 def _below(limit: int) -> Callable[..., Sequence[Value]]:
     """The condition of a loop whose state begins with its counter."""
 
-    def holds(at: Value, *_rest: Value) -> Sequence[Value]:
-        return (rows.compare(at, splat(limit, _COUNTER), direction="lt"),)
+    def holds(counter: Value, *_rest: Value) -> Sequence[Value]:
+        return (rows.compare(counter, splat(limit, _COUNTER), direction="lt"),)
 
     return holds
 
 
-def _after(at: Value) -> Value:
-    after: Value = rows.add(at, splat(1, _COUNTER))
+def _after(counter: Value) -> Value:
+    after: Value = rows.add(counter, splat(1, _COUNTER))
     return after
 
 
 def mixed(x: Value, y: Value) -> Value:
     """Something of both that does not program without end, whatever the order of its operands."""
-    found: Value = rows.max(rows.min(x, y), rows.sub(x, y))
-    return found
+    result: Value = rows.max(rows.min(x, y), rows.sub(x, y))
+    return result
 
 
 def loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Values:
@@ -54,22 +54,22 @@ def loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Val
 def _trips(inputs: PatternInputs) -> Values:
     """Loops of no, one and three trips, and of as many as an input says."""
 
-    def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), mixed(x, y), y
+    def step(counter: Value, x: Value, y: Value) -> Values:
+        return _after(counter), mixed(x, y), y
 
     x, y = inputs.row(), inputs.row()
     given = rows.and_(inputs.new(dtype=i32), splat(7, _COUNTER))
-    found: list[Value] = []
+    results: list[Value] = []
     for start in (3, 2, 0):
-        found += loop(3, step, splat(start, _COUNTER), x, y)[:2]
-    return *found, *loop(3, step, given, x, y)[:2]
+        results += loop(3, step, splat(start, _COUNTER), x, y)[:2]
+    return *results, *loop(3, step, given, x, y)[:2]
 
 
 def _fibonacci(inputs: PatternInputs) -> Values:
     """Two values of one type, each made of both."""
 
-    def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), y, mixed(x, y)
+    def step(counter: Value, x: Value, y: Value) -> Values:
+        return _after(counter), y, mixed(x, y)
 
     x, y = inputs.row(), inputs.row()
     return loop(4, step, splat(0, _COUNTER), x, y)[1:]
@@ -79,10 +79,10 @@ def _temporaries(inputs: PatternInputs) -> Values:
     """A body with values of its own in memory, and one that all runs read."""
     x, y = inputs.square(), inputs.square()
 
-    def step(at: Value, x: Value, y: Value, fixed: Value) -> Values:
+    def step(counter: Value, x: Value, y: Value, fixed: Value) -> Values:
         one = rows.dot_general(x, fixed, batch=((), ()), contract=((1,), (0,)))
         two = rows.dot_general(y, fixed, batch=((), ()), contract=((0,), (0,)))
-        return _after(at), mixed(rows.sub(one, two), x), mixed(two, rows.max(one, y)), fixed
+        return _after(counter), mixed(rows.sub(one, two), x), mixed(two, rows.max(one, y)), fixed
 
     fixed = rows.min(rows.max(inputs.square(), like(x, 0)), like(x, 1))
     held = rows.dot_general(fixed, fixed, batch=((), ()), contract=((1,), (0,)))
@@ -93,13 +93,13 @@ def _temporaries(inputs: PatternInputs) -> Values:
 
 def _product(x: Value, y: Value) -> Value:
     """A product of squares, which is in memory before anything reads it."""
-    found: Value = rows.dot_general(x, y, batch=((), ()), contract=((1,), (0,)))
-    return found
+    result: Value = rows.dot_general(x, y, batch=((), ()), contract=((1,), (0,)))
+    return result
 
 
 def _clipped(x: Value) -> Value:
-    found: Value = rows.min(rows.max(x, like(x, 0)), like(x, 1))
-    return found
+    result: Value = rows.min(rows.max(x, like(x, 0)), like(x, 1))
+    return result
 
 
 def _waiting(inputs: PatternInputs) -> Values:
@@ -110,8 +110,8 @@ def _waiting(inputs: PatternInputs) -> Values:
     def combine(x: Value, y: Value) -> Value:
         return mixed(rows.min(_product(x, y), x), rows.max(_product(y, x), y))
 
-    def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), _clipped(combine(x, y)), y
+    def step(counter: Value, x: Value, y: Value) -> Values:
+        return _after(counter), _clipped(combine(x, y)), y
 
     def branch(x: Value, y: Value) -> Values:
         return (combine(x, y),)
@@ -122,20 +122,20 @@ def _waiting(inputs: PatternInputs) -> Values:
     looped = loop(2, step, splat(0, _COUNTER), unit, unit)[1]
     second = _product(looped, unit)
     branches = tuple(inside(each, unit.type, unit.type) for each in (branch, other))
-    given = rows.and_(inputs.new(dtype=i32), splat(1, _COUNTER))
-    (last,) = as_results(rows.case(given, _clipped(second), unit, branches=branches))
+    start = rows.and_(inputs.new(dtype=i32), splat(1, _COUNTER))
+    (last,) = as_results(rows.case(start, _clipped(second), unit, branches=branches))
     return rows.sub(first, looped), rows.sub(second, last)
 
 
 def _nested(inputs: PatternInputs) -> Values:
     """A loop in a loop, each with a counter of its own."""
 
-    def inner(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), mixed(x, y), y
+    def inner(counter: Value, x: Value, y: Value) -> Values:
+        return _after(counter), mixed(x, y), y
 
-    def outer(at: Value, x: Value, y: Value) -> Values:
+    def outer(counter: Value, x: Value, y: Value) -> Values:
         made = loop(3, inner, splat(1, _COUNTER), x, y)
-        return _after(at), y, made[1]
+        return _after(counter), y, made[1]
 
     x, y = inputs.row(), inputs.row()
     return loop(3, outer, splat(0, _COUNTER), x, y)[1:]
@@ -152,16 +152,16 @@ def _branches(inputs: PatternInputs) -> Values:
         return inside(branch, x.type, y.type)
 
     branches = tuple(branch_graph(n) for n in range(3))
-    found: list[Value] = []
+    results: list[Value] = []
     for number in (0, 1, 2, -1, 3):
-        found += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
-    given = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
-    return *found, *as_results(rows.case(given, x, y, branches=branches))
+        results += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
+    index = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
+    return *results, *as_results(rows.case(index, x, y, branches=branches))
 
 
 def _scanned(inputs: PatternInputs) -> Values:
     """Rows that depend on the carry, both ways, of an odd and an even number."""
-    found: list[Value] = []
+    results: list[Value] = []
     for length in (4, 5):
         stack, start = inputs.new(length, inputs.w + 1), inputs.new(inputs.w + 1)
 
@@ -173,21 +173,23 @@ def _scanned(inputs: PatternInputs) -> Values:
             types = (start.type, start.type, start.type)
             attrs = {"length": length, "reverse": reverse, "consts": 1, "carries": 1}
             body = inside(step, *types)
-            found += as_results(rows.scan(start, start, stack, body=body, **attrs))
-    return found
+            results += as_results(rows.scan(start, start, stack, body=body, **attrs))
+    return results
 
 
-def _changed(table: Value, at: Value, row: Value) -> Value:
+def _changed(table: Value, counter: Value, row: Value) -> Value:
     """A table after a trip: row `at + 1` is made of the row before it, then a part of another."""
     count, width = table.shape
     none = splat(0, _COUNTER)
-    before = rows.dynamic_slice(table, at, none, sizes=(1, width))
+    before = rows.dynamic_slice(table, counter, none, sizes=(1, width))
     after = mixed(before, reshape(row, (1, width)))
-    written = rows.dynamic_update_slice(table, after, _after(at), none)
+    written = rows.dynamic_update_slice(table, after, _after(counter), none)
     half = slice_dim(reshape(row, (1, width)), 1, 0, width // 2)
     last = splat(count - 1, _COUNTER)
-    found: Value = rows.dynamic_update_slice(written, half, rows.sub(last, at), _after(at))
-    return found
+    result: Value = rows.dynamic_update_slice(
+        written, half, rows.sub(last, counter), _after(counter)
+    )
+    return result
 
 
 def _rewritten(inputs: PatternInputs) -> Values:
@@ -196,16 +198,16 @@ def _rewritten(inputs: PatternInputs) -> Values:
     """
     table, row = inputs.new(9, 2 * inputs.w + 1), inputs.new(2 * inputs.w + 1)
 
-    def step(at: Value, table: Value, row: Value) -> Values:
-        return _after(at), _changed(table, at, row), mixed(row, like(row, 1))
+    def step(counter: Value, table: Value, row: Value) -> Values:
+        return _after(counter), _changed(table, counter, row), mixed(row, like(row, 1))
 
-    def scattered(at: Value, table: Value, row: Value) -> Values:
+    def scattered(counter: Value, table: Value, row: Value) -> Values:
         numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-        place, new = reshape(at, (1,)), reshape(row, (1, *row.shape))
-        return _after(at), rows.scatter(table, place, new, kind="max", **numbers), row
+        place, new = reshape(counter, (1,)), reshape(row, (1, *row.shape))
+        return _after(counter), rows.scatter(table, place, new, kind="max", **numbers), row
 
-    def scanned(at: Value, table: Value, row: Value) -> Values:
-        return _after(at), _changed(table, at, row), rows.add(row, like(row, 1))
+    def scanned(counter: Value, table: Value, row: Value) -> Values:
+        return _after(counter), _changed(table, counter, row), rows.add(row, like(row, 1))
 
     start = splat(0, _COUNTER)
     ended = loop(4, step, start, table, row)[1]
@@ -213,8 +215,8 @@ def _rewritten(inputs: PatternInputs) -> Values:
     stack = inputs.new(4, *row.shape)
     body = inside(scanned, start.type, table.type, row.type)
     attrs = {"length": 4, "reverse": True, "consts": 0, "carries": 2}
-    _, last, made = as_results(rows.scan(start, table, stack, body=body, **attrs))
-    return ended, rows.sub(ended, table), rows.max(other, table), last, made
+    _, last, results = as_results(rows.scan(start, table, stack, body=body, **attrs))
+    return ended, rows.sub(ended, table), rows.max(other, table), last, results
 
 
 PROGRAMS = {

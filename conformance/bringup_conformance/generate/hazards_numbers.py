@@ -1,4 +1,4 @@
-"""Programs on which rewrites of arithmetic show: zeros with signs, NaN, overflow, lost digits."""
+"""Hazards of rewriting arithmetic: signed zeros, NaN, overflow, cancellation."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def _products_and_sums(inputs: PatternInputs) -> Values:
 
 def _one_after_another(inputs: PatternInputs) -> Values:
     """So many of one function in a kernel that a device may call it instead of writing it out."""
-    found = [inputs.row()]
+    values = [inputs.row()]
     for row, count in ((rows.sin, 6), (rows.tanh, 34)):
         for _ in range(count):
-            found.append(row(found[-1]))
-    return found[6], found[-1]
+            values.append(row(values[-1]))
+    return values[6], values[-1]
 
 
 def _soft(inputs: PatternInputs) -> Values:
@@ -167,8 +167,8 @@ def _rectified(inputs: PatternInputs) -> Values:
 
 def _divided(inputs: PatternInputs) -> Values:
     x = inputs.row()
-    found = [rows.div(x, like(x, n)) for n in (2, 4, -2, 7)]
-    return [*found, *(rows.rem(x, like(x, n)) for n in (4, -4, 7))]
+    quotients = [rows.div(x, like(x, n)) for n in (2, 4, -2, 7)]
+    return [*quotients, *(rows.rem(x, like(x, n)) for n in (4, -4, 7))]
 
 
 def _narrowed(inputs: PatternInputs) -> Values:
@@ -201,8 +201,8 @@ def _by(op: str, x: Value, c: int) -> Value:
     """An integer and a constant, which is a distance for shifts."""
     if op in _SHIFTS:
         kind = {"kind": "arithmetic" if c % 2 else "logical"} if op == "shr" else {}
-        found: Value = lookup(op)(x, like(x, c % x.dtype.bits or 1), **kind)
-        return found
+        result: Value = lookup(op)(x, like(x, c % x.dtype.bits or 1), **kind)
+        return result
     return as_results(lookup(op)(x, like(x, c)))[0]
 
 
@@ -216,7 +216,7 @@ def _then(first: str) -> Callable[[PatternInputs], Values]:
 
     def build(inputs: PatternInputs) -> Values:
         x, bits = inputs.table(), inputs.dtype.bits - inputs.dtype.is_signed
-        start, once, found = inputs.choices.integer(0, 6), {}, []
+        start, once, results = inputs.choices.integer(0, 6), {}, []
         for number, second in enumerate(_BY_CONSTANTS, start):
             k = inputs.choices.integer(2, bits - 1)
             fitting = [c for c in (2, 7, 641, 10, 3, 1 << k, 5) if c < 1 << bits]
@@ -227,8 +227,8 @@ def _then(first: str) -> Callable[[PatternInputs], Values]:
             for a, b in dict.fromkeys(pairs):
                 if a < 1 << bits:
                     once[a] = _by(first, x, a)
-                    found.append(_by(second, once[a], b))
-        return *once.values(), *found
+                    results.append(_by(second, once[a], b))
+        return *once.values(), *results
 
     return build
 
@@ -284,26 +284,26 @@ def _words(generator: str, count: int) -> Callable[[PatternInputs], Values]:
         row = {"threefry2x32": rows.threefry2x32, "philox4x32": rows.philox4x32}[generator]
 
         def drawn(key: Value, second: int) -> Values:
-            rest = (like(key, second) for _ in range(count - 1))
-            return as_results(row(key, like(key, 7), numbers, *rest))
+            counters = (like(key, second) for _ in range(count - 1))
+            return as_results(row(key, like(key, 7), numbers, *counters))
 
         key = rows.broadcast_in_dim(inputs.new(), shape=(n,), dims=())
         first, other = drawn(key, 0), drawn(key, 1)
         low = rows.compare(first[0], like(first[0], 1 << 31), direction="lt")
-        kept = rows.select(low, first[0], first[1])
-        return rows.xor(first[0], first[1]), kept, other[0], rows.add(first[0], numbers)
+        chosen = rows.select(low, first[0], first[1])
+        return rows.xor(first[0], first[1]), chosen, other[0], rows.add(first[0], numbers)
 
     return build
 
 
 def _fractions(inputs: PatternInputs) -> Values:
     words = inputs.row()
-    found: list[Value] = []
+    results: list[Value] = []
     for dtype, digits in ((f32, 24), (f16, 11)):
         high = rows.shr(words, like(words, 32 - digits), kind="logical")
         part = rows.mul(convert(high, dtype), splat(2.0**-digits, dtype[words.shape]))
-        found += [part, rows.compare(part, like(part, 1), direction="lt")]
-    return found
+        results += [part, rows.compare(part, like(part, 1), direction="lt")]
+    return results
 
 
 def _precisions(inputs: PatternInputs) -> Values:

@@ -1,5 +1,5 @@
-"""Products as users run them, with what is fused before and after: casts, scales, masks and patches
-of the factors; biases, activations, residuals and folds of the results.
+"""Hazards of products as users run them, with a fused prologue and epilogue: casts, scales, masks
+and patches of the factors; biases, activations, residuals and folds of the results.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Values = Sequence[Value]
 
 def _product(x: Value, y: Value, contract: tuple[int, int] = (1, 0), **attrs: Any) -> Value:
     dims = tuple((d,) for d in contract)
-    found: Value = rows.dot_general(x, y, **{"batch": ((), ()), "contract": dims, **attrs})
-    return found
+    result: Value = rows.dot_general(x, y, **{"batch": ((), ()), "contract": dims, **attrs})
+    return result
 
 
 def _factors_made(inputs: PatternInputs) -> Values:
@@ -62,24 +62,24 @@ def _results_met(inputs: PatternInputs) -> Values:
     """
     m, n, k = inputs.far
     n = round_up(n, 4)  # so that columns can be stored by vectors
-    made = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
+    products = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
     five = ceil_div(n, 5) + 1
     repeated = broadcast_to(inputs.new(five), (five, 5), (0,))
     tiled = broadcast_to(inputs.new(5), (five, 5), (1,))
     back = [
         reverse(slice_dim(reshape(x, (5 * five,)), 0, 2, n + 2), (0,)) for x in (repeated, tiled)
     ]
-    at = rows.and_(inputs.new(m, dtype=i32), splat(7, i32[m]))
+    indices = rows.and_(inputs.new(m, dtype=i32), splat(7, i32[m]))
     numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    table, where = inputs.new(8, n), reshape(at, (m, 1))
+    table, where = inputs.new(8, n), reshape(indices, (m, 1))
     picked = rows.gather(table, where, **numbers, sizes=(1, n), mode="clip")
     across = [broadcast_to(x, (m, n), (1,)) for x in back]
     return (
-        transpose(made[0], (1, 0)),
-        rows.add(made[0], transpose(inputs.new(n, m), (1, 0))),
-        rows.compare(made[1], like(made[1], 1), direction="lt"),
-        rows.add(made[2], picked),
-        rows.add(rows.sub(made[3], across[0]), across[1]),
+        transpose(products[0], (1, 0)),
+        rows.add(products[0], transpose(inputs.new(n, m), (1, 0))),
+        rows.compare(products[1], like(products[1], 1), direction="lt"),
+        rows.add(products[2], picked),
+        rows.add(rows.sub(products[3], across[0]), across[1]),
     )
 
 
@@ -111,21 +111,21 @@ def _by_example(inputs: PatternInputs) -> Values:
     m, n, k = inputs.far
     many, one = inputs.new(3, m, k), inputs.new(3, n, k)
     both = _product(many, one, (2, 2), batch=((0,), (0,)))
-    places = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
-    seen = rows.compare(places[0], places[1], direction="ge")
+    counters = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
+    seen = rows.compare(counters[0], counters[1], direction="ge")
     return rows.select(seen, both, like(both, -1)), _product(many, inputs.new(k, n), (2, 0))
 
 
 def _patches(inputs: PatternInputs) -> Values:
     """Convolutions of images with a bias for each feature, features second and last."""
-    made = inputs.far[1] // 4
+    features = inputs.far[1] // 4
     around = {"lo": (1, 1), "hi": (1, 1)}
-    kernel = inputs.new(made, 11, 3, 3)
+    kernel = inputs.new(features, 11, 3, 3)
     first = rows.convolution(inputs.new(2, 11, 25, 27), kernel, strides=(2, 2), **around)
-    bias = broadcast_to(inputs.new(made), first.shape, (1,))
+    bias = broadcast_to(inputs.new(features), first.shape, (1,))
     last = dict.fromkeys(("lhs_dims", "rhs_dims", "out_dims"), (0, 3, 1, 2))
     second = rows.convolution(
-        inputs.new(2, 13, 15, 11), inputs.new(made, 3, 3, 11), **last, **around
+        inputs.new(2, 13, 15, 11), inputs.new(features, 3, 3, 11), **last, **around
     )
     again = rows.add(second, inputs.new(*second.shape))
     return rows.max(rows.add(first, bias), like(first, 0)), again

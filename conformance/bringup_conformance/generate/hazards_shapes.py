@@ -1,4 +1,4 @@
-"""Programs on which index maps, shared loops and places in memory show."""
+"""Hazards of index maps, shared loops and memory plans."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _parts_alike(inputs: PatternInputs) -> Values:
     n = x.shape[0]
     sums = [sum_(x, (d,)) for d in (0, 1)]
     kinds = [reduce(kind, x, (0,)) for kind in ("max", "min")]
-    parts = [slice_dim(x, 0, at, n - 3 + at) for at in (0, 3)]
+    parts = [slice_dim(x, 0, starts, n - 3 + starts) for starts in (0, 3)]
     return *sums, *kinds, *parts, transpose(x, (1, 0)), reverse(x, (0,)), reverse(x, (1,))
 
 
@@ -153,11 +153,11 @@ def _of_many_sizes(inputs: PatternInputs) -> Values:
 def _windows(inputs: PatternInputs) -> Values:
     """Starts within, below and beyond, of two arrays."""
     x, y = inputs.table(), inputs.table()
-    at = [inputs.new(dtype=i32) for _ in range(3)]
+    starts = [inputs.new(dtype=i32) for _ in range(3)]
     sizes = (2, inputs.w)
-    one = rows.dynamic_slice(x, at[0], at[1], sizes=sizes)
-    other = rows.dynamic_slice(y, at[2], at[0], sizes=sizes)
-    changed = rows.dynamic_update_slice(x, one, at[2], at[1])
+    one = rows.dynamic_slice(x, starts[0], starts[1], sizes=sizes)
+    other = rows.dynamic_slice(y, starts[2], starts[0], sizes=sizes)
+    changed = rows.dynamic_update_slice(x, one, starts[2], starts[1])
     return rows.add(one, other), rows.add(changed, y)
 
 
@@ -166,12 +166,12 @@ def _picked(inputs: PatternInputs) -> Values:
     x, y = inputs.table(), inputs.table()
     numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
     sizes = (1, x.shape[1])
-    at = [rows.and_(inputs.new(4, dtype=i32), like_of(i32, 4, 7)) for _ in range(2)]
-    found = [
+    indices = [rows.and_(inputs.new(4, dtype=i32), like_of(i32, 4, 7)) for _ in range(2)]
+    gathered = [
         rows.gather(v, i, **numbers, sizes=sizes, mode=mode)
-        for v, i, mode in zip((x, y), at, ("clip", "fill"), strict=True)
+        for v, i, mode in zip((x, y), indices, ("clip", "fill"), strict=True)
     ]
-    return (rows.sub(*found),)
+    return (rows.sub(*gathered),)
 
 
 def like_of(dtype: DType, count: int, number: int) -> Value:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import DType, bool_, i8, i16, i32, i64, u8, u16, u32, u64
 from bringup.graph import Builder, Literal, Value
+from bringup.ops.build import reshape, slice_dim
 from bringup.ops.table import OpDef, lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
@@ -130,11 +131,11 @@ def gathered(program: ProgramBuilder, x: Value) -> Value | None:
     """Entries of one dimension, at new indices."""
     dim = program.choices.integer(0, len(x.shape) - 1)
     count = pick(program.choices, (1, 3, x.shape[dim], program.config.shapes.vector + 1))
-    at = _indices(program, (count,)) if x.type.size * count <= _MOST else None
-    return at and program.emit(
+    indices = _indices(program, (count,)) if x.type.size * count <= _MOST else None
+    return indices and program.emit(
         "gather",
         x,
-        at,
+        indices,
         offset=tuple(d for d in range(len(x.shape)) if d != dim),
         index_map=(dim,),
         index_dim=1,
@@ -163,12 +164,15 @@ def scattered(program: ProgramBuilder, x: Value) -> Value | None:
     count = pick(program.choices, (1, 3, x.shape[0]))
     if x.type.size * count > _MOST:
         return None
-    at, new = _indices(program, (count,)), program.input(x.type.with_shape((count, *x.shape[1:])))
+    indices, new = (
+        _indices(program, (count,)),
+        program.input(x.type.with_shape((count, *x.shape[1:]))),
+    )
     kinds = ("set", "max", "min") if program.config.exact else ("set", "add", "max", "min")
     kind = "set" if x.dtype is bool_ else pick(program.choices, kinds)
     inner = tuple(range(1, len(x.shape)))
     numbers = {"offset": inner, "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    return program.emit("scatter", x, at, new, kind=kind, **numbers)
+    return program.emit("scatter", x, indices, new, kind=kind, **numbers)
 
 
 # -- ways of reading -------------------------------------------------------------------------------
@@ -178,14 +182,14 @@ def _near(builder: Builder, most: int, shape: Shape) -> Value:
     """Indices from 0 to a power of two above ``most``: some lie outside."""
     bits = lookup("constant")(value=Literal.splat((1 << most.bit_length()) - 1, i32[()]))
     mask = lookup("broadcast_in_dim")(bits, shape=shape, dims=())
-    found: Value = lookup("and")(builder.input(i32[shape]), mask)
-    return found
+    result: Value = lookup("and")(builder.input(i32[shape]), mask)
+    return result
 
 
 def read_gathered(builder: Builder, dtype: DType, shape: Shape) -> Value:
     """Rows of a short table."""
     table = builder.input(dtype[(5, *shape[1:])])
-    found: Value = lookup("gather")(
+    result: Value = lookup("gather")(
         table,
         _near(builder, 5, shape[:1]),
         offset=tuple(range(1, len(shape))),
@@ -195,16 +199,14 @@ def read_gathered(builder: Builder, dtype: DType, shape: Shape) -> Value:
         sizes=(1, *shape[1:]),
         mode="fill",
     )
-    return found
+    return result
 
 
 def read_window(builder: Builder, dtype: DType, shape: Shape) -> Value:
     """One of four arrays."""
     four = builder.input(dtype[(4, *shape)])
     starts = [_near(builder, 4, ()), *(_near(builder, 1, ()) for _ in shape)]
-    one = lookup("dynamic_slice")(four, *starts, sizes=(1, *shape))
-    found: Value = lookup("reshape")(one, shape=shape)
-    return found
+    return reshape(lookup("dynamic_slice")(four, *starts, sizes=(1, *shape)), shape)
 
 
 def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
@@ -212,10 +214,7 @@ def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
     two, one = builder.input(dtype[(2, *shape)]), builder.input(dtype[(1, *shape)])
     starts = [_near(builder, 1, ()), *(_near(builder, 1, ()) for _ in shape)]
     both = lookup("dynamic_update_slice")(two, one, *starts)
-    ones, first = (1,) * len(both.shape), (1, *(0 for _ in shape))
-    last = lookup("slice")(both, start=first, limit=both.shape, stride=ones)
-    found: Value = lookup("reshape")(last, shape=shape)
-    return found
+    return reshape(slice_dim(both, 0, 1, 2), shape)
 
 
 MAKERS = {

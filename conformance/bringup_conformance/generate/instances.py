@@ -11,23 +11,35 @@ from typing import Any
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8
 from bringup.graph import Graph, Literal
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.table import REQUIRED, Kind, OpDef, Trait
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
 from bringup_conformance.generate.contractions import MAKERS as CONTRACTIONS
 from bringup_conformance.generate.control import MAKERS as CONTROL
-from bringup_conformance.generate.drawing import ANY, FOLDS, MOVES, NORMS, Drawing, Maker, instance
+from bringup_conformance.generate.drawing import (
+    ANY,
+    FOLDS,
+    MOVES,
+    NORMS,
+    Drawing,
+    Maker,
+    instance,
+    results_of,
+    valid,
+)
 from bringup_conformance.generate.indexed import MAKERS as INDEXED
 from bringup_conformance.generate.matrices import MAKERS as MATRICES
 from bringup_conformance.generate.networks import MAKERS as NETWORKS
 from bringup_conformance.generate.orders import MAKERS as ORDERS
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, far_size
-from bringup_conformance.generate.twins import resized, results_of, valid
 
 #: What folds that keep an extreme are sensitive to.
 EXTREMES = ("negative", "near", "signed", "ties", "special", "onehot", "nans", "extremes")
+#: Sizes that are no multiples of each other.
+_PRIMES = (3, 5, 7, 11, 13, 2, 17)
 _COMPARED = ("ties", "special", "near", "nans", "signed", "extremes")
 
 Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
@@ -42,13 +54,13 @@ def instances(
     operands or the suite has none for it.
     """
     draw, maker = Drawing(shapes, seed, row, dtype, few), _maker_of(row)
-    made = [each for each in maker.make(row, draw) if valid(row, each)]
-    near = [each for each in made if not each.far]
+    drawn = [each for each in maker.make(row, draw) if valid(row, each)]
+    near = [each for each in drawn if not each.far]
     if draw.first and row.attrs:
-        made += resized(row, near)
+        drawn += _resized(row, near)
     if not few and maker.longest != 0:
-        made += _stretched(row, draw, near, maker.longest)
-    return made
+        drawn += _stretched(row, draw, near, maker.longest)
+    return drawn
 
 
 def _maker_of(row: OpDef) -> Maker:
@@ -67,6 +79,26 @@ def _maker_of(row: OpDef) -> Maker:
 def _gives_positions(row: OpDef) -> bool:
     """Whether a row looks along one dimension for a position, whose dtype may be chosen."""
     return [(a.name, a.kind) for a in row.attrs] == [("dim", "int"), ("dtype", "dtype")]
+
+
+def _resized(row: OpDef, near: Sequence[Instance]) -> Iterator[Instance]:
+    """The first instance that can be so with all sizes equal, and the first with primes for sizes,
+    other ones for other sizes.
+    """
+    ranked = [i for i in near if max((t.rank for t in i.operands), default=0) > 1]
+    for equal in (True, False):
+        for each in ranked:
+            sizes = dict.fromkeys(n for t in each.operands for n in t.shape if n > 1)
+            table = {n: 5 if equal else p for n, p in zip(sizes, _PRIMES, strict=False)}
+            types = tuple(_with_sizes(t, table) for t in each.operands)
+            other = Instance(types, each.attrs, each.kinds)
+            if types != each.operands and valid(row, other):
+                yield other
+                break
+
+
+def _with_sizes(type_: TensorType, table: dict[int, int]) -> TensorType:
+    return type_.with_shape(tuple(table.get(n, n) for n in type_.shape))
 
 
 def _variants(row: OpDef) -> list[dict[str, Any]]:
@@ -152,8 +184,8 @@ def _no_more(_draw: Drawing) -> Sites:
 
 def _drawn_transposes(draw: Drawing) -> Sites:
     for rank in (3, 4):
-        rest = list(range(rank))
-        order = [rest.pop(draw.choices.integer(0, len(rest) - 1)) for _ in range(rank)]
+        left = list(range(rank))
+        order = [left.pop(draw.choices.integer(0, len(left) - 1)) for _ in range(rank)]
         yield (draw.shape(rank),), {"permutation": tuple(order)}
 
 
@@ -266,17 +298,17 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for variant in _variants(row):
         kind = variant["kind"]
         data = FOLDS.get(kind, EXTREMES)
-        for at in range(5):
-            shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
+        for number in range(5):
+            shape, dims = sites[(number * 2 + draw.choices.integer(0, 1)) % len(sites)]
             yield instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
         rank = draw.choices.integer(2, 4)
-        drawn = {"kind": kind, "dims": draw.some(rank)}
-        yield instance([draw.dtype[draw.shape(rank)]], drawn, data)
-        if kind in ("and", "or"):
+        attrs_drawn = {"kind": kind, "dims": draw.some(rank)}
+        yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)
+        if MONOIDS[kind].derivative is None:
             # What comes after the first block decides.
             attrs = {"kind": kind, "dims": (0,)}
             yield instance([draw.dtype[2 * draw.shapes.block + 1]], attrs, ("last", "gap"))
-        if kind in ("add", "max") and draw.dtype.is_float:
+        if kind in row.tier0_variants and draw.dtype.is_float:
             yield instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
         if kind == "add" and draw.dtype in (f32, i32):
             yield instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)

@@ -1,5 +1,5 @@
-"""Programs of many examples, as `vmap` makes them, next to the same programs run on one example
-after the other: both must be what the reference gives.
+"""Programs batched by `vmap`, beside the same programs run on one example after the other: both
+must give the results of the reference.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from bringup.dtypes import DType
 from bringup.graph import Builder, Graph, Value, replay
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.build import reshape, rows, slice_dim
+from bringup.ops.table import OpDef
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.cases import Case, Instance, Unsupported, keeps_bits
 from bringup_conformance.execution.support import Support, single
@@ -29,11 +30,11 @@ MOST = 700
 def mapped_program(config: GenConfig, level: str, seed: int, number: int) -> Case | Unsupported:
     """A random program, each of whose inputs has examples or is shared."""
     choices = Stream(seed, "mapped", number)
-    made = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
-    graph = side_by_side([(made.graph, _flags(len(made.graph.inputs), number))])
-    dtype, slug = made.graph.outputs[0].dtype.name, f"mapped-{number}"
+    program = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
+    graph = side_by_side([(program.graph, _flags(len(program.graph.inputs), number))])
+    dtype, slug = program.graph.outputs[0].dtype.name, f"mapped-{number}"
     return program_case(
-        config.support, graph, slug, made.data[:2], level=level, dtype=dtype, tags=("mapped",)
+        config.support, graph, slug, program.data[:2], level=level, dtype=dtype, tags=("mapped",)
     )
 
 
@@ -52,18 +53,18 @@ def row_cases(
     least = min(small, key=lambda i: sum(t.size for t in i.operands))
     alone = single(row, least.operands, dict(least.attrs))
     empty, _ = batch_graph(alone, [True] * len(alone.inputs), 0)
-    made = {
+    programs = {
         "mapped": (side_by_side(pairs), chosen),
         "deep": (_joined([lifted(alone, RANK), empty]), [least, least]),
     }
-    for tag, (graph, used) in made.items():
-        place = f"{level}/{row.name}/{dtype.name}/{tag}"
+    for tag, (graph, used) in programs.items():
+        name = f"{level}/{row.name}/{dtype.name}/{tag}"
         reason = support.reason_of(graph)
         if reason is not None:
-            yield Unsupported(place, level, row.name, dtype.name, reason)
+            yield Unsupported(name, level, row.name, dtype.name, reason)
             continue
         yield Case(
-            place,
+            name,
             level,
             row.name,
             dtype.name,
@@ -89,8 +90,8 @@ def lifted(graph: Graph, rank: int) -> Graph:
 
 
 def _rank(graph: Graph) -> int:
-    made = [v for instr in graph.instrs for v in instr.results]
-    return max(len(v.shape) for v in (*graph.inputs, *made))
+    values = [v for instr in graph.instrs for v in instr.results]
+    return max(len(v.shape) for v in (*graph.inputs, *values))
 
 
 def side_by_side(parts: Sequence[tuple[Graph, Sequence[bool]]]) -> Graph:
@@ -102,19 +103,19 @@ def side_by_side(parts: Sequence[tuple[Graph, Sequence[bool]]]) -> Graph:
     outputs: list[Value] = []
     with Builder() as builder:
         for graph, flags in parts:
-            batched, given = batch_graph(graph, flags, EXAMPLES)
+            batched, batched_outputs = batch_graph(graph, flags, EXAMPLES)
             inputs = [builder.input(v.type) for v in batched.inputs]
             together = replay(batched, arguments=inputs)
             each = [replay(graph, arguments=_example(inputs, flags, n)) for n in range(EXAMPLES)]
-            for k, (value, flag) in enumerate(zip(together, given, strict=True)):
+            for k, (value, flag) in enumerate(zip(together, batched_outputs, strict=True)):
                 outputs += [value, _stacked([e[k] for e in each])] if flag else [value]
     return builder.build(outputs, f"mapped_{parts[0][0].name}")
 
 
 def _flags(count: int, number: int) -> list[bool]:
     """One of the combinations of inputs with examples and without, never without any."""
-    drawn = number % max((1 << count) - 1, 1) + 1
-    return [bool(drawn >> i & 1) for i in range(count)]
+    bits = number % max((1 << count) - 1, 1) + 1
+    return [bool(bits >> i & 1) for i in range(count)]
 
 
 def _example(inputs: Sequence[Value], flags: Sequence[bool], number: int) -> list[Value]:
@@ -123,17 +124,12 @@ def _example(inputs: Sequence[Value], flags: Sequence[bool], number: int) -> lis
 
 
 def _row(x: Value, number: int) -> Value:
-    rest = x.shape[1:]
-    start, limit = (number, *(0 for _ in rest)), (number + 1, *rest)
-    row = lookup("slice")(x, start=start, limit=limit, stride=(1,) * len(x.shape))
-    found: Value = lookup("reshape")(row, shape=rest)
-    return found
+    return reshape(slice_dim(x, 0, number, number + 1), x.shape[1:])
 
 
 def _stacked(values: Sequence[Value]) -> Value:
-    rows = [lookup("reshape")(v, shape=(1, *v.shape)) for v in values]
-    found: Value = lookup("concatenate")(*rows, dim=0)
-    return found
+    stack: Value = rows.concatenate(*(reshape(v, (1, *v.shape)) for v in values), dim=0)
+    return stack
 
 
 def _recipes(row: OpDef, instance: Instance, seed: int) -> Iterator[Recipe]:

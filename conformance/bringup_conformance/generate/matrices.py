@@ -1,5 +1,5 @@
-"""Operand types and attributes of the rows of linear algebra and of Fourier transforms: sizes round
-the lengths at which loops, blocks and factors change, stacks of matrices, matrices without rows.
+"""Operand types and attributes of the rows of linear algebra and of Fourier transforms: sizes
+around the lengths at which loops, blocks and factors change, stacks of matrices, empty matrices.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ def _drawn_convolution(draw: Drawing) -> Instance:
         return tuple(pick(choices, values) for _ in range(rank))
 
     def order() -> tuple[int, ...]:
-        rest = list(range(rank + 2))
-        return tuple(rest.pop(choices.integer(0, len(rest) - 1)) for _ in range(rank + 2))
+        left = list(range(rank + 2))
+        return tuple(left.pop(choices.integer(0, len(left) - 1)) for _ in range(rank + 2))
 
-    groups, taken, made = (choices.integer(1, 3) for _ in range(3))
+    groups, in_features, out_features = (choices.integer(1, 3) for _ in range(3))
     sizes = each(0, 1, 3, 5, draw.vector + 1 if rank == 1 else 6)
     dims = order(), order()
     attrs: dict[str, Any] = {
@@ -75,9 +75,9 @@ def _drawn_convolution(draw: Drawing) -> Instance:
         "out_dims": order(),
         "groups": groups,
     }
-    lhs = dict(zip(dims[0], (2, groups * taken, *sizes), strict=True))
+    lhs = dict(zip(dims[0], (2, groups * in_features, *sizes), strict=True))
     window = each(1, 2, 3)
-    rhs = dict(zip(dims[1], (groups * made, taken, *window), strict=True))
+    rhs = dict(zip(dims[1], (groups * out_features, in_features, *window), strict=True))
     shapes = [tuple(table[d] for d in range(rank + 2)) for table in (lhs, rhs)]
     # Whether infinities meet the zeros between elements of lhs is not specified.
     kinds = PRODUCTS if set(attrs["lhs_dilation"]) == {1} else PRODUCTS[:3]
@@ -168,8 +168,8 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((0,), 2, 2, (3, 2, 2)),
         ((3,), 0, 2, (3, 2, 2)),
     ):
-        places = i32[count]
-        types = [dtype[*lead, down * height], dtype[count, height, width], places, places]
+        positions = i32[count]
+        types = [dtype[*lead, down * height], dtype[count, height, width], positions, positions]
         yield instance(types, {"features": across * width}, PRODUCTS[:3])
         if dtype is f32 and count and lead == (5,):
             less = {"features": across * width, "precision": "tf32"}
@@ -180,13 +180,13 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             (97, 5, 5, (19, 37, 45)),
             (2, 2, 3, (5, 4200, w)),
         ):
-            places = i32[count]
-            types = [dtype[rows, down * height], dtype[count, height, width], places, places]
+            positions = i32[count]
+            types = [dtype[rows, down * height], dtype[count, height, width], positions, positions]
             yield instance(types, {"features": across * width}, PRODUCTS[:2], far=True)
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    """Sizes that program, shrink, and do both, dividing each other or not."""
+    """Sizes that grow, shrink, and do both, dividing each other or not."""
     dtype, w = draw.dtype, draw.vector
     for method in ("nearest", "linear", "cubic"):
         for shape, target in (
@@ -217,9 +217,9 @@ def pooled(program: ProgramBuilder, x: Value) -> Value | None:
 
 def convolved(program: ProgramBuilder, x: Value) -> Value | None:
     """A matrix as features of a line, convolved with a new input, perhaps back at its size."""
-    features, made, size = x.shape[0], pick(program.choices, (1, 2, x.shape[0])), 3
+    features, out_features, size = x.shape[0], pick(program.choices, (1, 2, x.shape[0])), 3
     line = program.emit("reshape", x, shape=(1, *x.shape))
-    w = program.input(x.type.with_shape((made, features, size)))
+    w = program.input(x.type.with_shape((out_features, features, size)))
     around = program.choices.integer(0, 1)
     y = program.emit("convolution", line, w, lo=(around,), hi=(around,))
     return y and program.emit("reshape", y, shape=y.shape[1:])

@@ -65,11 +65,11 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         attrs = {"dim": 0, "descending": bool(draw.offset % 2)}
         yield replace(instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
     shape = (3, 5) if draw.few else draw.shape(2)
-    drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
-    yield instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
-    yield instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))
+    attrs_drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
+    yield instance([dtype[shape], f32[shape], dtype[shape]], attrs_drawn, KEYS)
+    yield instance([i8[shape], dtype[shape], i64[shape]], {**attrs_drawn, "num_keys": 2}, ("ties",))
     yield instance(
-        [dtype[shape], i32[shape]], {**drawn, "num_keys": 2}, ("ties", "nans", "special")
+        [dtype[shape], i32[shape]], {**attrs_drawn, "num_keys": 2}, ("ties", "nans", "special")
     )
 
 
@@ -88,15 +88,15 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     (kinds,) = (attr.choices for attr in row.attrs if attr.name == "kind")
     for kind in kinds:
         data = FOLDS.get(kind, EXTREMES)
-        for at in range(1 if draw.few else 4):
-            shape, dim = sites[(2 * at + draw.choices.integer(0, 1)) % len(sites)]
+        for number in range(1 if draw.few else 4):
+            shape, dim = sites[(2 * number + draw.choices.integer(0, 1)) % len(sites)]
             attrs = {"kind": kind, "dim": dim, "reverse": chance(draw.choices, 1, 2)}
-            yield instance([draw.dtype[shape]], {**attrs, "exclusive": bool(at % 2)}, data)
+            yield instance([draw.dtype[shape]], {**attrs, "exclusive": bool(number % 2)}, data)
         rank = draw.choices.integer(2, 4)
-        drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
-        yield instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        attrs_drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
+        yield instance([draw.dtype[draw.shape(rank)]], attrs_drawn, data)
         if kind in ("add", "max") and draw.dtype in (f32, i32):
-            # Blocks of several hundred hand on what they have.
+            # Blocks of several hundred elements pass their results to the next ones.
             yield instance([draw.dtype[LARGE[0]]], {"kind": kind, "dim": 0}, data)
 
 

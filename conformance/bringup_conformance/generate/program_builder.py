@@ -84,15 +84,15 @@ class ProgramBuilder:
 
     def emit(self, name: str, *operands: Value | None, **attrs: Any) -> Value | None:
         """One instruction, if it is valid, supported, small and leaves something to compare."""
-        given = [v for v in operands if v is not None]
-        if len(given) < len(operands):
+        present = [v for v in operands if v is not None]
+        if len(present) < len(operands):
             return None
         row = lookup(name)
-        if not self.config.support.has(row, [v.type for v in given], attrs):
+        if not self.config.support.has(row, [v.type for v in present], attrs):
             return None
         try:
             with self.builder:
-                results = as_results(row(*given, **attrs))
+                results = as_results(row(*present, **attrs))
         except OpTypeError:
             return None
         return self._kept(results)
@@ -146,17 +146,17 @@ class ProgramBuilder:
         way = weighted(
             self.choices, ((6, "back"), (2, "constant"), (3, "fit"), (2, "input"), (1, "dense"))
         )
-        found: Value | None = None
+        other: Value | None = None
         if way == "constant" and value.dtype is not bool_:
             return self.constant(value.type)
         if way == "dense" and value.type.size <= 64:
             return self.dense_constant(value.type)
         if way == "fit":
-            found = self._fitted(value)
+            other = self._fitted(value)
         if way == "input" and chance(self.choices, 1, 2):
-            found = self.input(value.type)
-        if found is not None:
-            return found
+            other = self.input(value.type)
+        if other is not None:
+            return other
         return self.find(lambda v: v.type is value.type)
 
     def _fitted(self, value: Value) -> Value | None:
@@ -175,8 +175,8 @@ class ProgramBuilder:
         options: list[tuple[int, ...]] = [()]
         if shape:
             options += [shape[-1:], (shape[0],), tuple(1 if i else n for i, n in enumerate(shape))]
-        made = self.input(value.type.with_shape(pick(self.choices, options)))
-        return self.spread(made, shape)
+        small = self.input(value.type.with_shape(pick(self.choices, options)))
+        return self.spread(small, shape)
 
     def spread(self, value: Value | None, shape: tuple[int, ...]) -> Value | None:
         """A value broadcast to a shape; itself if it has it."""
@@ -225,12 +225,12 @@ def pruned(graph: Graph, recipes: Sequence[Recipe]) -> tuple[Graph, tuple[Recipe
     for instr in reversed(graph.instrs):
         if any(result in needed for result in instr.results):
             needed.update(instr.operands)
-    kept = [i for i, value in enumerate(graph.inputs) if value in needed]
+    live = [i for i, value in enumerate(graph.inputs) if value in needed]
     builder = Builder()
-    table = {graph.inputs[i]: builder.input(graph.inputs[i].type) for i in kept}
+    table = {graph.inputs[i]: builder.input(graph.inputs[i].type) for i in live}
     for instr in graph.instrs:
         if any(result in needed for result in instr.results):
             results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
             table.update(zip(instr.results, results, strict=True))
     outputs = [table[v] for v in graph.outputs]
-    return builder.build(outputs, graph.name), tuple(recipes[i] for i in kept)
+    return builder.build(outputs, graph.name), tuple(recipes[i] for i in live)

@@ -1,5 +1,5 @@
-"""Random typed programs shaped for fusion: valid by construction, small answers making small
-programs.
+"""Random typed programs in the shapes that fuse: valid by construction, and smaller for smaller
+choices, so that they shrink.
 """
 
 from __future__ import annotations
@@ -133,15 +133,15 @@ def _start(program: ProgramBuilder, large: bool) -> None:
 
 def _outputs(program: ProgramBuilder) -> list[Value]:
     """The last value, other ends of chains, and now and then a value that is read inside too."""
-    made = [v for v in program.values if _computes(v)]
-    if not made:
+    computed = [v for v in program.values if _computes(v)]
+    if not computed:
         return program.values[:1]
-    read = {v for value in made if value.producer for v in value.producer.operands}
-    outputs = made[-1:]
+    read = {v for value in computed if value.producer for v in value.producer.operands}
+    outputs = computed[-1:]
     if chance(program.choices, 1, 2):
-        outputs += [v for v in reversed(made[:-1]) if v not in read][: MOST_OUTPUTS - 2]
+        outputs += [v for v in reversed(computed[:-1]) if v not in read][: MOST_OUTPUTS - 2]
     if chance(program.choices, 1, 3):
-        inner = [v for v in made if v in read and v not in outputs]
+        inner = [v for v in computed if v in read and v not in outputs]
         outputs += inner[-1:]
     return outputs
 

@@ -34,21 +34,21 @@ _KINDS = ("small", "positive", "ramp")
 
 def names() -> list[str]:
     """The functions, as ``linalg.solve``, each by the first of its names."""
-    found: dict[Any, str] = {}
+    first_names: dict[Any, str] = {}
     for module in MODULES:
         owner = _owner(module)
         for name in dir(owner):
             value = getattr(owner, name)
             kind = isinstance(value, type | DType)
             if callable(value) and not kind and value.__name__ == name:
-                found.setdefault(value, f"{module}.{name}".lstrip("."))
-    return list(found.values())
+                first_names.setdefault(value, f"{module}.{name}".lstrip("."))
+    return list(first_names.values())
 
 
 def programs(module: str) -> list[list[str]]:
     """The functions of a module with graphs to run, those of one program together."""
-    found = [n for n in names() if n.rpartition(".")[0] == module and _worthwhile(n)]
-    return [found[n : n + _TOGETHER] for n in range(0, len(found), _TOGETHER)]
+    fitting = [n for n in names() if n.rpartition(".")[0] == module and _worthwhile(n)]
+    return [fitting[n : n + _TOGETHER] for n in range(0, len(fitting), _TOGETHER)]
 
 
 def named(module: str) -> str:
@@ -59,20 +59,20 @@ def named(module: str) -> str:
 def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupported]:
     """The programs of a module's functions."""
     for number, together in enumerate(programs(module)):
-        place = f"fusion/{PROGRAMS}/f32/{named(module)}-{number}"
-        kept: list[Graph] = []
+        name_prefix = f"fusion/{PROGRAMS}/f32/{named(module)}-{number}"
+        graphs: list[Graph] = []
         for name in together:
             for graph in _worthwhile(name):
                 reason = support.reason_of(graph)
                 if reason is None:
-                    kept.append(graph)
+                    graphs.append(graph)
                 else:
-                    yield Unsupported(f"{place}-{name}", "fusion", PROGRAMS, "f32", reason)
-        if kept:
-            graph = _joined(kept)
+                    yield Unsupported(f"{name_prefix}-{name}", "fusion", PROGRAMS, "f32", reason)
+        if graphs:
+            graph = _joined(graphs)
             data = data_sets(graph, _KINDS, seed, step=1)
             tags = ("public", *together)
-            yield Case(place, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
+            yield Case(name_prefix, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
 
 
 def _worthwhile(name: str) -> list[Graph]:
@@ -129,34 +129,35 @@ def graphs_of(name: str) -> tuple[Graph, ...]:
     function = _function(name)
     examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     here: dict[str, Any] = {"bu": _Stand(bu, name)}
-    found: list[Graph] = []
+    graphs: list[Graph] = []
     for example in examples:
         try:
             exec(compile(example.source, f"<example of {name}>", "exec"), here)
         except _Called as call:
-            found += filter(None, [_traced(function, call)])
+            graphs += filter(None, [_traced(function, call)])
         except Exception:  # noqa: BLE001  (it goes on from an example that was cut short)
             continue
-    return tuple(found)
+    return tuple(graphs)
 
 
 def _traced(function: Callable[..., Any], call: _Called) -> Graph | None:
     """What a call records, of the types of the arrays among its arguments."""
     leaves, rest = bu.tree.flatten((call.arguments, call.named))
-    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, bu.Array)]
+    positions = [n for n, leaf in enumerate(leaves) if isinstance(leaf, bu.Array)]
     types = [
-        TensorType(leaves[n].shape, _NARROW.get(leaves[n].dtype, leaves[n].dtype)) for n in places
+        TensorType(leaves[n].shape, _NARROW.get(leaves[n].dtype, leaves[n].dtype))
+        for n in positions
     ]
 
     def run(*arrays: bu.Array) -> Any:
-        given = list(leaves)
-        for place, array in zip(places, arrays, strict=False):
-            given[place] = array
-        arguments, named = bu.tree.unflatten(rest, given)
-        made = function(*arguments, **named)
-        if isinstance(made, bu.optim.Optimizer):
-            made = made.update(arrays[-1], made.init(arrays[-1]), arrays[-1])
-        return [leaf for leaf in bu.tree.flatten(made)[0] if isinstance(leaf, bu.Array)]
+        call_leaves = list(leaves)
+        for position, array in zip(positions, arrays, strict=False):
+            call_leaves[position] = array
+        arguments, named = bu.tree.unflatten(rest, call_leaves)
+        results = function(*arguments, **named)
+        if isinstance(results, bu.optim.Optimizer):
+            results = results.update(arrays[-1], results.init(arrays[-1]), arrays[-1])
+        return [leaf for leaf in bu.tree.flatten(results)[0] if isinstance(leaf, bu.Array)]
 
     try:
         return bu.trace(run, *(types or [f32[5]]))
@@ -170,5 +171,5 @@ def _owner(module: str) -> ModuleType:
 
 def _function(name: str) -> Callable[..., Any]:
     module, _, own = name.rpartition(".")
-    found: Callable[..., Any] = getattr(_owner(module), own)
-    return found
+    function: Callable[..., Any] = getattr(_owner(module), own)
+    return function

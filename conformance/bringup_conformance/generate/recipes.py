@@ -1,8 +1,8 @@
 """Input arrays as recipes: a seed, a kind, a few overrides and a memory layout make the whole
 array, the same everywhere.
 
-Drawing elements one by one is the wrong tool: a thousand drawn floats hold a handful of distinct
-values, and a tail that is dropped or doubled shows in hardly any draw.
+Elements are not drawn one by one: a thousand floats drawn by Hypothesis hold a handful of distinct
+values, so that a tail that is dropped or repeated would hardly ever show.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         """Plain data that `from_json` reads; what has its default is left out."""
         plain = Recipe()
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value for name, value in found.items() if value != getattr(plain, name)}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in fields.items() if value != getattr(plain, name)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recipe:
@@ -96,10 +96,12 @@ class Recipe:
         fields["overrides"] = tuple((int(i), str(t)) for i, t in fields.get("overrides", ()))
         interval = fields.get("interval")
         fields["interval"] = None if interval is None else (float(interval[0]), float(interval[1]))
-        made = cls(**fields)
-        if made.kind not in KINDS or made.layout not in LAYOUTS:
-            raise ValueError(f"no recipe of kind {made.kind!r} and layout {made.layout!r} is known")
-        return made
+        recipe = cls(**fields)
+        if recipe.kind not in KINDS or recipe.layout not in LAYOUTS:
+            raise ValueError(
+                f"no recipe of kind {recipe.kind!r} and layout {recipe.layout!r} is known"
+            )
+        return recipe
 
 
 @record
@@ -164,10 +166,10 @@ class _Drawing:
     def either(self, floats: Callable[[], Array], integers: Callable[[], Array]) -> Array:
         if not self.dtype.is_float:
             return self.integers(integers())
-        made = self.floats(floats())
+        values = self.floats(floats())
         if self.recipe.nonzero:
-            made = np.where(made == 0, self.dtype.numpy.type(1), made)
-        return made
+            values = np.where(values == 0, self.dtype.numpy.type(1), values)
+        return values
 
 
 def _folded(values: Array, interval: Interval) -> Array:
@@ -218,8 +220,8 @@ def _positive(draw: _Drawing) -> Array:
 
 def _small(draw: _Drawing) -> Array:
     """Small integers: sums and products of them are exact in any order."""
-    made = draw.range(-4 if draw.dtype.is_signed else 0, 4)
-    return draw.either(lambda: made.astype(np.float64), lambda: made)
+    values = draw.range(-4 if draw.dtype.is_signed else 0, 4)
+    return draw.either(lambda: values.astype(np.float64), lambda: values)
 
 
 def _units(draw: _Drawing) -> Array:
@@ -243,8 +245,8 @@ def _wide(draw: _Drawing) -> Array:
 
 def _ties(draw: _Drawing) -> Array:
     """Three values, so that extremes and keys occur many times."""
-    made = draw.range(0, 2)
-    return draw.either(lambda: made * 1.5 + 0.5, lambda: made + 1)
+    values = draw.range(0, 2)
+    return draw.either(lambda: values * 1.5 + 0.5, lambda: values + 1)
 
 
 def _orthogonal(draw: _Drawing) -> Array:
@@ -256,11 +258,11 @@ def _orthogonal(draw: _Drawing) -> Array:
     *stack, m, n = draw.type.shape
     size = max(m, n)
     vectors = _Drawing(draw.recipe, f64[2, *stack, size]).uniform(-1.0, 1.0).reshape(2, -1, size)
-    made = np.broadcast_to(3.0 * np.eye(size), (vectors.shape[1], size, size))
+    values = np.broadcast_to(3.0 * np.eye(size), (vectors.shape[1], size, size))
     for v in vectors:
         shares = 2.0 * v / (v * v).sum(axis=1, keepdims=True)
-        made = made - (made * v[:, None, :]).sum(axis=2, keepdims=True) * shares[:, None, :]
-    wanted = made[:, :m, :n].reshape(-1)
+        values = values - (values * v[:, None, :]).sum(axis=2, keepdims=True) * shares[:, None, :]
+    wanted = values[:, :m, :n].reshape(-1)
     return draw.either(lambda: wanted, lambda: np.rint(wanted).astype(np.int64))
 
 
@@ -269,8 +271,8 @@ def _onehot(draw: _Drawing) -> Array:
     count = draw.count()
     period = min(61, max(draw.type.size, 1))
     hot = count % period == draw.recipe.seed % period
-    made = np.where(hot, count % 97 + 1, 0)
-    return draw.either(lambda: made.astype(np.float64), lambda: made)
+    values = np.where(hot, count % 97 + 1, 0)
+    return draw.either(lambda: values.astype(np.float64), lambda: values)
 
 
 def _special(draw: _Drawing) -> Array:
@@ -282,24 +284,24 @@ def _special(draw: _Drawing) -> Array:
     if draw.dtype.kind == "uint":
         texts = tuple(t for t in texts if not t.startswith("-"))
     values = np.array([special_value(t, draw.dtype) for t in texts], draw.dtype.numpy)
-    at = draw.range(0, 3 * len(texts) - 1, "special")
-    return np.where(at < len(texts), values[np.minimum(at, len(texts) - 1)], made)
+    choice = draw.range(0, 3 * len(texts) - 1, "special")
+    return np.where(choice < len(texts), values[np.minimum(choice, len(texts) - 1)], made)
 
 
 def _nans(draw: _Drawing) -> Array:
     """NaN of either sign, with every sort of payload, among special values."""
-    made = _special(draw)
-    return _with_nans(draw, made) if draw.dtype.is_float else made
+    values = _special(draw)
+    return _with_nans(draw, values) if draw.dtype.is_float else values
 
 
-def _with_nans(draw: _Drawing, made: Array) -> Array:
+def _with_nans(draw: _Drawing, values: Array) -> Array:
     """A third of the elements, or one of sixteen so that lines hold a single one, replaced by NaN
     whose payload is the least, all ones, the least or random without the quiet bit, or random.
     """
     patterns = nan_patterns(draw.dtype, draw.words("payload"))
     which = draw.range(0, (3, 16)[draw.recipe.seed % 2] * len(patterns) - 1, "which")
     chosen = np.choose(np.minimum(which, len(patterns) - 1), patterns)
-    return np.where(which < len(patterns), chosen.view(made.dtype), made)
+    return np.where(which < len(patterns), chosen.view(values.dtype), values)
 
 
 def _near(draw: _Drawing) -> Array:
@@ -326,11 +328,11 @@ def _near(draw: _Drawing) -> Array:
     return np.asarray((sizes.astype(word) | signs).view(draw.dtype.numpy))
 
 
-def _stepped(made: Array, steps: Array, interval: Interval) -> Array:
+def _stepped(values: Array, steps: Array, interval: Interval) -> Array:
     """Floats moved up or down to the next one, in an interval."""
     with np.errstate(over="ignore", under="ignore"):  # beside the largest, beside 0
-        beside = np.nextafter(made, np.where(steps < 0, -np.inf, np.inf).astype(made.dtype))
-    return _kept_inside(np.where(steps == 0, made, beside), interval)
+        beside = np.nextafter(values, np.where(steps < 0, -np.inf, np.inf).astype(values.dtype))
+    return _kept_inside(np.where(steps == 0, values, beside), interval)
 
 
 def _extremes(draw: _Drawing) -> Array:
@@ -344,9 +346,9 @@ def _extremes(draw: _Drawing) -> Array:
     if draw.recipe.interval is not None:
         return draw.integers(np.where(greatest, -1, 0))
     info = np.iinfo(draw.dtype.numpy)
-    made = np.where(greatest, draw.dtype.numpy.type(info.max), draw.dtype.numpy.type(info.min))
+    values = np.where(greatest, draw.dtype.numpy.type(info.max), draw.dtype.numpy.type(info.min))
     return np.asarray(
-        np.where(made == 0, made.dtype.type(1), made) if draw.recipe.nonzero else made
+        np.where(values == 0, values.dtype.type(1), values) if draw.recipe.nonzero else values
     )
 
 
@@ -416,16 +418,16 @@ def _spaced(draw: _Drawing) -> Array:
 
 def _inner(draw: _Drawing) -> Array:
     """Bit patterns at equal distances, those of a float's last binade moved to the one below."""
-    made = _spaced(draw)
+    values = _spaced(draw)
     if not draw.dtype.is_float or draw.recipe.interval is not None:
-        return made
+        return values
     word = np.dtype(f"u{draw.dtype.itemsize}").type
-    patterns, form = made.view(word), format_of(draw.dtype)
+    patterns, form = values.view(word), format_of(draw.dtype)
     low = word(form.precision - 1)
     field = (patterns << word(1)) >> (low + word(1))
     last = int(np.array(form.largest, draw.dtype.numpy).view(word)) >> int(low)
     return np.asarray(np.where(field == last, patterns - (word(1) << low), patterns)).view(
-        made.dtype
+        values.dtype
     )
 
 
@@ -438,27 +440,27 @@ def _constant(draw: _Drawing) -> Array:
 
 def _last(draw: _Drawing) -> Array:
     """Nothing but the last element."""
-    made = np.where(draw.count() == draw.type.size - 1, 3, 0)
-    return draw.either(lambda: made.astype(np.float64), lambda: made)
+    values = np.where(draw.count() == draw.type.size - 1, 3, 0)
+    return draw.either(lambda: values.astype(np.float64), lambda: values)
 
 
 def _gap(draw: _Drawing) -> Array:
     """Ones, or all bits, but for the last element."""
-    made = np.where(draw.count() == draw.type.size - 1, 0, 1 if draw.dtype is bool_ else -1)
-    return draw.either(lambda: np.abs(made).astype(np.float64), lambda: made)
+    values = np.where(draw.count() == draw.type.size - 1, 0, 1 if draw.dtype is bool_ else -1)
+    return draw.either(lambda: np.abs(values).astype(np.float64), lambda: values)
 
 
 def _halfway(draw: _Drawing) -> Array:
     """Numbers in the middle of two of a narrower float, or the least bit beside it."""
-    own = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
-    narrow = [p for p in _PRECISIONS if p + 2 < own] or [max(own - 3, 1)]
+    precision = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
+    narrow = [p for p in _PRECISIONS if p + 2 < precision] or [max(precision - 3, 1)]
     bits = np.array(narrow)[draw.range(0, len(narrow) - 1, "precision")]
     odd = (draw.words("significand").view(np.int64) & ((1 << bits) - 1)) | (1 << (bits - 1))
     middle, beside = 2 * odd + 1, np.fmod(draw.range(-1, 2, "beside"), 2)
     if draw.dtype.is_float:
         wide = np.ldexp(middle.astype(np.float64), (draw.range(-8, 8) - bits).astype(np.int32))
-        return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - own)))
-    room = np.maximum(own - bits - 1, 1)
+        return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - precision)))
+    room = np.maximum(precision - bits - 1, 1)
     return draw.integers((middle << draw.range(0, 1 << 20) % room) + beside)
 
 
@@ -507,8 +509,8 @@ def laid_out(array: Array, layout: str) -> Array:
         spaced[..., ::2] = array
         return spaced[..., ::2]
     if layout == "offset":
-        place = np.zeros(array.nbytes + array.itemsize, np.uint8)
-        shifted = place[array.itemsize :].view(array.dtype).reshape(array.shape)
+        buffer = np.zeros(array.nbytes + array.itemsize, np.uint8)
+        shifted = buffer[array.itemsize :].view(array.dtype).reshape(array.shape)
         shifted[...] = array
         return shifted
     return array

@@ -1,4 +1,4 @@
-"""Steps by which programs program: single ops, and small patterns that fusion gets wrong."""
+"""Steps by which random programs grow: single ops, and small patterns that fusion gets wrong."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def sampled(program: ProgramBuilder, x: Value) -> Value | None:
     ]
     key = [program.constant(type_, program.choices.integer(0, 1 << 20)) for _ in range(2)]
     word = program.emit(name, *key, *numbers)
-    kept = program.emit("compare", word, program.constant(type_, 3 << 30), direction="lt")
-    return program.emit("select", kept, x, program.constant(x.type, 0))
+    keeps = program.emit("compare", word, program.constant(type_, 3 << 30), direction="lt")
+    return program.emit("select", keeps, x, program.constant(x.type, 0))
 
 
 def unary(program: ProgramBuilder, x: Value) -> Value | None:
@@ -239,8 +239,8 @@ def spread_back(
     program: ProgramBuilder, folded: Value | None, x: Value, dims: tuple[int, ...]
 ) -> Value | None:
     """A reduced value over the shape it was reduced from."""
-    kept = tuple(d for d in range(len(x.shape)) if d not in dims)
-    return program.emit("broadcast_in_dim", folded, shape=x.shape, dims=kept)
+    other_dims = tuple(d for d in range(len(x.shape)) if d not in dims)
+    return program.emit("broadcast_in_dim", folded, shape=x.shape, dims=other_dims)
 
 
 #: Norms over rows, and how many rows scale and shift them.

@@ -1,11 +1,11 @@
 """The reference run: every value of a graph by numpy, with the span of what a right implementation
 may give.
 
-The bound is carried through the graph as it is evaluated.  Exact operands of exact or correctly
-rounded ops give one allowed value, sums of integers that fit give one, and everything else an
-interval that contains every legal result of any order, fusion or decomposition; a choice that hangs
-on an uncertain comparison may go either way.  So a difference that lies outside is a fault, and
-none is reported for a right device.
+The bound is propagated through the graph as it is evaluated.  Exact operands of exact or correctly
+rounded ops give one allowed value, and so do sums of integers that fit.  Everything else gives an
+interval that contains every legal result of any order, fusion or decomposition; a select whose
+predicate is uncertain may give either of its operands.  So a result outside its interval is a
+fault, and a right device has none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
+from bringup.ops.monoids import MONOIDS, ROUNDING, Derivative
 from bringup.ops.table import Kind, OpDef, opdef
 from bringup.passes.decompose import expand
-from bringup_conformance.oracle import elementwise as spread
-from bringup_conformance.oracle import sums
+from bringup_conformance.oracle import elementwise, sums
 from bringup_conformance.oracle.control_and_order import control_spans, prefixes, sorted_spans
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
@@ -32,10 +32,10 @@ _EXPANSIONS = 4096
 #: Ops whose results have a rule of their own.  It gives the span of the result, or None where the
 #: rule of any op of that kind holds.
 _RULES: Mapping[str, Callable[[Instr, Sequence[Span], Numerics], Span | None]] = {
-    "select": spread.select,
-    "compare": spread.compare,
-    "convert": spread.convert,
-    "pow": spread.power,
+    "select": elementwise.select,
+    "compare": elementwise.compare,
+    "convert": elementwise.convert,
+    "pow": elementwise.power,
     "cumulative": sums.running_fold,
 }
 
@@ -58,7 +58,7 @@ def analyse(graph: Graph, inputs: Sequence[Array], numerics: Numerics) -> list[S
         for array, value in zip(inputs, graph.inputs, strict=True)
     ]
     if numerics.flush_subnormals:
-        spans = [spread.flushed(x) if x.dtype.is_float else x for x in spans]
+        spans = [elementwise.flushed(x) if x.dtype.is_float else x for x in spans]
     with np.errstate(all="ignore"):
         return run(graph, spans, numerics)
 
@@ -81,7 +81,7 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
         return [_simple(instr, operands, numerics)]
     if _only_moves(row) and all(x.exact for x in operands[row.domain.indices :]):
-        return [spread.movement(instr, operands)]
+        return [elementwise.movement(instr, operands)]
     if row.kind is Kind.REDUCTION:
         return [_reduction(instr, operands[0], numerics)]
     if row.kind is Kind.CONTRACTION and instr.result.dtype.is_float:
@@ -92,11 +92,11 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         results = run_instr(instr, [x.middle for x in operands])
         pairs = zip(results, instr.results, strict=True)
         return [
-            spread.settled(Span.exactly(array, value.dtype), numerics, rounded=False)
+            elementwise.settled(Span.exactly(array, value.dtype), numerics, rounded=False)
             for array, value in pairs
         ]
-    if spread.is_monotone(row) or accuracy.ulp:
-        return [spread.computed(instr, operands, numerics)]
+    if elementwise.is_monotone(row) or accuracy.ulp:
+        return [elementwise.computed(instr, operands, numerics)]
     span = _by_own_rule(instr, operands, numerics)
     if span is not None:
         return [span]
@@ -105,17 +105,17 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     if row.decompose is not None:
         spans = run(_expansion(instr), operands, numerics)
         references = run_instr(instr, [x.middle for x in operands])
-        return [spread.including(x, y) for x, y in zip(spans, references, strict=True)]
-    return [spread.known_only(instr, operands)]
+        return [elementwise.including(x, y) for x, y in zip(spans, references, strict=True)]
+    return [elementwise.known_only(instr, operands)]
 
 
 def _only_moves(row: OpDef) -> bool:
-    """Whether a row with indices combines no elements, as a scatter does."""
-    return row.kind is Kind.INDEXED and row.variant is None and row.domain.indices is not None
+    """Whether a row with indices moves elements, and combines none as a scatter does."""
+    return row.kind is Kind.INDEXED and row.index_map is not None
 
 
 def _anything(value: Value) -> Span:
-    """The span of a result that is judged as a whole, against a reference of its own (see
+    """The span that allows everything: the result is judged as a whole, by its residual (see
     `residuals`).
     """
     middle = np.zeros(value.shape, value.dtype.numpy)
@@ -133,29 +133,29 @@ def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
         return span
     row = opdef(instr)
     if row.kind in (Kind.SOURCE, Kind.MOVEMENT):
-        span = spread.movement(instr, operands)
-        return spread.settled(span, numerics, rounded=False) if not operands else span
-    if spread.is_monotone(row) or row.accuracy_for(instr.attrs).ulp:
-        return spread.computed(instr, operands, numerics)
+        span = elementwise.movement(instr, operands)
+        return elementwise.settled(span, numerics, rounded=False) if not operands else span
+    if elementwise.is_monotone(row) or row.accuracy_for(instr.attrs).ulp:
+        return elementwise.computed(instr, operands, numerics)
     if instr.result.dtype is bool_ and all(x.dtype is bool_ for x in operands):
-        return spread.logical(instr, operands)
-    span = spread.known_only(instr, operands)
-    return spread.settled(span, numerics, rounded=False)
+        return elementwise.logical(instr, operands)
+    span = elementwise.known_only(instr, operands)
+    return elementwise.settled(span, numerics, rounded=False)
 
 
 def _reduction(instr: Instr, operand: Span, numerics: Numerics) -> Span:
-    kind = instr.attrs["kind"]
-    if operand.dtype.is_float and kind == "add":
-        return sums.reduce_sum(instr, operand, numerics)
-    if operand.dtype.is_float and kind == "mul":
-        return sums.reduce_product(instr, operand, numerics)
-    if kind in ("add", "mul"):
+    monoid = MONOIDS[instr.attrs["kind"]]
+    if monoid.name not in ROUNDING:
+        return sums.reduce_ordered(instr, operand)
+    if not operand.dtype.is_float:
         return _wrapping(instr, operand)
-    return sums.reduce_ordered(instr, operand)
+    linear = monoid.derivative is Derivative.LINEAR
+    fold = sums.reduce_sum if linear else sums.reduce_product
+    return fold(instr, operand, numerics)
 
 
 def _wrapping(instr: Instr, operand: Span) -> Span:
-    middle = spread.references(instr, [operand.middle])
+    middle = elementwise.references(instr, [operand.middle])
     unlimited = ~np.asarray(operand.known().all(axis=instr.attrs["dims"]))
     return spanning(operand.dtype, middle, middle, middle, unlimited)
 
@@ -166,7 +166,7 @@ def _expansion(instr: Instr) -> Graph:
 
 
 class _Held:
-    """An instruction that takes no part in a cache's key."""
+    """An instruction beside a key of a cache, equal to any other."""
 
     __slots__ = ("instr",)
 
@@ -182,6 +182,8 @@ class _Held:
 
 @lru_cache(_EXPANSIONS)
 def _expand(_key: tuple[Any, ...], held: _Held) -> Graph:
-    """The decomposition; of running folds another one, since theirs is better than they need be."""
+    """The decomposition.  Running folds get one of quadratic cost, since their own decomposition is
+    more accurate than a device must be.
+    """
     running = held.instr.op.name == "cumulative"
     return prefixes(held.instr) if running else expand(held.instr)

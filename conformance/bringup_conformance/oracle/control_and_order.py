@@ -1,4 +1,4 @@
-"""What a right implementation of loops and branches, and of sorts and running folds, may give."""
+"""How spans are propagated through loops, branches, sorts and running folds."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Spans = Sequence[Span]
 
 
 def control_spans(instr: Instr, operands: Spans, run: Run) -> Spans:
-    """The spans of the results: iteration by iteration, as long as it is clear what runs next."""
-    known = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
-    found = known(instr, operands, run)
-    if found is not None:
-        return found
+    """The spans of the results, trip by trip for as long as it is certain what runs next."""
+    rule = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
+    spans = rule(instr, operands, run)
+    if spans is not None:
+        return spans
     middles = run_instr(instr, [x.middle for x in operands])
     return [
         spanning(v.dtype, m, m, m, np.ones(m.shape, np.bool_))
@@ -62,26 +62,26 @@ def _scan(instr: Instr, operands: Spans, run: Run) -> Spans:
     consts = operands[: attrs["consts"]]
     carry = list(operands[len(consts) : len(consts) + count])
     stacks, length = operands[len(consts) + count :], attrs["length"]
-    made: list[Spans] = []
+    row_results: list[Spans] = []
     for i in reversed(range(length)) if attrs["reverse"] else range(length):
-        found = run(attrs["body"], [*consts, *carry, *(_row(x, i) for x in stacks)])
-        carry = found[:count]
-        made.append(found[count:])
+        results = run(attrs["body"], [*consts, *carry, *(_row(x, i) for x in stacks)])
+        carry = results[:count]
+        row_results.append(results[count:])
     if attrs["reverse"]:
-        made.reverse()
+        row_results.reverse()
     types = [v.type for v in instr.results[count:]]
-    return [*carry, *(_stacked([row[n] for row in made], t) for n, t in enumerate(types))]
+    return [*carry, *(_stacked([row[n] for row in row_results], t) for n, t in enumerate(types))]
 
 
-def _row(span: Span, at: int) -> Span:
-    return Span(span.dtype, span.low[at], span.middle[at], span.high[at]).simplified()
+def _row(span: Span, index: int) -> Span:
+    return Span(span.dtype, span.low[index], span.middle[index], span.high[index]).simplified()
 
 
-def _stacked(found: Spans, type_: TensorType) -> Span:
-    if not found:
+def _stacked(spans: Spans, type_: TensorType) -> Span:
+    if not spans:
         return Span.exactly(np.empty(type_.shape, type_.dtype.numpy), type_.dtype)
     low, middle, high = (
-        np.stack([getattr(x, end) for x in found]) for end in ("low", "middle", "high")
+        np.stack([getattr(x, end) for x in spans]) for end in ("low", "middle", "high")
     )
     return Span(type_.dtype, low, middle, high).simplified()
 

@@ -165,8 +165,8 @@ class Differentiated:
             for i, direction in zip(self.wrt, directions, strict=True):
                 arrays[i] = arrays[i] + np.longdouble(step) * direction
         with np.errstate(all="ignore"):
-            found = run_wide(self.graph, arrays)
-        return [np.where(np.isinf(found[i]), 0, found[i]) for i in self.of]
+            results = run_wide(self.graph, arrays)
+        return [np.where(np.isinf(results[i]), 0, results[i]) for i in self.of]
 
     def _size(self, point: Point) -> float:
         return max(float(np.abs(point.arrays[i]).max(initial=0)) for i in self.wrt)
@@ -177,7 +177,7 @@ class Differentiated:
         """
         middle = self._values(point)
         ends = [[self._values(point, (s * h, moves)) for s in (1, -1)] for h in _STEPS]
-        found = []
+        slopes = []
         for k in range(len(self.of)):
             pairs = [(h, up[k], down[k]) for h, (up, down) in zip(_STEPS, ends, strict=True)]
             size = max(float(np.abs(up).max(initial=0)) for _, up, _ in pairs)
@@ -186,8 +186,8 @@ class Differentiated:
             jumps = [(up + down - 2 * middle[k]) / h for h, up, down in pairs]
             halves = [2 * fine - rough for rough, fine in pairwise(jumps)]
             kink = np.abs(8 * halves[1] - halves[0]) / 7
-            found.append(Slope(slope.value, slope.error + kink, size))
-        return found
+            slopes.append(Slope(slope.value, slope.error + kink, size))
+        return slopes
 
     def _twice(self, point: Point, first: Sequence[Array], second: Sequence[Array]) -> Slope:
         """The second derivative of cotangents · results."""
@@ -267,18 +267,18 @@ def _near(instr: Any, operands: Sequence[Span]) -> list[Span]:
         if not all(x.exact for x in operands)
         else []
     )
-    found = []
+    near = []
     for k, (middle, value) in enumerate(zip(middles, instr.results, strict=True)):
         if not value.dtype.is_float:
-            found.append(Span.exactly(middle, value.dtype))
+            near.append(Span.exactly(middle, value.dtype))
             continue
         radius = 2 * np.finfo(middle.dtype).eps * np.abs(middle).max(initial=0)
         for end in ends:
             radius = radius + 2 * np.abs(end[k] - middle).max(initial=0)
         nothing = np.zeros(middle.shape, np.bool_)
         low, high = middle - radius, middle + radius
-        found.append(spanning(value.dtype, low, middle, high, nothing))
-    return found
+        near.append(spanning(value.dtype, low, middle, high, nothing))
+    return near
 
 
 # -- comparing -------------------------------------------------------------------------------------
@@ -338,11 +338,11 @@ def _compared(
             raise Unshown
         far = np.abs(middle - slope.value) - radius - slope.error
         if not np.all(far <= 0):
-            at = np.unravel_index(int(np.argmax(far)), np.shape(far))
-            allowed = float(np.asarray(radius + slope.error)[at])
+            worst = np.unravel_index(int(np.argmax(far)), np.shape(far))
+            allowed = float(np.asarray(radius + slope.error)[worst])
             return (
-                f"{float(np.asarray(middle)[at]):.9g}, and the slope of the reference is "
-                f"{float(slope.value[at]):.9g}, known to {allowed:.2g}"
+                f"{float(np.asarray(middle)[worst]):.9g}, and the slope of the reference is "
+                f"{float(slope.value[worst]):.9g}, known to {allowed:.2g}"
             )
     return None
 

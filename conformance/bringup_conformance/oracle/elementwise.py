@@ -1,4 +1,4 @@
-"""How spans pass through elementwise ops, comparisons, choices, conversions and movement."""
+"""How spans are propagated through elementwise ops, comparisons, selects, conversions and moves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bringup_conformance.oracle.span import (
     spanning,
 )
 
-# Features of other functions, such as the hills of sin, are no narrower than this.
+# The extrema of other functions, such as sin, lie farther apart than this.
 _WIDEST_SAMPLE = 0.5
 _MONOTONE = frozenset({Trait.MONOTONE, Trait.PIECEWISE_MONOTONE})
 
@@ -71,7 +71,7 @@ def movement(instr: Instr, operands: Sequence[Span]) -> Span:
 
 
 def select(_instr: Instr, operands: Sequence[Span], _numerics: Numerics) -> Span:
-    """Where the predicate is open, everything either branch allows."""
+    """Where the predicate is uncertain, everything that either operand allows."""
     choice, x, y = operands
     dtype = x.dtype
     middle = np.where(choice.middle, x.middle, y.middle)
@@ -192,7 +192,7 @@ def _wide_reference(instr: Instr, arrays: Sequence[Array]) -> Array:
 
 
 def allowance(low: Array, high: Array, ulp: float, dtype: DType) -> tuple[Array, Array]:
-    """Wide ends widened by so many ULP and rounded: what lies within the allowance, no more.
+    """Ends in the wide type, moved apart by so many ULP and rounded to the dtype.
 
     A result has the sign of the reference: where that is not negative, neither is the low end below
     −0.
@@ -213,7 +213,7 @@ Evaluate = Callable[[Sequence[Array]], Array]
 def _over_box(
     instr: Instr, operands: Sequence[Span], evaluate: Evaluate, monotone: bool
 ) -> tuple[Array, Array]:
-    """The extremes of an op over a box; NaN where it is NaN at any point looked at."""
+    """The extremes of an op over a box; NaN where it is NaN at any of the points evaluated."""
     dtype = instr.result.dtype
     if all(x.exact for x in operands):
         value = evaluate([x.low for x in operands])
@@ -224,7 +224,7 @@ def _over_box(
     values += [evaluate(point) for point in _diagonal(operands)]
     low, high = hull(values, dtype)
     with np.errstate(invalid="ignore"):
-        # A hill between the points looked at rises above them by less than they differ.
+        # An extremum between the points exceeds them by less than they differ.
         margin = np.where(_all_known(operands), 0, high - low)
         return low - margin, high + margin
 
@@ -264,7 +264,9 @@ def _diagonal(operands: Sequence[Span]) -> list[list[Array]]:
 def _with_nan(
     instr: Instr, operands: Sequence[Span], low: Array, middle: Array, high: Array, monotone: bool
 ) -> Span:
-    """A span from the extremes over a box, everything where a NaN may be among the values."""
+    """A span from the extremes over a box; it allows everything where a NaN may be among the
+    values.
+    """
     dtype = instr.result.dtype
     if all(x.exact for x in operands):
         return Span(dtype, low, middle, high).simplified()
@@ -285,22 +287,22 @@ def _with_nan(
 
 
 def _beyond(instr: Instr, operands: Sequence[Span], monotone: bool) -> Array:
-    """Where looking at corners says nothing: poles inside, or a box wider than the function's
-    features.
+    """Where the corners tell nothing: a pole lies inside, or the box is wider than the distance of
+    extrema.
     """
-    wild = np.zeros(instr.result.shape, np.bool_)
+    unlimited = np.zeros(instr.result.shape, np.bool_)
     if monotone:
         position = pole_of(opdef(instr))
         if position is not None:
             pole = operands[position]
-            wild = wild | (~pole.known() & (pole.low <= 0) & (pole.high >= 0))
-        return np.asarray(wild)
+            unlimited = unlimited | (~pole.known() & (pole.low <= 0) & (pole.high >= 0))
+        return np.asarray(unlimited)
     for x in operands:
         if not x.exact and x.dtype.is_float:
             with np.errstate(invalid="ignore", over="ignore"):
                 width = widen(x.high, x.dtype) - widen(x.low, x.dtype)
-            wild = wild | ~(width <= _WIDEST_SAMPLE)
-    return wild
+            unlimited = unlimited | ~(width <= _WIDEST_SAMPLE)
+    return unlimited
 
 
 def _all_known(operands: Sequence[Span]) -> Array:
@@ -311,7 +313,7 @@ def _all_known(operands: Sequence[Span]) -> Array:
 
 
 def including(span: Span, array: Array) -> Span:
-    """A span that also allows what is within an ULP of an array, wherever both are numbers.
+    """A span that also allows what is within one ULP of an array, wherever both are numbers.
 
     A device may compute a composite at once, and better than its decomposition does.
     """

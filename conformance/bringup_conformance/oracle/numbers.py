@@ -104,8 +104,8 @@ def lowest_bit(wide: Array) -> Array:
     # A long double's significand fills all 64 bits of an unsigned integer.
     whole = np.ldexp(np.abs(mantissa), bits).astype(np.uint64)
     low = whole & (~whole + np.uint64(1))
-    place = np.frexp(low.astype(np.float64))[1].astype(np.int64) - 1
-    return np.where(whole == 0, 100_000, exponent - bits + place)
+    lowest = np.frexp(low.astype(np.float64))[1].astype(np.int64) - 1
+    return np.where(whole == 0, 100_000, exponent - bits + lowest)
 
 
 def same_bits(x: Array, y: Array) -> Array:

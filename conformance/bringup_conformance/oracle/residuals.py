@@ -1,4 +1,4 @@
-"""Results judged as a whole: how well factors, solutions and transforms do what they are for.
+"""Results judged as a whole: the residuals of factors, solutions and transforms.
 
 No bound by element fits the factors of a matrix: another order of the same additions moves them by
 as much as the matrix is ill-conditioned, and signs may be free.  What every stable algorithm keeps
@@ -32,18 +32,18 @@ def judge_residuals(
     >>> [judge_residuals(g, [np.array([[x]])], [np.array([[4.0]])])[0].ok for x in (2.0, 2.1)]
     [True, False]
     """
-    given = dict(zip(graph.inputs, inputs, strict=True))
-    found = dict(zip(graph.outputs, results, strict=True))
-    places = {value: place for place, value in enumerate(graph.outputs)}
+    arrays = dict(zip(graph.inputs, inputs, strict=True))
+    values = dict(zip(graph.outputs, results, strict=True))
+    numbers = {value: number for number, value in enumerate(graph.outputs)}
     total, judged = Verdict(), set[int]()
     for instr in graph.instrs:
         if opdef(instr).accuracy_for(instr.attrs).residual is None:
             continue
-        if all(v in given for v in instr.operands) and all(v in found for v in instr.results):
-            operands = [given[v] for v in instr.operands]
-            made = [found[v] for v in instr.results]
-            total = total + _judge(instr, operands, made, places[instr.results[0]])
-            judged.update(places[v] for v in instr.results)
+        if all(v in arrays for v in instr.operands) and all(v in values for v in instr.results):
+            operands = [arrays[v] for v in instr.operands]
+            own_results = [values[v] for v in instr.results]
+            total = total + _judge(instr, operands, own_results, numbers[instr.results[0]])
+            judged.update(numbers[v] for v in instr.results)
     return total, frozenset(judged)
 
 
@@ -54,14 +54,14 @@ def _judge(
     residual = row.accuracy_for(instr.attrs).residual
     assert residual is not None
     wide = [_wide(x, v.dtype) for x, v in zip(operands, instr.operands, strict=True)]
-    made = [_wide(x, v.dtype) for x, v in zip(results, instr.results, strict=True)]
+    wide_results = [_wide(x, v.dtype) for x, v in zip(results, instr.results, strict=True)]
     with np.errstate(all="ignore"):
         references = row.reference(*wide, **instr.attrs)
         whole = references if isinstance(references, tuple) else (references,)
         pairs = zip(whole, instr.results, strict=True)
         known = [_within_range(np.asarray(x), v.dtype) for x, v in pairs]
-        found = residual(wide, made, known, instr.attrs, dtype)
-        verdicts = [_compared(what, error, allowed, output) for what, error, allowed in found]
+        judgements = residual(wide, wide_results, known, instr.attrs, dtype)
+        verdicts = [_compared(what, error, allowed, output) for what, error, allowed in judgements]
     return sum(verdicts, Verdict())
 
 
@@ -80,8 +80,8 @@ def _compared(what: str, error: Array, allowed: Array, output: int) -> Verdict:
     open_ = np.isinf(allowed)
     good = open_ | (error <= allowed)
     share = np.where(~open_ & (allowed > 0), error / np.where(allowed > 0, allowed, 1), 0)
-    places = np.flatnonzero(~good)[:WORST]
-    mismatches = tuple(_mismatch(what, error, allowed, int(place), output) for place in places)
+    worst = np.flatnonzero(~good)[:WORST]
+    mismatches = tuple(_mismatch(what, error, allowed, int(index), output) for index in worst)
     ratio = float(np.where(np.isnan(share), np.inf, share).max(initial=0))
     return Verdict(int((~good).sum()), good.size, int(open_.sum()), ratio, 0.0, mismatches)
 

@@ -1,5 +1,5 @@
-"""The special-value table as programs: every cell of a row that the device supports, for every
-dtype it holds for.
+"""The special-value table as programs: every cell of a row that the device supports, in every dtype
+for which the cell holds.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
 from bringup_conformance.rules.cells import cells_of, rule_of
 
-#: Times that each cell stands at least: NaN has its own pattern, then those of `nan_patterns`.
+#: How often each cell is repeated at least: NaN with its own pattern, then those of `nan_patterns`.
 _PATTERNS = 5
-# A factor that makes words of places.
+# A factor that turns positions into words without pattern.
 _SPREAD = 0x9E3779B97F4A7C15
 
 
 def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Cells]:
-    """The row's cells for a dtype: those of elementwise instructions together, by attributes,
-    others one by one.
+    """The row's cells for a dtype: those of elementwise instructions in one group for each set of
+    attributes, others one by one.
 
     vector: the device's; each cell is repeated past two of them.
     """
     packed: dict[tuple[Any, ...], list[Special]] = {}
-    found: list[Cells] = []
+    grouped: list[Cells] = []
     for cell in cells_of(row, dtype):
         if _flushed(cell, numerics):
             continue
         if _packs(row, cell, dtype):
             packed.setdefault(cell.attrs, []).append(cell)
         else:
-            found.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
+            grouped.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
     for cells in packed.values():
         repeats = max(_PATTERNS, ceil_div(2 * vector + 3, len(cells)))
         rules = tuple(rule_of(row, dtype, cell) for cell in cells)
-        found.append(Cells(tuple(cells), repeats, True, rules))
-    return found
+        grouped.append(Cells(tuple(cells), repeats, True, rules))
+    return grouped
 
 
 def _flushed(cell: Special, numerics: Numerics) -> bool:
-    """Whether a cell hangs on a subnormal that the device may read or give as 0."""
+    """Whether a cell depends on a subnormal that the device may read as 0 or flush to 0."""
     results = (cell.result,) if isinstance(cell.result, str) else cell.result
     return numerics.flush_subnormals and any("SUBNORMAL" in t for t in (*cell.operands, *results))
 
@@ -63,7 +63,7 @@ def _type_of(array: Array) -> TensorType:
 
 
 def _packs(row: OpDef, cell: Special, dtype: DType) -> bool:
-    """Whether a cell is about scalars, and its instruction works element by element."""
+    """Whether the operands of a cell are scalars and its instruction works element by element."""
     types = [_type_of(special_value(text, dtype)) for text in cell.operands]
     if any(t.rank for t in types):
         return False
@@ -133,20 +133,20 @@ def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdi
     """
     if not cells.packed:
         good = allowed(actual, cells.cells[0].result, dtype)
-        found = () if good else (_named(cells, 0, (), actual, dtype, output),)
-        return Verdict(len(found), 1, mismatches=found)
+        wrong_cell = () if good else (_named(cells, 0, (), actual, dtype, output),)
+        return Verdict(len(wrong_cell), 1, mismatches=wrong_cell)
     wrong, mismatches = 0, {}
     count = len(cells.cells)
     seen: dict[tuple[int, bytes], bool] = {}
-    for place in range(actual.size):
-        which = place % count
-        key = (which, actual[place].tobytes())
+    for index in range(actual.size):
+        which = index % count
+        key = (which, actual[index].tobytes())
         if key not in seen:
-            seen[key] = allowed(actual[place].reshape(()), cells.cells[which].result, dtype)
+            seen[key] = allowed(actual[index].reshape(()), cells.cells[which].result, dtype)
         if not seen[key]:
             wrong += 1
             if which not in mismatches:
-                mismatches[which] = _named(cells, which, (place,), actual[place], dtype, output)
+                mismatches[which] = _named(cells, which, (index,), actual[index], dtype, output)
     return Verdict(wrong, actual.size, mismatches=tuple(mismatches.values()))
 
 

@@ -1,5 +1,5 @@
-"""How spans pass through sums, products and dots: bounds that hold for any order, exactness where
-data allow it.
+"""How spans are propagated through sums, products and dots: bounds that hold for any order, and
+exact results where the data allow them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
 from bringup.integers import ceil_div
+from bringup.ops.monoids import MONOIDS, ROUNDING, Derivative
 from bringup.records import record
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
@@ -80,10 +81,11 @@ def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
 
 def running_fold(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span | None:
     """The span of a running fold; None for products of floats, which their definition bounds."""
-    (operand,), kind = operands, instr.attrs["kind"]
-    if not operand.dtype.is_float or kind in ("max", "min"):
+    (operand,), monoid = operands, MONOIDS[instr.attrs["kind"]]
+    if monoid.is_exact(operand.dtype):
         return _running_exact(instr, operand)
-    return _running_sum(instr, operand, numerics) if kind == "add" else None
+    linear = monoid.derivative is Derivative.LINEAR
+    return _running_sum(instr, operand, numerics) if linear else None
 
 
 def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
@@ -108,8 +110,8 @@ def _running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
         turned = array[..., ::-1] if attrs["reverse"] else array
         return np.ascontiguousarray(np.moveaxis(turned, -1, attrs["dim"]))
 
-    found = Span(dtype, back(span.low), middle, back(span.high)).simplified()
-    return settled(found, numerics, rounded=True)
+    sums = Span(dtype, back(span.low), middle, back(span.high)).simplified()
+    return settled(sums, numerics, rounded=True)
 
 
 def _beginnings(x: Span, exclusive: bool) -> Terms:
@@ -146,7 +148,7 @@ def _running_exact(instr: Instr, operand: Span) -> Span:
     middle = references(instr, [operand.middle])
     if operand.exact:
         return Span.exactly(middle, operand.dtype)
-    ordered = instr.attrs["kind"] in ("max", "min")
+    ordered = instr.attrs["kind"] not in ROUNDING
     low, high = (references(instr, [x]) if ordered else middle for x in (operand.low, operand.high))
     dim, reverse = instr.attrs["dim"], instr.attrs["reverse"]
     lost = operand.unlimited() if ordered else ~operand.known()
@@ -157,9 +159,9 @@ def _running_exact(instr: Instr, operand: Span) -> Span:
 
 def _rows(array: Array, dims: tuple[int, ...]) -> Array:
     """The folded dimensions as one last, contiguous one, along which numpy sums pairwise."""
-    kept = [d for d in range(array.ndim) if d not in dims]
-    moved = np.transpose(array, (*kept, *dims))
-    shape = [array.shape[d] for d in kept]
+    others = [d for d in range(array.ndim) if d not in dims]
+    moved = np.transpose(array, (*others, *dims))
+    shape = [array.shape[d] for d in others]
     count = math.prod(array.shape[d] for d in dims)
     return np.ascontiguousarray(moved).reshape((*shape, count))
 
@@ -449,7 +451,7 @@ def reduce_ordered(instr: Instr, operand: Span) -> Span:
     unlimited = np.asarray(operand.unlimited().any(axis=dims))
     if dtype.is_float:
         unlimited = unlimited & ~np.isnan(operand.low).any(axis=dims)
-    elif instr.attrs["kind"] in ("and", "or") and dtype.is_integer:
+    elif MONOIDS[instr.attrs["kind"]].derivative is None and dtype.is_integer:  # bitwise
         unlimited = ~operand.known().all(axis=dims)
     return spanning(dtype, low, middle, high, unlimited)
 
@@ -486,16 +488,16 @@ def _moved(x: Array, sign: int) -> Array:
 
 def _nan_by_last_bits(x: Array) -> Array:
     """Where nothing but bits that tf32 lacks tells a NaN from an infinity."""
-    kept = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
+    mask = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
     bits = np.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
-    return np.asarray(np.isnan(x) & ((bits & kept) == 0))
+    return np.asarray(np.isnan(x) & ((bits & mask) == 0))
 
 
 def _distance(x: Array) -> Array:
     """To the nearest number of 10 bits, infinity among them; 0 of what is not finite."""
     bits = np.ascontiguousarray(x).view(np.uint32)
-    half, kept = np.uint32(1 << (_LACKING - 1)), ~np.uint32((1 << _LACKING) - 1)
-    rounded = ((bits + half) & kept).view(np.float32).reshape(x.shape)
+    half, mask = np.uint32(1 << (_LACKING - 1)), ~np.uint32((1 << _LACKING) - 1)
+    rounded = ((bits + half) & mask).view(np.float32).reshape(x.shape)
     with np.errstate(invalid="ignore"):
         distance = np.abs(rounded.astype(np.float64) - x)
     return np.where(np.isfinite(x), distance, 0.0)

@@ -1,5 +1,5 @@
-"""Actual results against spans: in or out, how far of the bound, how many ULP, and the worst
-places.
+"""Actual results against spans: whether they lie inside, the error as a share of the bound and in
+ULP, and the worst elements.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Mismatch:
     operands: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = f"output {self.output}[{', '.join(map(str, self.index))}]"
-        place = f"{self.rule}: {place}" if self.rule else place
-        made = f", of {', '.join(self.operands)}" if self.operands else ""
+        where = f"output {self.output}[{', '.join(map(str, self.index))}]"
+        where = f"{self.rule}: {where}" if self.rule else where
+        operands = f", of {', '.join(self.operands)}" if self.operands else ""
         if self.low == self.high:
-            return f"{place} is {self.actual}, not {self.expected}{made}"
+            return f"{where} is {self.actual}, not {self.expected}{operands}"
         allowed = f"(allowed: {self.low} … {self.high})"
-        return f"{place} is {self.actual}, not {self.expected} {allowed}{made}"
+        return f"{where} is {self.actual}, not {self.expected} {allowed}{operands}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mismatch:
@@ -147,20 +147,20 @@ def histogram(ulp: Array) -> tuple[int, ...]:
     (2, 1, 1, 2, 1)
     """
     mantissa, exponent = np.frexp(np.minimum(ulp, 2.0**BUCKETS))
-    place = exponent + _FIRST - (mantissa == 0.5)
-    place = np.where(mantissa == 0, 0, np.clip(place, 1, BUCKETS - 1)).reshape(-1)
-    return tuple(np.bincount(place).tolist())
+    bucket = exponent + _FIRST - (mantissa == 0.5)
+    bucket = np.where(mantissa == 0, 0, np.clip(bucket, 1, BUCKETS - 1)).reshape(-1)
+    return tuple(np.bincount(bucket).tolist())
 
 
 def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatch, ...]:
-    places = np.flatnonzero(~good.reshape(-1))[:WORST]
-    return tuple(_mismatch(actual, span, output, int(place)) for place in places)
+    worst = np.flatnonzero(~good.reshape(-1))[:WORST]
+    return tuple(_mismatch(actual, span, output, int(index)) for index in worst)
 
 
-def _mismatch(actual: Array, span: Span, output: int, place: int) -> Mismatch:
-    index = tuple(int(i) for i in np.unravel_index(place, actual.shape))
+def _mismatch(actual: Array, span: Span, output: int, position: int) -> Mismatch:
+    index = tuple(int(i) for i in np.unravel_index(position, actual.shape))
     actual_, low, middle, high = (
-        text_of(array.reshape(-1)[place], span)
+        text_of(array.reshape(-1)[position], span)
         for array in (actual, span.low, span.middle, span.high)
     )
     return Mismatch(output, index, actual_, low, middle, high)

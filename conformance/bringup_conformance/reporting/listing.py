@@ -58,7 +58,10 @@ def rules(only: str = "") -> list[dict[str, Any]]:
     """
     chosen = [rule for rule in all_rules() if not only or f"{rule.id}.".startswith(f"{only}.")]
     tests = carried_by_tests(frozenset(rule.id for rule in chosen) if only else None)
-    cells = {rule.id: [shown(lookup(rule.area), c) for c in given] for rule, given in special()}
+    cells = {
+        rule.id: [shown(lookup(rule.area), c) for c in special_cells]
+        for rule, special_cells in special()
+    }
     return [
         {
             "id": rule.id,

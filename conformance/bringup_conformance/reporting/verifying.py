@@ -114,16 +114,16 @@ def problems(
     if why:
         return why, {}
     try:
-        given = Certificate.read(folder)
-        why = inconsistent(given)
+        certificate = Certificate.read(folder)
+        why = inconsistent(certificate)
     except (ValueError, LookupError, TypeError, AttributeError, BringupError) as error:
         return [f"its files are not those of a certificate: {error!r}"], {}
-    statement = dict(given.statement)
+    statement = dict(certificate.statement)
     if not why and (backend or rerun):
         target = DeviceTarget.named(backend or str(statement["backend"]))
-        why = mismatched(given, target)
+        why = mismatched(certificate, target)
         if rerun and not why:
-            why = changed_results(given, target, sample, timeout)
+            why = changed_results(certificate, target, sample, timeout)
     return why, statement
 
 
@@ -170,11 +170,11 @@ def inconsistent(given: Certificate) -> list[str]:
     return why
 
 
-def _other_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
+def _other_cases(certificate: Certificate, planned: Sequence[Item]) -> list[str]:
     """Why the results are not of all planned cases and of no others, a sentence each."""
     runs = {item.name: item for item in planned if not isinstance(item, Unsupported)}
-    ran = {row["name"] for row in given.rows}
-    skipped = Counter((skip["name"], skip["reason"]) for skip in given.skips)
+    ran = {row["name"] for row in certificate.rows}
+    skipped = Counter((skip["name"], skip["reason"]) for skip in certificate.skips)
     undeclared = Counter((i.name, i.reason) for i in planned if isinstance(i, Unsupported))
     more, less = skipped - undeclared, undeclared - skipped
     # A check may find on the device that what it is about is not offered.
@@ -182,7 +182,7 @@ def _other_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
     absent = runs.keys() - ran - {name for name, _ in skipped}
     others = ran - runs.keys()
     why = []
-    if len(ran) < len(given.rows) or ran & {name for name, _ in more}:
+    if len(ran) < len(certificate.rows) or ran & {name for name, _ in more}:
         why.append("a case stands in it twice")
     if absent:
         why.append(f"planned cases are not in it: {len(absent)}, such as {min(absent)}")
@@ -197,12 +197,12 @@ def _other_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
     return why
 
 
-def _unknown_failures(given: Certificate, planned: Sequence[Item]) -> list[str]:
+def _unknown_failures(certificate: Certificate, planned: Sequence[Item]) -> list[str]:
     """Failures that no entry expects, and entries that are wrong, a sentence each."""
-    expected = Expectations.from_json(given.expectations["entries"])
+    expected = Expectations.from_json(certificate.expectations["entries"])
     items = {item.name: item for item in planned if not isinstance(item, Unsupported)}
     results = []
-    for row in given.rows:
+    for row in certificate.rows:
         problem = document = None
         if row["status"] != "pass":
             problem = Problem("wrong", "it failed when it was certified")
@@ -218,33 +218,35 @@ def _unknown_failures(given: Certificate, planned: Sequence[Item]) -> list[str]:
                 document=document,
             )
         )
-    skips = [Unsupported(**{k: v for k, v in s.items() if k != "vendor"}) for s in given.skips]
+    skips = [
+        Unsupported(**{k: v for k, v in s.items() if k != "vendor"}) for s in certificate.skips
+    ]
     findings = judged(expected, results, skips, whole=True)
     why = [f"{name} failed, and no entry expects it" for name in findings.failed[:1]]
     why += findings.errors + [f"{entry} passes" for entry in findings.xpassed]
-    known = {each["name"] for each in given.expectations["known_failures"]}
+    known = {each["name"] for each in certificate.expectations["known_failures"]}
     if known != set(findings.xfailed):
         why.append("the known failures are not those of the results")
     return why
 
 
-def mismatched(given: Certificate, target: Target) -> list[str]:
+def mismatched(certificate: Certificate, target: Target) -> list[str]:
     """In what a device is not the one of a certificate, a sentence each."""
     now = json.loads(json.dumps(environment(target)))
     why = [
-        f"{name} is {now[name]!r} here, and {given.statement[name]!r} in it"
+        f"{name} is {now[name]!r} here, and {certificate.statement[name]!r} in it"
         for name in _OF_DEVICE
-        if now[name] != given.statement[name]
+        if now[name] != certificate.statement[name]
     ]
     declared = now["capabilities"]
-    for name in sorted({*declared, *given.declared}):
-        if declared.get(name) != given.declared.get(name):
+    for name in sorted({*declared, *certificate.declared}):
+        if declared.get(name) != certificate.declared.get(name):
             why.append(f"the device declares other {name} than the certificate's")
     return why
 
 
 def changed_results(
-    given: Certificate, target: Target, count: int, timeout: float = TIMEOUT
+    certificate: Certificate, target: Target, count: int, timeout: float = TIMEOUT
 ) -> list[str]:
     """Run cases again on a device: which have other results, a sentence each.
 
@@ -253,20 +255,20 @@ def changed_results(
     Verdicts must be equal to the last bit on a device that declares equal results for equal runs.
     Programs run in a process of their own where the device has a name to be opened by.
     """
-    names = [row["name"] for row in given.rows]
+    names = [row["name"] for row in certificate.rows]
     if 0 < count < len(names):
-        stream = Stream(given.root)
+        stream = Stream(certificate.root)
         for index in range(count):
             other = stream.integer(index, len(names) - 1)
             names[index], names[other] = names[other], names[index]
         del names[count:]
-    wanted = {*names, *(skip["name"] for skip in given.skips)}
-    rows = {row["name"]: row for row in given.rows}
-    limit = case_timeout(given.statement["level"], timeout)
+    wanted = {*names, *(skip["name"] for skip in certificate.skips)}
+    rows = {row["name"]: row for row in certificate.rows}
+    limit = case_timeout(certificate.statement["level"], timeout)
     isolated = isinstance(target, DeviceTarget)
     why = []
     with Isolated(target, limit) if isolated else nullcontext(target) as safe:
-        for item in given.items():
+        for item in certificate.items():
             if item.name in wanted and not isinstance(item, Unsupported):
                 where = safe if isinstance(item, Case) else target
                 what = _changed(rows.get(item.name), item, where)

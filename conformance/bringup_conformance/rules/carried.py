@@ -1,4 +1,4 @@
-"""The general rules that a case shows to hold, and those that a problem breaks."""
+"""Which general rules a passing case confirms, and which a problem breaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAGS = {"exact": "numerics.exact-data", "mapped": "numerics.mapped"}
 
 
 def carrying(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-    """What a unit makes, each case with the general rules it shows besides its own."""
+    """The items of a unit; each case also names the general rules that it confirms."""
     for item in make():
         if isinstance(item, Case):
             general = general_rules(item, deterministic=plan.capabilities.deterministic)
@@ -37,26 +37,26 @@ def carrying(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
 
 
 def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
-    """Ids of the rules, other than cells of the table, that a case shows to hold.
+    """Ids of the rules, other than cells of the table, that a case confirms.
 
     deterministic: whether two runs are compared bit for bit.
     """
-    found = [] if case.op == PROGRAMS else [CLAIMS]
+    rules = [] if case.op == PROGRAMS else [CLAIMS]
     if case.cells:
-        return tuple(found)
-    found += _of_values(case)
+        return tuple(rules)
+    rules += _of_values(case)
     types = [v.type for v in case.graph.inputs]
-    found += [INPUTS] if types else []
-    found += [AGAIN] if deterministic else []
-    found += [UNFUSED] if case.split else []
-    found += ["limits.empty"] if any(t.size == 0 for t in types) else []
-    found += ["limits.scalars"] if any(t.rank == 0 for t in types) else []
+    rules += [INPUTS] if types else []
+    rules += [AGAIN] if deterministic else []
+    rules += [UNFUSED] if case.split else []
+    rules += ["limits.empty"] if any(t.size == 0 for t in types) else []
+    rules += ["limits.scalars"] if any(t.rank == 0 for t in types) else []
     layouts = {recipe.layout for recipes in case.data for recipe in recipes}
-    return tuple(dict.fromkeys((*found, *(_LAYOUTS[x] for x in sorted(layouts & {*_LAYOUTS})))))
+    return tuple(dict.fromkeys((*rules, *(_LAYOUTS[x] for x in sorted(layouts & {*_LAYOUTS})))))
 
 
 def _of_values(case: Case) -> list[str]:
-    """How near the results have to be."""
+    """The rules of accuracy."""
     tagged = [_TAGS[tag] for tag in case.tags if tag in _TAGS]
     if any(i.attrs.get("precision", "highest") != "highest" for i in case.graph.instrs):
         tagged.append(PRECISION)
@@ -70,21 +70,21 @@ def _of_values(case: Case) -> list[str]:
 def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
     accuracy = row.accuracy
     moves = keeps_bits(row) or row.kind is Kind.INDEXED
-    found = ["moves"] if moves else []
+    slugs = ["moves"] if moves else []
     if accuracy.residual is not None:
-        found.append("residuals")
+        slugs.append("residuals")
     elif not BY_NAME[dtype].is_float:
-        found.append("integers")
+        slugs.append("integers")
     elif accuracy.accumulates:
-        found.append("sums")
+        slugs.append("sums")
     elif not moves:
         whole = accuracy.exact or accuracy.ulp
-        found.append("elementwise" if whole else "programs")
-    return tuple(_NUMERICS + slug for slug in found)
+        slugs.append("elementwise" if whole else "programs")
+    return tuple(_NUMERICS + slug for slug in slugs)
 
 
 def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a case's rules that a problem breaks; all, if its kind does not tell."""
+    """Those of a case's rules that a problem breaks; all of them if its kind does not tell."""
     return problem.rules or tuple(filter(_suspects(problem, rules), rules)) or rules
 
 

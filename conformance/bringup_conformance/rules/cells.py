@@ -1,4 +1,4 @@
-"""The special-value table as rules: which cell of a row is which rule, for every dtype."""
+"""The special-value table as rules: to which rule each cell of a row belongs, for every dtype."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.rules import slugs
 from bringup_conformance.rules.form import Rule
 
-# Kinds of attributes that no slug tells: whole graphs.
-_UNTOLD = "graph"
+# The kind of attributes that are no part of a slug: whole graphs.
+_NOT_SHOWN = "graph"
 
 
 @cache
 def cells_of(row: OpDef, dtype: DType) -> tuple[Special, ...]:
-    """The cells that say something about a dtype, in the order of the row."""
+    """The cells that hold for a dtype, in the order of the row."""
     return tuple(
         cell
         for cell in row.special
@@ -37,7 +37,7 @@ def _has_values(cell: Special, dtype: DType) -> bool:
 
 
 def rule_of(row: OpDef, dtype: DType, cell: Special) -> str:
-    """The id of the rule that a cell is, or is an instance of.
+    """The id of the rule to which a cell belongs.
 
     >>> from bringup.dtypes import f32
     >>> from bringup.ops.table import lookup
@@ -56,18 +56,18 @@ def special_rules() -> Iterator[tuple[Rule, tuple[Special, ...]]]:
 
 
 def rules_of(row: OpDef, dtype: DType) -> Mapping[Rule, tuple[Special, ...]]:
-    """The rules of one row and dtype with their cells: in the words of the rule they share, else
-    as the cell stands in the table.
+    """The rules of one row and dtype with their cells.  A rule says the sentence that its cells
+    share, or else the cell as it stands in the table.
     """
     grouped: dict[str, list[Special]] = {}
     for cell in cells_of(row, dtype):
         grouped.setdefault(rule_of(row, dtype, cell), []).append(cell)
-    found = {}
+    rules = {}
     for id_, cells in grouped.items():
         shared = slugs.slug(row, dtype, cells[0]).shared
         says = slugs.SHARED[shared] if shared else "; ".join(shown(row, cell) for cell in cells)
-        found[Rule(id_, says)] = tuple(cells)
-    return found
+        rules[Rule(id_, says)] = tuple(cells)
+    return rules
 
 
 def shown(row: OpDef, cell: Special) -> str:
@@ -91,7 +91,7 @@ def _text(value: Any) -> str:
 
 def _told(row: OpDef, cell: Special) -> list[tuple[str, Any]]:
     kinds = {a.name: a.kind for a in row.attrs}
-    return [(name, value) for name, value in cell.attrs if kinds.get(name) != _UNTOLD]
+    return [(name, value) for name, value in cell.attrs if kinds.get(name) != _NOT_SHOWN]
 
 
 def _key(cell: Special) -> tuple[Any, ...]:
@@ -100,24 +100,24 @@ def _key(cell: Special) -> tuple[Any, ...]:
 
 @cache
 def _ids(row: OpDef, dtype: DType) -> dict[tuple[Any, ...], str]:
-    """Ids of the cells of one row and dtype: where the operands do not tell two cells apart that
-    are no instances of one shared rule, attributes do that differ between them.
+    """Ids of the cells of one row and dtype.  Cells of equal operands that share no rule are told
+    apart by the attributes that differ between them.
     """
     alike: dict[slugs.Slug, list[Special]] = {}
     for cell in cells_of(row, dtype):
         alike.setdefault(slugs.slug(row, dtype, cell), []).append(cell)
-    found = {}
+    ids = {}
     for slug, cells in alike.items():
         differing = frozenset[str]() if slug.shared else _differing(row, cells)
         for cell in cells:
             attrs = [pair for pair in _told(row, cell) if pair[0] in differing]
             suffix = f"-{slugs.told(attrs)}" if attrs else ""
-            found[_key(cell)] = f"{row.name}.{dtype.name}.{slug.text}{suffix}"
-    return found
+            ids[_key(cell)] = f"{row.name}.{dtype.name}.{slug.text}{suffix}"
+    return ids
 
 
 def _differing(row: OpDef, cells: list[Special]) -> frozenset[str]:
     """Names of the attributes that are not the same in all of some cells."""
-    given = [dict(_told(row, cell)) for cell in cells]
-    names = {name for attrs in given for name in attrs}
-    return frozenset(n for n in names if len({repr(attrs.get(n)) for attrs in given}) > 1)
+    attributes = [dict(_told(row, cell)) for cell in cells]
+    names = {name for attrs in attributes for name in attrs}
+    return frozenset(n for n in names if len({repr(attrs.get(n)) for attrs in attributes}) > 1)

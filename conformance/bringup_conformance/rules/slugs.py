@@ -1,8 +1,7 @@
-"""Slugs of special cells, made from nothing but the cell: the same wherever it stands in a row."""
+"""Slugs of special cells: a slug depends on its cell alone, not on where it stands in a row."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,32 +9,33 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import DType, i64
+from bringup.ops.monoids import MONOIDS
 from bringup.ops.special_values import Special, special_value
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.records import record
 from bringup_conformance.oracle.numbers import Array
 
-#: Slugs that cells share, and what all of them say.
+#: Slugs that several cells share, and the rule that they state.
 SHARED = {
     "nan-propagates": "A NaN operand gives NaN.",
-    "nan-bits-kept": "What is moved keeps the bits of a NaN, its sign too.",
-    "invalid-operation": "Operands without a result, none of them NaN, give NaN.",
+    "nan-bits-kept": "What is moved keeps the bits of a NaN, including its sign.",
+    "invalid-operation": "An invalid operation on operands of which none is NaN gives NaN.",
     "overflows": "Finite operands whose result is too large for the dtype give an infinity.",
-    "subnormal-kept": "Subnormal values are neither read nor given as 0, unless that is declared.",
+    "subnormal-kept": "Subnormal values are neither read as 0 nor flushed to 0, unless declared.",
     "by-zero": "Division by 0 has this value, and does not trap.",
     "wraps": "Integers wrap.",
     "amount-past-width": "A shift by the width or more, as an unsigned number, moves all bits out.",
-    "unordered": "NaN is neither equal to, nor less or greater than anything, itself too.",
+    "unordered": "NaN is neither equal to nor less or greater than anything, not even itself.",
     "zeros": "The zeros of both signs are equal.",
-    "nans-last": "NaNs come behind everything else.",
+    "nans-last": "NaNs come after everything else.",
     "nans-first": "NaNs come before everything else.",
     "zeros-keep-their-order": "The zeros of both signs are equal, so they keep their order.",
     "branch-out-of-range": "An index that names no branch takes the last one.",
-    "to-the-zero": "Anything to the power of a zero is 1, NaN too.",
-    "1-to-anything": "1 to any power is 1, NaN too.",
+    "to-the-zero": "Anything to the power of a zero is 1, even NaN.",
+    "1-to-anything": "1 to any power is 1, even NaN.",
 }
 
-# What stands between the operands of an op; elsewhere "and".
+# The word between the operands of an op; of other ops it is "and".
 _JOINED = {
     "div": "by", "rem": "by", "shl": "by", "shr": "by", "pow": "to", "sub": "less",
     "atan2": "over", "pad": "with",
@@ -46,10 +46,6 @@ _WORDS = {
     "TINY": "tiny", "-TINY": "minus-tiny", "SUBNORMAL": "subnormal", "[]": "empty",
     "-SUBNORMAL": "minus-subnormal", "INT_MIN": "int-min", "INT_MAX": "int-max", "BITS": "width",
 }  # fmt: skip
-_FOLDED: dict[str, Callable[[list[int]], int]] = {
-    "add": sum,
-    "mul": math.prod,
-}
 
 
 @record
@@ -102,28 +98,28 @@ def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
 
 
 def _is_plain(cell: Special) -> bool:
-    """Whether the operands are numbers that only show where they go."""
+    """Whether the operands are plain numbers, which only show where elements are moved to."""
     letters = {letter for text in cell.operands for letter in text if letter.isalpha()}
     return not letters and "-0.0" not in " ".join(cell.operands)
 
 
 def _index(row: OpDef, cell: Special) -> str:
-    """Where the indices of a cell lie, or begin, in the vector that its first operand is."""
+    """Where the indices of a cell point in the vector that is its first operand."""
     operands = [special_value(text, i64) for text in cell.operands]
     first = row.domain.indices
     assert first is not None
-    places = operands[first].reshape(-1)
+    indices = operands[first].reshape(-1)
     # What is read or written at each index: the row's sizes, or all of the operand before them.
     window = dict(cell.attrs).get("sizes", (1,))[0] if first == 1 else operands[1].size
-    if not places.size:
+    if not indices.size:
         return "no-index"
-    if (places < 0).any():
+    if (indices < 0).any():
         return "negative-index"
-    if (places > operands[0].size - window).any():
+    if (indices > operands[0].size - window).any():
         return "index-past-end"
     if not window:
         return "no-element"
-    return "repeated-index" if len(set(places.tolist())) < places.size else "index-inside"
+    return "repeated-index" if len(set(indices.tolist())) < indices.size else "index-inside"
 
 
 def told(attrs: Sequence[tuple[str, Any]]) -> str:
@@ -171,11 +167,11 @@ def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str
     results = (cell.result,) if isinstance(cell.result, str) else cell.result
     operands, result = " ".join(cell.operands), " ".join(results)
     rule = _OWN_RULES.get(row.name)
-    own = "" if rule is None else rule(dtype, cell, values, result)
+    slug = "" if rule is None else rule(dtype, cell, values, result)
     if dtype.is_integer and rule is None:
         return _wraps(row, dtype, cell, values)
-    if own or not dtype.is_float:
-        return own
+    if slug or not dtype.is_float:
+        return slug
     if row.kind is Kind.ORDER:
         return _ordered(values, result)
     if "nan" in operands:
@@ -214,11 +210,10 @@ def _wraps(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
     attrs = dict(cell.attrs)
     exact: Any = 0
     if row.accuracy_for(attrs).accumulates and "kind" in attrs:
-        fold = _FOLDED[attrs["kind"]]
         terms = values[0].reshape(-1)
         if row.domain.indices is not None:  # a single element, with what is added to it
             terms = np.concatenate([terms, values[2]]) if terms.size == 1 else terms[:0]
-        exact = fold([int(x) for x in terms])
+        exact = MONOIDS[attrs["kind"]].ufunc.reduce(terms.astype(object))
     elif Trait.PIECEWISE_MONOTONE in row.traits:  # arithmetic: nothing else leaves the range
         # numpy computes with Python's integers, which have no end.
         exact = row.reference(*(np.array(int(v), object) for v in values), **attrs)

@@ -45,12 +45,12 @@ def _overwrites(
         for i, result in enumerate(results):
             held.fill(result, np.full(types[i].nbytes, 0xC3, np.uint8))
             for j in range(i + 1, len(results)):
-                found = held.get(results[j], types[j])
-                dut.equal(found, right[j], f"{what}: result {j} after result {i} was overwritten")
+                actual = held.get(results[j], types[j])
+                dut.equal(actual, right[j], f"{what}: result {j} after result {i} was overwritten")
         results_equal(dut, held, before, right, f"{what}: {{}} of the call before")
         for j, (handle, x) in enumerate(zip(handles, inputs, strict=True)):
-            found = held.get(handle, types_of((x,))[0])
-            dut.equal(found, x, f"{what}: input {j} after the results were overwritten")
+            actual = held.get(handle, types_of((x,))[0])
+            dut.equal(actual, x, f"{what}: input {j} after the results were overwritten")
         after = held.run(compiled, handles)
         results_equal(dut, held, after, right, f"{what}: {{}} of the call after")
 
@@ -63,8 +63,8 @@ def _outputs_own(dut: DeviceFixture) -> None:
     table = np.flip(x).copy()
     with Builder() as builder:
         value = builder.input(dut.type(_N))
-        kept = lookup("constant")(value=Literal.of(table, dut.dtype))
-        outputs = [kept, lookup("add")(value, kept), kept]
+        constant = lookup("constant")(value=Literal.of(table, dut.dtype))
+        outputs = [constant, lookup("add")(value, constant), constant]
     compiled = compile_graph(builder.build(outputs, "main"), dut.open)
     _overwrites(dut, "a constant as a result", compiled, (x,), (table, x + table, table))
     _overwritten(dut, "reshaped", lambda a: bu.reshape(a, (3, 43)), (x,), x.reshape(3, 43))
@@ -129,10 +129,10 @@ def _in_place_safe(dut: DeviceFixture) -> None:
     for name, fn, reference in _HAZARDS:
         right = reference(x)
         for donate in ((), (0,)):
-            made = dut.jit(fn, donate_argnums=donate)
+            compiled = dut.jit(fn, donate_argnums=donate)
             for _ in range(2):
                 array = dut.array(x)
-                results = made(array)
+                results = compiled(array)
                 where = f"{name}{' with donation' if donate else ''}"
                 dut.all_equal(results, [np.asarray(x, order="C") for x in right], where)
                 if not donate:

@@ -19,7 +19,7 @@ from bringup_conformance.runtime.programs import Sample, adds, many_live_values,
 def arena_samples(dut: DeviceFixture, n: int) -> list[Sample]:
     """Those that the device can run, on arrays of about so many elements."""
     x, y = dut.small(n, seed=1), dut.small(n, seed=2)
-    made = [
+    samples = [
         many_live_values(dut),
         sample("results that are read again", _read_again, x, y),
         sample("values read late", _read_late, x, y),
@@ -27,7 +27,7 @@ def arena_samples(dut: DeviceFixture, n: int) -> list[Sample]:
         *_mixed_widths(dut, n),
     ]
     x, y = dut.small(n, seed=5), dut.small(n, seed=6)
-    made += [
+    samples += [
         sample("two values in turn", _fibonacci, x, y),
         sample("a loop in a loop", _nested, x, y),
         sample("a loop until", _until, np.abs(x), y),
@@ -35,7 +35,7 @@ def arena_samples(dut: DeviceFixture, n: int) -> list[Sample]:
         sample("a scan", _scanned, dut.small(5, n, seed=7), y),
     ]
     capabilities = dut.info.capabilities
-    return [s for s in made if missing_from(capabilities, bu.trace(s.fn, *s.types)) is None]
+    return [s for s in samples if missing_from(capabilities, bu.trace(s.fn, *s.types)) is None]
 
 
 def _read_again(lib: Any, a: Any, b: Any) -> Any:
@@ -50,10 +50,10 @@ def _read_again(lib: Any, a: Any, b: Any) -> Any:
 
 def _read_late(lib: Any, a: Any, b: Any) -> Any:
     flip = lib.flip
-    kept = [flip(a), flip(b), flip(a) + b, flip(b) - a]
-    scratch = flip(flip(kept[2]) + kept[3])
-    scratch = flip(scratch) + kept[0]
-    return flip(scratch - kept[1]), flip(kept[2]) + kept[0], flip(kept[3])
+    early = [flip(a), flip(b), flip(a) + b, flip(b) - a]
+    scratch = flip(flip(early[2]) + early[3])
+    scratch = flip(scratch) + early[0]
+    return flip(scratch - early[1]), flip(early[2]) + early[0], flip(early[3])
 
 
 def _sums_of_sums(lib: Any, a: Any) -> Any:
@@ -120,10 +120,10 @@ def _nested(lib: Any, a: Any, b: Any) -> Any:
 
 def _reading(lib: Any, a: Any, b: Any) -> Any:
     n = a.shape[0]
-    kept = lib.flip(lib.concat([a, b] * 4)) + 1
+    early = lib.flip(lib.concat([a, b] * 4)) + 1
 
     def body(_i: Any, state: Any) -> Any:
-        return lib.flip(state) + kept[3 * n : 4 * n] - kept[:n]
+        return lib.flip(state) + early[3 * n : 4 * n] - early[:n]
 
     return lib.fori_loop(0, 4, body, a), lib.flip(b)
 
@@ -143,12 +143,12 @@ def _until(lib: Any, a: Any, b: Any) -> Any:
 
 
 def _scanned(lib: Any, rows: Any, b: Any) -> Any:
-    kept = lib.flip(b) + b
+    outer = lib.flip(b) + b
 
     def body(carry: Any, row: Any) -> Any:
         one, two = carry
         made = lib.flip(row) + one
-        return (two, lib.flip(made) - kept), made + two
+        return (two, lib.flip(made) - outer), made + two
 
-    (one, two), stack = lib.scan(body, (b, kept), rows)
+    (one, two), stack = lib.scan(body, (b, outer), rows)
     return one, two, stack

@@ -29,12 +29,12 @@ def _nearly_same(rule: str) -> Callable[[DeviceFixture], None]:
     """Programs of one family in random order, as functions, as recorded operations, and again."""
 
     def run(dut: DeviceFixture) -> None:
-        found = families(dut)[rule]
-        if len(found) < 2:
+        family = families(dut)[rule]
+        if len(family) < 2:
             raise NotOffered("it has no two programs of this family")
         order = dut.choices(rule)
         for call in ("compiled", "recorded", "compiled again"):
-            left = list(found)
+            left = list(family)
             while left:
                 sample = left.pop(order.integer(0, len(left) - 1))
                 if call == "recorded":
@@ -83,14 +83,14 @@ def _compiled_once(dut: DeviceFixture) -> None:
             "its operations, recorded": recorded,
             "the same operations again": recorded,
         }
-        made: dict[str, int] = {}
+        functions: dict[str, int] = {}
         for what, run in runs.items():
             before = counting.compiled
             run()
-            made[what] = counting.compiled - before
-        dut.require(made["a function"] > 0, f"{sample.name}: the device compiled nothing")
+            functions[what] = counting.compiled - before
+        dut.require(functions["a function"] > 0, f"{sample.name}: the device compiled nothing")
         for what in ("an equal function", "the same operations again"):
-            count = made[what]
+            count = functions[what]
             dut.require(not count, f"{sample.name}: {what} had the device compile {count} more")
 
 
@@ -126,13 +126,13 @@ def _key_donation(dut: DeviceFixture) -> None:
 
         right = x * np.array(factor, x.dtype) + y
         for donate in order:
-            made = dut.jit(fn, donate_argnums=donate)
+            compiled = dut.jit(fn, donate_argnums=donate)
             arrays = [dut.array(x), dut.array(y)]
             what = f"a * {factor} + b with {donate} donated"
-            dut.equal(dut.host(made(*arrays)), right, what)
-            given = (donate,) if isinstance(donate, int) else donate
+            dut.equal(dut.host(compiled(*arrays)), right, what)
+            donated = (donate,) if isinstance(donate, int) else donate
             for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
-                if i in given:
+                if i in donated:
                     continue
                 dut.require(not array.is_deleted, f"{what}: input {i} is deleted")
                 dut.equal(dut.host(array), host, f"{what}: input {i} afterwards")
@@ -141,11 +141,11 @@ def _key_donation(dut: DeviceFixture) -> None:
 @CHECKS.shows("cache.key-device")
 def _key_device(dut: DeviceFixture) -> None:
     """One function on two devices of the backend in call: each result is on its own device."""
-    places = (dut, dut.neighbour())
+    fixtures = (dut, dut.neighbour())
     for sample in samples(dut):
         fn = bu.jit(sample.fn)
         for call in range(4):
-            where = places[call % 2]
+            where = fixtures[call % 2]
             arrays = [where.array(x) for x in sample.inputs]
             results = fn(*arrays)
             for result in results if isinstance(results, tuple) else (results,):
@@ -167,9 +167,9 @@ def _key_lifetime(dut: DeviceFixture) -> None:
             return a * factor + value
 
         right = x * np.array(factor, x.dtype) + np.array(value, x.dtype)
-        made = dut.jit(fn)
-        dut.equal(dut.host(made(dut.array(x))), right, f"x * {factor} + {value}")
-        del made, fn
+        compiled = dut.jit(fn)
+        dut.equal(dut.host(compiled(dut.array(x))), right, f"x * {factor} + {value}")
+        del compiled, fn
         if n % 6 == 5:
             bu.clear_caches()
             gc.collect()
@@ -180,11 +180,11 @@ def _disk_same(dut: DeviceFixture) -> None:
     """A process that finds what another one compiled, and one that finds it damaged."""
     name, seed = _named(dut), dut.info.seed
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        path = Path(folder)
         for call, what in enumerate(("the first", "the second", "after damage, the third")):
             if call == 2:
-                _damage(place)
-            said = second_process.wait(second_process.start(name, seed, call, place))
+                _damage(path)
+            said = second_process.wait(second_process.start(name, seed, call, path))
             if said:
                 dut.fail(f"{what} of several processes in call: {said}")
 

@@ -53,10 +53,10 @@ class _Left:
         """Raises CheckFailed for a value that is neither right nor refused."""
         for what, made, right in self.uses:
             try:
-                found = self.fixture.host(made())
+                actual = self.fixture.host(made())
             except DeviceError:
                 continue
-            self.fixture.equal(found, right, f"{what} of a closed device")
+            self.fixture.equal(actual, right, f"{what} of a closed device")
 
 
 @CHECKS.shows("lifetime.after-close")
@@ -78,10 +78,10 @@ def _after_close(dut: DeviceFixture) -> None:
     left.use()
 
 
-def _end(made: list[_Left]) -> None:
+def _end(left: list[_Left]) -> None:
     """Tell what is wrong with what is left."""
     try:
-        for each in made:
+        for each in left:
             each.use()
     except CheckFailed as broken:
         second_process.tell(broken.problem.what)

@@ -51,16 +51,16 @@ def _device_asked(dut: DeviceFixture) -> None:
     here = dut.open
     x = dut.ramp(12)
     with bu.device(here):
-        made = {
+        compiled = {
             "asarray": bu.asarray(x),
             "zeros": bu.zeros(3),
             "an operation": bu.asarray(x) + 1,
             "a call": bu.jit(lambda a: a + a)(x),
         }
-    made["a call by name"] = dut.jit(lambda a: a + a)(x)
-    made["an operation on it"] = made["a call by name"] * 2
-    made["moved"] = bu.asarray(x, device=here).to(here)
-    for what, array in made.items():
+    compiled["a call by name"] = dut.jit(lambda a: a + a)(x)
+    compiled["an operation on it"] = compiled["a call by name"] * 2
+    compiled["moved"] = bu.asarray(x, device=here).to(here)
+    for what, array in compiled.items():
         dut.require(array.device is here, f"{what} is on {array.device}, not on {here}")
         dut.host(array)
         dut.require(array.device is here, f"{what} is on {array.device} once it is looked at")
@@ -111,8 +111,8 @@ def _claims_run(dut: DeviceFixture) -> None:
         if not dtypes:
             continue
         dtype = pick(dut.choices("claims", row.name), dtypes)
-        found = instances(row, dtype, capabilities.shapes, dut.info.seed, few=True)
-        for instance in found[:1]:
+        drawn_instances = instances(row, dtype, capabilities.shapes, dut.info.seed, few=True)
+        for instance in drawn_instances[:1]:
             graph = single(row, instance.operands, dict(instance.attrs))
             if missing_from(capabilities, graph) is not None:
                 continue
@@ -122,10 +122,10 @@ def _claims_run(dut: DeviceFixture) -> None:
                 for i, type_ in enumerate(instance.operands)
             ]
             try:
-                made = DeviceTarget(dut.open).compile(graph)(data)
+                results = DeviceTarget(dut.open).compile(graph)(data)
             except BringupError as error:
                 dut.fail(f"{row.name} of {dtype} is claimed and fails: {error.what}")
-            for array, value in zip(made, graph.outputs, strict=True):
+            for array, value in zip(results, graph.outputs, strict=True):
                 dut.require(
                     (array.shape, array.dtype) == (value.shape, value.dtype.numpy),
                     f"{row.name} of {dtype} gave {array.dtype}{array.shape}, not {value.type}",
@@ -133,10 +133,10 @@ def _claims_run(dut: DeviceFixture) -> None:
 
 
 def _claims(dut: DeviceFixture, row: OpDef, dtype: str) -> bool:
-    kept = dut.info.capabilities
+    capabilities = dut.info.capabilities
     return any(
         dtype in {d.name for d in claims.get(name, frozenset())}
-        for claims in (kept.ops, kept.kernels)
+        for claims in (capabilities.ops, capabilities.kernels)
         for name in row.claims
     )
 
@@ -182,8 +182,12 @@ def _targets_lowered(dut: DeviceFixture) -> None:
         for graph in (*_products(dut, theirs, name), *_large(dut, theirs, name)):
             _lowers(dut, graph, name)
     if dut.simulated:  # what others run at level ``ops`` is lowered at least
-        own = dut.info.capabilities
-        for graph in (*_products(dut, own, ""), *_large(dut, own, ""), *_far(dut)):
+        capabilities = dut.info.capabilities
+        for graph in (
+            *_products(dut, capabilities, ""),
+            *_large(dut, capabilities, ""),
+            *_far(dut),
+        ):
             _lowers(dut, graph, "")
     small = samples(dut)[0]
     program = bu.trace(small.fn, *small.types)
@@ -226,17 +230,17 @@ def _far(dut: DeviceFixture) -> Iterator[Graph]:
     for row in all_ops():
         if row.kind is Kind.CONTROL:
             continue
-        found = [
+        drawn_instances = [
             instance
             for dtype in row.dtypes
             for instance in instances(row, dtype, capabilities.shapes, dut.info.seed)
             if instance.far
         ]
-        if not found:
+        if not drawn_instances:
             continue
-        chosen = [max(found, key=lambda instance: sum(t.size for t in instance.operands))]
+        chosen = [max(drawn_instances, key=lambda instance: sum(t.size for t in instance.operands))]
         if row.name in capabilities.ops:
-            chosen.append(pick(choices, found))
+            chosen.append(pick(choices, drawn_instances))
         for instance in chosen:
             graph = single(row, instance.operands, dict(instance.attrs))
             if missing_from(capabilities, graph) is None:

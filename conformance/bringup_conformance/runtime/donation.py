@@ -24,24 +24,24 @@ def _deleted(dut: DeviceFixture) -> None:
     x = dut.small(_N)
     step = dut.jit(lambda a: a + 1, donate_argnums=0)
     plain = dut.jit(lambda a: a + 1)
-    for given in (dut.array(x), dut.array(x) * 2):
-        step(given)
-        dut.require(given.is_deleted, "a donated array does not say that it is deleted")
-        for name, use in _uses(given, step, plain):
+    for inputs in (dut.array(x), dut.array(x) * 2):
+        step(inputs)
+        dut.require(inputs.is_deleted, "a donated array does not say that it is deleted")
+        for name, use in _uses(inputs, step, plain):
             _refuses(dut, name, use)
-        for name, use in _uses(given, step, plain):
+        for name, use in _uses(inputs, step, plain):
             _refuses(dut, f"{name}, asked again,", use)
     dut.equal(dut.host(step(dut.array(x))), x + np.array(1, x.dtype), "a donated call afterwards")
 
 
-def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
+def _uses(array: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
     return (
-        ("a second donation", lambda: step(given)),
-        ("a call", lambda: plain(given)),
-        ("numpy.asarray", lambda: np.asarray(given)),
-        ("an operation", lambda: np.asarray(given + 1)),
-        ("tolist", given.tolist),
-        ("DLPack", lambda: by_dlpack(given)),
+        ("a second donation", lambda: step(array)),
+        ("a call", lambda: plain(array)),
+        ("numpy.asarray", lambda: np.asarray(array)),
+        ("an operation", lambda: np.asarray(array + 1)),
+        ("tolist", array.tolist),
+        ("DLPack", lambda: by_dlpack(array)),
     )
 
 
@@ -77,8 +77,8 @@ def _values_same(dut: DeviceFixture) -> None:
         plain, taking = dut.jit(fn), dut.jit(fn, donate_argnums=donate)
         right = [dut.host(result) for result in _listed(plain(dut.array(x), dut.array(y)))]
         for _ in range(2):
-            found = taking(dut.array(x), dut.array(y))
-            dut.all_equal(found, right, f"{name} on {shape}, with donation")
+            actual = taking(dut.array(x), dut.array(y))
+            dut.all_equal(actual, right, f"{name} on {shape}, with donation")
     _other_dtypes(dut)
 
 
@@ -108,10 +108,10 @@ def _others_untouched(dut: DeviceFixture) -> None:
         for _ in range(3):
             arrays = [dut.array(x), dut.array(y)]
             fn(*arrays)
-            kept = 1 - donate
-            found = dut.host(arrays[kept])
-            dut.equal(found, (x, y)[kept], f"input {kept} when input {donate} was donated")
-            dut.require(not arrays[kept].is_deleted, f"input {kept} counts as donated too")
+            other = 1 - donate
+            actual = dut.host(arrays[other])
+            dut.equal(actual, (x, y)[other], f"input {other} when input {donate} was donated")
+            dut.require(not arrays[other].is_deleted, f"input {other} counts as donated too")
     type_ = dut.type(_N)
     compiled = dut.lower(lambda a, b: (a + b, a - b), type_, type_, donate=0)
     with dut.handles() as held:
@@ -141,12 +141,12 @@ def _view_kept(dut: DeviceFixture) -> None:
     step = dut.jit(lambda a: a * 0 + 5, donate_argnums=0)
     for way in ("numpy", "DLPack", "a recorded operation", "a part"):
         array = dut.array(x) + 0
-        kept = _kept(way, array)
+        view = _kept(way, array)
         step(array)
         for _ in range(3):
             dut.array(np.full(_N, 7, x.dtype))
         right = {"a recorded operation": x + x, "a part": x[5:900]}.get(way, x)
-        dut.equal(np.array(kept), np.asarray(right), f"what {way} shows of a donated array")
+        dut.equal(np.array(view), np.asarray(right), f"what {way} shows of a donated array")
 
 
 def _kept(way: str, array: bu.Array) -> Any:
@@ -172,9 +172,9 @@ def _still_read(dut: DeviceFixture) -> None:
         return third, bu.max(bu.minimum(a, bu.min(third)), axis=0)
 
     for fuse in ("fused", "in parts"):
-        made = dut.jit(fn, donate_argnums=0)
+        compiled = dut.jit(fn, donate_argnums=0)
         array = dut.array(x)
-        results = made(array if fuse == "fused" else array + 0)
+        results = compiled(array if fuse == "fused" else array + 0)
         third = x[0] + (x + x.T + np.flip(x))
         right = (third, np.minimum(x, third.min()).max(axis=0))
         dut.all_equal(results, list(map(np.asarray, right)), fuse)
@@ -193,13 +193,13 @@ def _returned_once(dut: DeviceFixture) -> None:
         (lambda a, b: (b, a), (0, 1)),
     )
     for fn, donate in fns:
-        made = inner.jit(fn, donate_argnums=donate)
+        compiled = inner.jit(fn, donate_argnums=donate)
         for _ in range(3):
-            results = _listed(made(inner.array(x), inner.array(x)))
+            results = _listed(compiled(inner.array(x), inner.array(x)))
             for result in results:
                 inner.host(result)
             del results, result
-        del made
+        del compiled
     gc.collect()
     if guard.ledger.faults:
         dut.fail(guard.ledger.faults[0])

@@ -221,10 +221,16 @@ class DeviceFixture:
         """The function compiled for the device."""
         return bu.jit(fn, device=self.open, **options)
 
+    def run(self, fn: Callable[..., bu.Array], *inputs: Array) -> Array:
+        """The function compiled for the device and called on arrays of the host: its result, on the
+        host too.
+        """
+        return self.host(self.jit(fn)(*map(self.array, inputs)))
+
     def lower(self, fn: Callable[..., Any], *types: TensorType, donate: Any = ()) -> Compiled:
         """What a call of the function runs."""
-        made: Compiled = self.jit(fn, donate_argnums=donate).lower(*types)
-        return made
+        compiled: Compiled = self.jit(fn, donate_argnums=donate).lower(*types)
+        return compiled
 
     # ---- the seam
 

@@ -87,12 +87,12 @@ def compiles(dut: DeviceFixture) -> None:
     if n is None:
         return
     x = dut.small(n)
-    made: list[int] = []
+    programs: list[int] = []
 
     def compile_() -> None:
-        made.append(len(made))
+        programs.append(len(programs))
         table = x.copy()
-        table[-1] = len(made)
+        table[-1] = len(programs)
         compiled = compile_graph(_plus_table(dut, table), dut.open)
         with dut.handles() as held:
             (result,) = held.run(compiled, [held.put(x)])

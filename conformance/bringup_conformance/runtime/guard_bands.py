@@ -103,8 +103,8 @@ class _Bands:
     def upload(self, handle: Block, data: memoryview) -> None:
         """Between the bands."""
         self._owns(handle)
-        given = np.frombuffer(data, np.uint8)
-        self.inner.upload(handle.inner, np.concatenate([_band(handle.front), given]).data)
+        source = np.frombuffer(data, np.uint8)
+        self.inner.upload(handle.inner, np.concatenate([_band(handle.front), source]).data)
 
     def download(self, handle: Block, out: memoryview) -> None:
         """Between the bands."""
@@ -136,10 +136,10 @@ class _Bands:
         ):
             wrong = np.flatnonzero(band != _band(band.size))
             if wrong.size:
-                at = block.front - int(wrong[-1]) if where == "before" else int(wrong[0])
+                offset = block.front - int(wrong[-1]) if where == "before" else int(wrong[0])
                 self.ledger.faults.append(
                     f"{wrong.size} bytes {where} memory of {block.nbytes} bytes were written,"
-                    f" the nearest {at} bytes off"
+                    f" the nearest {offset} bytes off"
                 )
 
     def check_all(self) -> None:
@@ -178,23 +178,23 @@ class GuardedPrograms(_Bands, ProxyDevice):
 
     def compile(self, program: Program) -> Executable:
         """Results of the inner device are blocks without bands, but for donated memory."""
-        made = self.inner.compile(program)
+        executable = self.inner.compile(program)
         sizes = [type_.nbytes for type_ in program.outputs]
 
         def call(inputs: Sequence[Block]) -> list[Any]:
             for block in inputs:
                 self._owns(block)
-            given = [inputs[i] for i in sorted(program.donated)]
-            by_handle = {id(block.inner): block for block in given}
-            results = made([block.inner for block in inputs])
-            for block in given:
+            donated = [inputs[i] for i in sorted(program.donated)]
+            by_handle = {id(block.inner): block for block in donated}
+            results = executable([block.inner for block in inputs])
+            for block in donated:
                 self.ledger.remove(block)
-            found = []
+            problems = []
             for inner, nbytes in zip(results, sizes, strict=True):
                 old = by_handle.get(id(inner))
                 back = 0 if old is None else old.back + old.nbytes - nbytes
-                found.append(self.ledger.add(Block(inner, nbytes, 0, back)))
-            return found
+                problems.append(self.ledger.add(Block(inner, nbytes, 0, back)))
+            return problems
 
         return call
 

@@ -85,11 +85,11 @@ def _calls_balanced(dut: DeviceFixture) -> None:
     inner = dut.on_device(guard)
     _once(inner)
     gc.collect()
-    kept = len(guard.ledger.live)
+    count = len(guard.ledger.live)
     for _ in range(5):
         _once(inner)
     gc.collect()
-    left = len(guard.ledger.live) - kept
+    left = len(guard.ledger.live) - count
     dut.require(left == 0, f"{left} allocations are left of five rounds of calls")
     rounds, n = dut.count(1000, 60), dut.count(16_384, 4096)
     x = dut.small(n)
@@ -124,8 +124,8 @@ def _compiles_balanced(dut: DeviceFixture) -> None:
 
     def round_(n: int) -> None:
         table = tables[n % 3] + np.array(n, x.dtype)
-        made = inner.jit(lambda a: a + inner.array(table))
-        dut.equal(inner.host(made(inner.array(x))), x + table, "a program with a table")
+        compiled = inner.jit(lambda a: a + inner.array(table))
+        dut.equal(inner.host(compiled(inner.array(x))), x + table, "a program with a table")
 
     _emptied(guard)
     before = len(guard.ledger.live)
@@ -282,10 +282,10 @@ def _programs_many(dut: DeviceFixture) -> None:
     """Many programs alive at once, called in another order than they were compiled in."""
     x = dut.ramp(31)
     count = dut.count(80, 24)
-    made = [dut.jit(lambda a, n=n: a * 2 + n) for n in range(count)]
+    functions = [dut.jit(lambda a, n=n: a * 2 + n) for n in range(count)]
     array = dut.array(x)
-    for fn in made:
+    for fn in functions:
         fn(array)
     for n in (*reversed(range(count)), *range(0, count, 3)):
         right = x * np.array(2, x.dtype) + np.array(n, x.dtype)
-        dut.equal(dut.host(made[n](array)), right, f"program {n} of {count}")
+        dut.equal(dut.host(functions[n](array)), right, f"program {n} of {count}")

@@ -36,8 +36,7 @@ def _rank(dut: DeviceFixture) -> None:
         ("x reversed", lambda a: bu.flip(a) + a, np.flip(x) + x),
         ("the sum", lambda a: bu.sum(a, dtype=a.dtype), x.sum(dtype=x.dtype)),
     ):
-        found = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(found, np.asarray(right), f"{name} at rank {rank}")
+        dut.equal(dut.run(fn, x), np.asarray(right), f"{name} at rank {rank}")
     beyond = (
         ("rank", TensorType((1,) * (limits.rank + 1), dut.dtype)),
         ("rank", TensorType((1,) * (2 * limits.rank), dut.dtype)),
@@ -71,8 +70,7 @@ def _buffers(dut: DeviceFixture) -> None:
         return [one + one for one in given]
 
     on_device = [dut.array(x) for x in arrays]
-    found = dut.host(dut.jit(added)(*on_device))
-    dut.equal(found, total, f"the sum of {count} operands")
+    dut.equal(dut.host(dut.jit(added)(*on_device)), total, f"the sum of {count} operands")
     for i, (result, x) in enumerate(zip(dut.jit(apart)(*on_device), arrays, strict=True)):
         dut.equal(dut.host(result), x + x, f"result {i} of {count}")
 
@@ -125,8 +123,7 @@ def _kind(dut: DeviceFixture, kind: Kind, x: Array, where: str) -> None:
         return
     right = np.asarray(reference(x)).astype(x.dtype)
     for turn in ("first", "again"):
-        found = dut.host(dut.jit(fn)(dut.array(x)))
-        dut.equal(found, np.asarray(right, order="C"), f"{name} of {where}, {turn}")
+        dut.equal(dut.run(fn, x), np.asarray(right, order="C"), f"{name} of {where}, {turn}")
 
 
 @CHECKS.shows("limits.empty")
@@ -158,12 +155,11 @@ def _scalars(dut: DeviceFixture) -> None:
         ("s chosen", lambda s, t: bu.where(s > t, s, t), (three, x[4]), np.maximum(three, x[4])),
     )
     for name, fn, inputs, right in cases:
-        given = [np.asarray(i) for i in inputs]
-        found = dut.host(dut.jit(fn)(*map(dut.array, given)))
-        dut.equal(found, np.asarray(right), name)
+        scalars = [np.asarray(i) for i in inputs]
+        dut.equal(dut.run(fn, *scalars), np.asarray(right), name)
         with bu.device(dut.open):
-            found = dut.host(fn(*map(dut.array, given)))
-        dut.equal(found, np.asarray(right), f"{name}, recorded")
+            actual = dut.host(fn(*map(dut.array, scalars)))
+        dut.equal(actual, np.asarray(right), f"{name}, recorded")
 
 
 @CHECKS.shows("limits.long-rows", ops=("add", "mul", "reduce"))
@@ -180,8 +176,8 @@ def _long_rows(dut: DeviceFixture) -> None:
 
         def fn(a: bu.Array) -> tuple[bu.Array, ...]:
             top = bu.max(a, axis=1, keepdims=True)
-            rest = top - a
-            return rest, bu.sum(a, axis=1, keepdims=True, dtype=a.dtype) + rest
+            difference = top - a
+            return difference, bu.sum(a, axis=1, keepdims=True, dtype=a.dtype) + difference
 
         first, second = dut.jit(fn)(dut.array(x))
         dut.equal(dut.host(first), largest - x, f"rows of {n}: what is left of the largest")
@@ -205,5 +201,4 @@ def _many_instructions(dut: DeviceFixture) -> None:
     for n in range(rounds):
         other = x if n % 2 else x + np.array(n, x.dtype)
         right = (np.maximum if n % 2 else np.minimum)(np.flip(right), other)
-    found = dut.host(dut.jit(fn)(dut.array(x)))
-    dut.equal(found, np.asarray(right, order="C"), f"{2 * rounds} instructions")
+    dut.equal(dut.run(fn, x), np.asarray(right, order="C"), f"{2 * rounds} instructions")

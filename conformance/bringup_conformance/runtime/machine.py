@@ -239,13 +239,13 @@ class _Machine(RuleBasedStateMachine):
 
     def _look(self, number: int, handle: Handle, right: Array) -> None:
         self.steps.append(f"download {number}")
-        found = self.held.get(handle, self.fixture.type(_N))
-        wrong = np.flatnonzero(found != right)
+        actual = self.held.get(handle, self.fixture.type(_N))
+        wrong = np.flatnonzero(actual != right)
         if wrong.size:
             first = int(wrong[0])
             what = (
                 f"after {'; '.join(self.steps)}: {wrong.size} of {_N} elements differ, the first"
-                f" at {first}: {found[first]}, not {right[first]}"
+                f" at {first}: {actual[first]}, not {right[first]}"
             )
             self.failed.add(what)
             raise _Wrong(what)

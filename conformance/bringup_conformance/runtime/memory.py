@@ -171,7 +171,7 @@ def _zero_bytes(dut: DeviceFixture) -> None:
             device.upload(handle, empty)
             device.download(handle, memoryview(bytearray()))
         device.copy(first, second, 0)
-        kept = held.put(np.arange(64, dtype=np.uint8))
+        other = held.put(np.arange(64, dtype=np.uint8))
         held.free(first)
         del first
         others = [held.put(np.full(64, 9, np.uint8)) for _ in range(4)]
@@ -179,7 +179,7 @@ def _zero_bytes(dut: DeviceFixture) -> None:
         held.free(second)
         others += [held.put(np.full(64, 8, np.uint8)) for _ in range(4)]
         right = np.arange(64, dtype=np.uint8)
-        dut.equal(held.bytes(kept, 64), right, "memory allocated beside empty memory")
+        dut.equal(held.bytes(other, 64), right, "memory allocated beside empty memory")
         for i, handle in enumerate(others):
             right = np.full(64, 9 if i < 4 else 8, np.uint8)
             dut.equal(held.bytes(handle, 64), right, "memory allocated after empty memory")
@@ -206,8 +206,10 @@ def _aligned(dut: DeviceFixture) -> None:
             seen = dut.device.host_view(handle, dut.type(nbytes, dtype=bu.uint8))
             if seen is None:
                 raise NotOffered("the host does not see its memory")
-            at = seen.ctypes.data % alignment
-            dut.require(at == 0, f"{nbytes} bytes start {at} bytes past a multiple of {alignment}")
+            offset = seen.ctypes.data % alignment
+            dut.require(
+                offset == 0, f"{nbytes} bytes start {offset} bytes past a multiple of {alignment}"
+            )
 
 
 @CHECKS.shows("memory.host-view")
@@ -245,9 +247,9 @@ def _scratch_sufficient(dut: DeviceFixture) -> None:
                 run = target.compile(graph, fuse=fuse)
                 for poison in _POISONS[:2]:
                     _foul(dut, sample, poison)
-                    found = run(list(sample.inputs))
+                    actual = run(list(sample.inputs))
                     where = f"{sample.name} on {n}, {'fused' if fuse else 'in parts'}"
-                    dut.all_equal(found, sample.expected, where)
+                    dut.all_equal(actual, sample.expected, where)
 
 
 @CHECKS.shows("memory.contents-kept")
@@ -255,11 +257,11 @@ def _contents_kept(dut: DeviceFixture) -> None:
     """Memory in every gap of the pool keeps its bytes while programs allocate and run there."""
     sizes = [n * dut.dtype.itemsize for n in (33, 81, 86, 257)]
     with dut.handles() as held:
-        kept, gaps = [], []
+        live, gaps = [], []
         for number in range(dut.count(24, 12)):
             for nbytes in sizes:
                 data = (np.arange(nbytes) * 7 + number).astype(np.uint8)
-                kept.append((held.put(data), data))
+                live.append((held.put(data), data))
                 gaps.append(held.alloc(nbytes))
         while gaps:
             held.free(gaps.pop())
@@ -267,7 +269,7 @@ def _contents_kept(dut: DeviceFixture) -> None:
             for sample in samples(dut):
                 compiled = dut.lower(sample.fn, *sample.types)
                 held.run(compiled, [held.put(x) for x in sample.inputs])
-        for handle, right in kept:
-            found = held.bytes(handle, right.size)
-            wrong = int((~same_bits(found, right)).sum())
+        for handle, right in live:
+            actual = held.bytes(handle, right.size)
+            wrong = int((~same_bits(actual, right)).sum())
             dut.require(not wrong, f"{wrong} bytes of other memory changed while programs ran")

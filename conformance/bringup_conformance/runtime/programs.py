@@ -88,11 +88,11 @@ class _Host:
         return yes(x) if flag else no(x)
 
     def scan(self, body: Callable[..., Any], carry: Any, stack: Array) -> Any:
-        made = []
+        rows = []
         for row in stack:
             carry, each = body(carry, row)
-            made.append(each)
-        return carry, np.stack(made)
+            rows.append(each)
+        return carry, np.stack(rows)
 
 
 def sample(name: str, fn: Callable[..., Any], *inputs: Array) -> Sample:
@@ -128,8 +128,8 @@ def samples(dut: DeviceFixture) -> list[Sample]:
 
 def many_live_values(dut: DeviceFixture) -> Sample:
     """Many values of odd sizes and different dtypes that are live at the same time."""
-    kept = [d for d in dut.info.dtypes if d.kind != "bool" and adds(dut, d)] or [dut.dtype]
-    inputs = tuple(dut.small(n, seed=i, dtype=kept[i % len(kept)]) for i, n in enumerate(ODD))
+    dtypes = [d for d in dut.info.dtypes if d.kind != "bool" and adds(dut, d)] or [dut.dtype]
+    inputs = tuple(dut.small(n, seed=i, dtype=dtypes[i % len(dtypes)]) for i, n in enumerate(ODD))
 
     def fn(lib: Any, *arrays: Any) -> list[Any]:
         first = [lib.flip(a + a) for a in arrays]

@@ -84,10 +84,10 @@ class RefusingDevice(ProxyDevice):
 
     def compile(self, program: Program) -> Executable:
         """Raises CompileError."""
-        made = super().compile(program)
+        executable = super().compile(program)
         if self.refuses:
             raise CompileError("refused on demand", log="line 1: no")
-        return made
+        return executable
 
 
 class FailingDevice(ProxyDevice):
@@ -103,11 +103,11 @@ class FailingDevice(ProxyDevice):
 
     def compile(self, program: Program) -> Executable:
         """An executable that fails if it is called when it shall."""
-        made = super().compile(program)
+        executable = super().compile(program)
 
         def call(inputs: Sequence[Handle]) -> list[Handle]:
             # The inner device may leave the step to the caller's thread alone.
-            results = made(inputs)
+            results = executable(inputs)
             if not self.fails:
                 return results
             error = DeviceError("failed on demand")

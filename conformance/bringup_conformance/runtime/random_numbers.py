@@ -47,13 +47,13 @@ def _same_key(dut: DeviceFixture) -> None:
             right = np.array(evaluate(graph, [words])[0])
             array = dut.array(words)
             compiled = dut.jit(fn)
-            found = {"compiled": compiled(array), "called again": compiled(array)}
-            found["compiled anew"] = dut.jit(fn)(array)
-            found["in a program"] = dut.jit(lambda w, fn=fn: bu.flip(bu.flip(fn(w))) ^ 0)(array)
-            found["beside other uses"] = dut.jit(lambda w, fn=fn: (fn(w) + 1, fn(w)))(array)[1]
+            results = {"compiled": compiled(array), "called again": compiled(array)}
+            results["compiled anew"] = dut.jit(fn)(array)
+            results["in a program"] = dut.jit(lambda w, fn=fn: bu.flip(bu.flip(fn(w))) ^ 0)(array)
+            results["beside other uses"] = dut.jit(lambda w, fn=fn: (fn(w) + 1, fn(w)))(array)[1]
             with bu.device(dut.open):
-                found["recorded"] = fn(array)
-            for how, result in found.items():
+                results["recorded"] = fn(array)
+            for how, result in results.items():
                 where = f"bits of key {seed} of shape {shape}, {how}"
                 dut.equal(dut.host(result), right, where, kind="unstable")
             apart = DeviceTarget(dut.open).compile(graph, fuse=False)([words])[0]
@@ -66,25 +66,25 @@ def _split_apart(dut: DeviceFixture) -> None:
     _needs(dut)
     words = _key(7)
 
-    def split(given: bu.Array) -> bu.Array:
-        return bu.random.split(bu.random.Key(given), 50).data
+    def split(key: bu.Array) -> bu.Array:
+        return bu.random.split(bu.random.Key(key), 50).data
 
     right = np.array(evaluate(bu.trace(split, _WORDS), [words])[0])
-    found = dut.host(dut.jit(split)(dut.array(words)))
-    dut.equal(found, right, "fifty keys of one")
-    seen = {row.tobytes() for row in found} | {words.tobytes()}
+    children = dut.run(split, words)
+    dut.equal(children, right, "fifty keys of one")
+    seen = {row.tobytes() for row in children} | {words.tobytes()}
     for n in (0, 1, 2, 1 << 31):
 
-        def fold(given: bu.Array, n: int = n) -> bu.Array:
-            return bu.random.fold_in(bu.random.Key(given), n).data
+        def fold(key: bu.Array, n: int = n) -> bu.Array:
+            return bu.random.fold_in(bu.random.Key(key), n).data
 
         right = np.array(evaluate(bu.trace(fold, _WORDS), [words])[0])
-        made = dut.host(dut.jit(fold)(dut.array(words)))
-        dut.equal(made, right, f"a key with {n} folded in")
-        seen.add(made.tobytes())
+        folded = dut.run(fold, words)
+        dut.equal(folded, right, f"a key with {n} folded in")
+        seen.add(folded.tobytes())
     dut.require(len(seen) == 55, f"{55 - len(seen)} of 55 keys are the same as others")
     _one_program(dut, words)
-    first, second = (dut.host(dut.jit(_bits((200,)))(dut.array(w))) for w in found[:2])
+    first, second = (dut.run(_bits((200,)), w) for w in children[:2])
     alike = int((first == second).sum())
     dut.require(alike < 3, f"{alike} of 200 words of two split keys are equal")
 
@@ -98,8 +98,8 @@ def _one_program(dut: DeviceFixture, words: Array) -> None:
         return bits, keys, bu.random.bits(bu.random.fold_in(key, 1), (50,))
 
     right = evaluate(bu.trace(fn, _WORDS), [words])
-    for i, (found, expected) in enumerate(zip(dut.jit(fn)(dut.array(words)), right, strict=True)):
-        dut.equal(dut.host(found), np.array(expected), f"use {i} of one key in a program")
+    for i, (actual, expected) in enumerate(zip(dut.jit(fn)(dut.array(words)), right, strict=True)):
+        dut.equal(dut.host(actual), np.array(expected), f"use {i} of one key in a program")
 
 
 @CHECKS.shows("random.uniform-range")
@@ -116,14 +116,14 @@ def _uniform_range(dut: DeviceFixture) -> None:
         if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
             continue
         tried += 1
-        found = dut.host(dut.jit(fn)(dut.array(_key(3)))).astype(np.float64)
-        low, high = float(found.min()), float(found.max())
+        actual = dut.run(fn, _key(3)).astype(np.float64)
+        low, high = float(actual.min()), float(actual.max())
         dut.require(low >= 0 and high < 1, f"uniform {dtype} lies in [{low}, {high}]")
         digits = np.finfo(dtype.numpy).nmant if dtype.name != "bf16" else 7
-        last = np.floor(found * 2.0**digits) % 2
+        last = np.floor(actual * 2.0**digits) % 2
         share = float(last.mean())
         dut.require(0.4 < share < 0.6, f"uniform {dtype}: {share:.0%} have bit {digits} set")
-        middle = float(found.mean())
+        middle = float(actual.mean())
         dut.require(0.47 < middle < 0.53, f"uniform {dtype} has the mean {middle:.3f}")
     if not tried:
         raise NotOffered("it makes no uniform numbers of any dtype")
@@ -142,9 +142,9 @@ def _normal_finite(dut: DeviceFixture) -> None:
 
     if missing_from(dut.info.capabilities, bu.trace(fn, _WORDS)) is not None:
         raise NotOffered(f"it makes no normal numbers of {dut.dtype}")
-    found = dut.host(dut.jit(fn)(dut.array(_key(11)))).astype(np.float64)
-    dut.require(bool(np.isfinite(found).all()), "a normal number is not finite")
-    mean, deviation = float(found.mean()), float(found.std())
+    actual = dut.run(fn, _key(11)).astype(np.float64)
+    dut.require(bool(np.isfinite(actual).all()), "a normal number is not finite")
+    mean, deviation = float(actual.mean()), float(actual.std())
     dut.require(
         abs(mean) < 0.08 and abs(deviation - 1) < 0.08,
         f"normal numbers have mean {mean:.3f} and deviation {deviation:.3f}",

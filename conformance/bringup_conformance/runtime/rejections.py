@@ -43,9 +43,9 @@ def works(dut: DeviceFixture, after: str) -> None:
     """The device runs a program that it has compiled, and one that it has not."""
     x = dut.ramp(77)
     for n in (1, 2):
-        found = dut.host(dut.jit(lambda a, n=n: bu.flip(a) * n + a)(dut.array(x)))
+        actual = dut.run(lambda a, n=n: bu.flip(a) * n + a, x)
         right = np.flip(x) * np.array(n, x.dtype) + x
-        dut.equal(found, right, f"a program after {after}", "errors.usable-after")
+        dut.equal(actual, right, f"a program after {after}", "errors.usable-after")
 
 
 def _refused(
@@ -134,7 +134,7 @@ def _usable_after(dut: DeviceFixture) -> None:
     """Errors of every source, each followed by programs."""
 
     def leaking(a: bu.Array) -> bu.Array:
-        kept.append(a)
+        refused.append(a)
         return a + a
 
     def raising(a: bu.Array) -> bu.Array:
@@ -143,7 +143,7 @@ def _usable_after(dut: DeviceFixture) -> None:
     def looking(a: bu.Array) -> bu.Array:
         return a if float(a[0]) > 0 else a + a
 
-    kept: list[bu.Array] = []
+    refused: list[bu.Array] = []
     x = dut.array(dut.ramp(9))
     _refused(dut, "a function that looks at a value", TraceError, dut.jit(looking), x)
     works(dut, "a function that looks at a value")
@@ -155,7 +155,7 @@ def _usable_after(dut: DeviceFixture) -> None:
             continue
         dut.fail("a function that raises went through")
     dut.jit(leaking)(x)
-    error = _refused(dut, "an array kept beyond its function", TraceError, lambda: kept[0] + 1)
+    error = _refused(dut, "an array kept beyond its function", TraceError, lambda: refused[0] + 1)
     _told(dut, "an array kept beyond its function", error)
     works(dut, "an array kept beyond its function")
     _compilers(dut)
@@ -182,12 +182,12 @@ def _out_of_memory(dut: DeviceFixture) -> None:
     """Far too much at the seam and by the interface, with other memory alive."""
     data = np.arange(1000) % 251
     with dut.handles() as held:
-        kept = held.put(data.astype(np.uint8))
+        buffer = held.put(data.astype(np.uint8))
         for nbytes in _ABSURD:
             what = f"an allocation of {nbytes} bytes"
             _refused(dut, what, OutOfMemoryError, dut.device.alloc, nbytes)
             works(dut, what)
-        dut.equal(held.bytes(kept, 1000), data.astype(np.uint8), "memory beside one too many")
+        dut.equal(held.bytes(buffer, 1000), data.astype(np.uint8), "memory beside one too many")
     small = dut.array(dut.ramp(3))
     rows = min(1 << 45, dut.info.capabilities.limits.elements // 4)
     if rows * small.nbytes < 1 << 44:
@@ -265,22 +265,21 @@ def _no_trap(dut: DeviceFixture) -> None:
                 continue
             ran += 1
             right = evaluate(graph, inputs)[0]
-            found = dut.host(dut.jit(fn)(*map(dut.array, inputs)))
-            dut.equal(found, np.array(right), f"{name} of {dtype}")
+            dut.equal(dut.run(fn, *inputs), np.array(right), f"{name} of {dtype}")
     if not ran:
         raise NotOffered("it has none of the ops that trap")
     works(dut, "operands that trap")
 
 
 def _traps(dtype: DType) -> list[tuple[str, Callable[..., Any], tuple[Array, ...]]]:
-    made: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = []
+    programs: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = []
     if dtype.is_integer:
         info = np.iinfo(dtype.numpy)
         a = np.array([info.min, info.max, 7, 0, info.min, 1] * 3, dtype.numpy)
         b = np.array([info.max, 0, 0, 0, info.min, 0] * 3, dtype.numpy)
         minus = np.full(18, -1 if dtype.is_signed else 1, dtype.numpy)
         wide = np.full(18, dtype.bits + 3, dtype.numpy)
-        made += [
+        programs += [
             ("x // 0", lambda a, b: a // b, (a, b)),
             ("x % 0", lambda a, b: a % b, (a, b)),
             ("INT_MIN // −1", lambda a, b: a // b, (a, minus)),
@@ -291,11 +290,11 @@ def _traps(dtype: DType) -> list[tuple[str, Callable[..., Any], tuple[Array, ...
     if dtype.name in ("i32", "i64"):
         x = np.arange(10, dtype=dtype.numpy)
         far = np.array([100, -100, 10, 9, -1], dtype.numpy)
-        made += [("an index out of range", bu.take, (x, far))]
+        programs += [("an index out of range", bu.take, (x, far))]
     if dtype.is_float and dtype.bits >= 32:
         x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 2.5], dtype.numpy)
-        made += [("a cast of what does not fit", lambda a: bu.astype(a, bu.int32), (x,))]
-    return made
+        programs += [("a cast of what does not fit", lambda a: bu.astype(a, bu.int32), (x,))]
+    return programs
 
 
 @CHECKS.shows("errors.unsupported-refused")
@@ -307,10 +306,14 @@ def _unsupported_refused(dut: DeviceFixture) -> None:
         ("mul", lambda a: a * a),
         ("exp", bu.exp),
     ):
-        kept = dut.info.capabilities
-        if not any(claim in claims for claims in (kept.ops, kept.kernels)):
+        capabilities = dut.info.capabilities
+        if not any(claim in claims for claims in (capabilities.ops, capabilities.kernels)):
             continue
-        fewer = replace(kept, ops=_without(kept.ops, claim), kernels=_without(kept.kernels, claim))
+        fewer = replace(
+            capabilities,
+            ops=_without(capabilities.ops, claim),
+            kernels=_without(capabilities.kernels, claim),
+        )
         refused += _refuses_it(dut, fewer, claim, fn, x)
     others = [d for d in dut.info.dtypes if d.name in ("f64", "i64", "f16", "i8")]
     for dtype in others:

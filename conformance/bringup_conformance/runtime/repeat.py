@@ -21,7 +21,7 @@ _N = 1543
 
 def _rounded(dut: DeviceFixture) -> list[tuple[str, Callable[..., Any]]]:
     """Programs whose results depend on every rounding and every order of additions."""
-    made: list[tuple[str, Callable[..., Any]]] = [
+    programs: list[tuple[str, Callable[..., Any]]] = [
         ("a chain", lambda a, b: (a * b + a) * b - a),
         ("a sum", lambda a, b: bu.sum(a * b)),
         ("sums of columns", lambda a, b: bu.sum(bu.reshape(a * b, (-1, 1)) + 0 * b[:3], axis=0)),
@@ -35,7 +35,7 @@ def _rounded(dut: DeviceFixture) -> list[tuple[str, Callable[..., Any]]]:
     def has(fn: Callable[..., Any]) -> bool:
         return missing_from(dut.info.capabilities, bu.trace(fn, type_, type_)) is None
 
-    return [(name, fn) for name, fn in made if dut.dtype.is_float and has(fn)] or made[:1]
+    return [(name, fn) for name, fn in programs if dut.dtype.is_float and has(fn)] or programs[:1]
 
 
 def _data(dut: DeviceFixture) -> tuple[Array, Array]:
@@ -47,13 +47,13 @@ def _data(dut: DeviceFixture) -> tuple[Array, Array]:
 def _run_equal(dut: DeviceFixture) -> None:
     """Again and again on equal data, with other work and other memory in between."""
     x, y = _data(dut)
-    made = [(name, dut.jit(fn)) for name, fn in _rounded(dut)]
-    first = {name: dut.host(fn(dut.array(x), dut.array(y))) for name, fn in made}
+    compiled = [(name, dut.jit(fn)) for name, fn in _rounded(dut)]
+    first = {name: dut.host(fn(dut.array(x), dut.array(y))) for name, fn in compiled}
     for turn in range(dut.count(6, 3)):
         padding = [dut.array(np.zeros(n + turn, x.dtype)) for n in (7, 333, _N)]
-        for name, fn in made if turn % 2 else made[::-1]:
-            found = dut.host(fn(dut.array(x), dut.array(y)))
-            dut.equal(found, first[name], f"{name}, run {turn + 2}", kind="unstable")
+        for name, fn in compiled if turn % 2 else compiled[::-1]:
+            actual = dut.host(fn(dut.array(x), dut.array(y)))
+            dut.equal(actual, first[name], f"{name}, run {turn + 2}", kind="unstable")
         del padding
 
 
@@ -63,12 +63,12 @@ def _no_state(dut: DeviceFixture) -> None:
     x, y = dut.small(_N, seed=1), dut.small(_N, seed=2)
     fn = dut.jit(lambda a, b: (bu.flip(a) * b + a, bu.sum(a * 0 + 1, dtype=a.dtype)))
     right = np.flip(x) * y + x
-    given = (dut.array(x), dut.array(y))
+    inputs = (dut.array(x), dut.array(y))
     for other in (np.zeros_like(x), np.full_like(x, 100), y):
-        first, second = fn(*given)
+        first, second = fn(*inputs)
         fn(dut.array(other), dut.array(other))
         dut.equal(dut.host(first), right, "a result with another call behind it")
-        dut.equal(dut.host(fn(*given)[0]), right, "a call after one on other data")
+        dut.equal(dut.host(fn(*inputs)[0]), right, "a call after one on other data")
         dut.equal(dut.host(second), np.array(_N, x.dtype), "a sum of ones")
 
 
@@ -77,19 +77,19 @@ def _float_state(dut: DeviceFixture) -> None:
     """Overflows, NaN, subnormals and divisions leave rounding here and there as it was."""
     x, y = _data(dut)
     host = _own_arithmetic()
-    made = _rounded(dut)
-    before = [dut.host(dut.jit(fn)(dut.array(x), dut.array(y))) for _, fn in made]
+    programs = _rounded(dut)
+    before = [dut.run(fn, x, y) for _, fn in programs]
     rough = Recipe("special", 3).make(dut.type(_N))
     with np.errstate(all="ignore"):
-        for _, fn in made:
-            dut.host(dut.jit(fn)(dut.array(rough), dut.array(rough[::-1].copy())))
+        for _, fn in programs:
+            dut.run(fn, rough, rough[::-1].copy())
     dut.require(
         bool(same_bits(_own_arithmetic(), host).all()),
         "numpy on the host rounds or flushes otherwise after programs ran",
     )
-    for (name, fn), right in zip(made, before, strict=True):
-        found = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
-        dut.equal(found, right, f"{name} after programs on NaN and infinities", kind="unstable")
+    for (name, fn), right in zip(programs, before, strict=True):
+        actual = dut.run(fn, x, y)
+        dut.equal(actual, right, f"{name} after programs on NaN and infinities", kind="unstable")
 
 
 def _own_arithmetic() -> Array:
@@ -106,9 +106,8 @@ def _compile_equal(dut: DeviceFixture) -> None:
     """Programs compiled anew, alone and beside other results, give the same bits."""
     x, y = _data(dut)
     for name, fn in _rounded(dut):
-        first = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
+        first = dut.run(fn, x, y)
         for _ in range(2):
             bu.clear_caches()
             gc.collect()
-            found = dut.host(dut.jit(fn)(dut.array(x), dut.array(y)))
-            dut.equal(found, first, f"{name}, compiled anew", kind="unstable")
+            dut.equal(dut.run(fn, x, y), first, f"{name}, compiled anew", kind="unstable")

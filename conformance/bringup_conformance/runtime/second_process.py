@@ -49,8 +49,8 @@ def run_here(name: str, seed: int, which: int) -> str:
 
 
 def _in_random_order(dut: DeviceFixture, which: int) -> Iterator[Sample]:
-    found = families(dut)
-    samples = [sample for rule in _RULES for sample in found[rule]]
+    by_rule = families(dut)
+    samples = [sample for rule in _RULES for sample in by_rule[rule]]
     order = Stream(dut.info.seed, "turn", which)
     while samples:
         yield samples.pop(order.integer(0, len(samples) - 1))

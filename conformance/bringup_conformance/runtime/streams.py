@@ -27,11 +27,11 @@ def _sizes(dut: DeviceFixture) -> list[int]:
     """Elements that keep a queue busy; where work is queued, those too at which transfers may take
     another way.
     """
-    found = [_size(dut)]
+    sizes = [_size(dut)]
     if dut.info.capabilities.asynchronous:
         lengths = long_transfers(dut)
-        found += [n // dut.dtype.itemsize + 1 for n in lengths if n < 1 << 23]
-    return found
+        sizes += [n // dut.dtype.itemsize + 1 for n in lengths if n < 1 << 23]
+    return sizes
 
 
 def _chained(x: Array, rounds: int) -> Array:
@@ -60,8 +60,8 @@ def _read_after_write(dut: DeviceFixture) -> None:
                     dut.device.copy(copy, handle, type_.nbytes)
                     held.free(handle)
                     handle = copy
-            found = held.get(handle, type_)
-        dut.equal(found, _chained(x, rounds), f"a pipeline of {rounds} launches")
+            actual = held.get(handle, type_)
+        dut.equal(actual, _chained(x, rounds), f"a pipeline of {rounds} launches")
 
 
 @CHECKS.shows("stream.write-after-read")
@@ -99,12 +99,12 @@ def _download_ordered(dut: DeviceFixture) -> None:
     slow = dut.jit(lambda a: long_chain(dut, a, rounds))
     for round_ in range(dut.count(10, 4)):
         x = dut.small(n, seed=round_)
-        found = dut.host(slow(dut.array(x)))
-        dut.equal(found, _chained(x, rounds), f"a download right behind slow work, no. {round_}")
+        actual = dut.host(slow(dut.array(x)))
+        dut.equal(actual, _chained(x, rounds), f"a download right behind slow work, no. {round_}")
     for n in _sizes(dut)[1:]:
         x = dut.small(n)
-        found = dut.host(slow(dut.array(x)))
-        dut.equal(found, _chained(x, rounds), f"a download of {n} elements behind slow work")
+        actual = dut.host(slow(dut.array(x)))
+        dut.equal(actual, _chained(x, rounds), f"a download of {n} elements behind slow work")
 
 
 @CHECKS.shows("stream.synchronize-completes")
@@ -121,8 +121,8 @@ def _synchronize_completes(dut: DeviceFixture) -> None:
             dut.device.synchronize()
             for handle in results:
                 seen = dut.device.host_view(handle, type_)
-                found = held.get(handle, type_) if seen is None else np.array(seen)
-                dut.equal(found, _chained(x, rounds), "a result after a wait")
+                actual = held.get(handle, type_) if seen is None else np.array(seen)
+                dut.equal(actual, _chained(x, rounds), "a result after a wait")
 
 
 @CHECKS.shows("stream.free-in-flight")
@@ -154,7 +154,7 @@ def _free_in_flight(dut: DeviceFixture) -> None:
 @CHECKS.shows("stream.interleaved")
 def _interleaved(dut: DeviceFixture) -> None:
     """Programs in turn, on their own data, with all results looked at in the end."""
-    found = []
+    problems = []
     with dut.handles() as held:
         ready = [(s, dut.lower(s.fn, *s.types)) for s in samples(dut)]
         inputs = [[held.put(x) for x in sample.inputs] for sample, _ in ready]
@@ -162,8 +162,8 @@ def _interleaved(dut: DeviceFixture) -> None:
             order = ready if round_ % 2 else ready[::-1]
             for sample, compiled in order:
                 handles = inputs[next(i for i, r in enumerate(ready) if r[0] is sample)]
-                found.append((sample, held.run(compiled, handles)))
-        for sample, results in found:
+                problems.append((sample, held.run(compiled, handles)))
+        for sample, results in problems:
             results_equal(dut, held, results, sample.expected, f"{sample.name} in turn: {{}}")
 
 
@@ -181,6 +181,6 @@ def _explored(dut: DeviceFixture) -> None:
     examples, steps = dut.count(60, 40), dut.count(40, 25)
     slower = dut.on_device(DelayingDevice(dut.device, dut.choices("delays")))
     for where, count in ((dut, examples), (slower, examples // 4)):
-        found = explore(where, count, steps)
-        if found is not None:
-            dut.fail(found)
+        problem = explore(where, count, steps)
+        if problem is not None:
+            dut.fail(problem)

@@ -86,9 +86,9 @@ def _compile_concurrent(dut: DeviceFixture) -> None:
             _repeat(dut, sample, dut.jit(sample.fn), 1)
         for n in range(4):
             x = dut.small(20 + 8 * which + n)
-            found = dut.host(dut.array(x) * (n + 2) - which)
+            actual = dut.host(dut.array(x) * (n + 2) - which)
             right = x * np.array(n + 2, x.dtype) - np.array(which, x.dtype)
-            dut.equal(found, right, f"thread {which}: recorded operations, size {x.size}")
+            dut.equal(actual, right, f"thread {which}: recorded operations, size {x.size}")
 
     together(dut, [partial(compiler, which) for which in range(_THREADS)])
 
@@ -101,16 +101,16 @@ def _memory_concurrent(dut: DeviceFixture) -> None:
     def worker(which: int) -> None:
         choices = dut.choices("threads", which)
         with dut.handles() as held:
-            kept = []
+            live = []
             for n in range(rounds):
                 data = np.full(choices.integer(1, 3000), (which * 64 + n) % 251, np.uint8)
                 handle = held.put(data)
                 copy = held.alloc(data.size)
                 dut.device.copy(copy, handle, data.size)
                 held.free(handle)
-                kept.append((copy, data))
-                if len(kept) > 6:
-                    old, right = kept.pop(choices.integer(0, 5))
+                live.append((copy, data))
+                if len(live) > 6:
+                    old, right = live.pop(choices.integer(0, 5))
                     dut.equal(held.bytes(old, right.size), right, f"memory of thread {which}")
                     held.free(old)
                     del old
@@ -123,22 +123,26 @@ def _memory_concurrent(dut: DeviceFixture) -> None:
 def _any_thread(dut: DeviceFixture) -> None:
     """Arrays made, functions compiled and results looked at by different threads."""
     x = dut.small(1029)
-    made: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
 
     def make() -> None:
-        made["array"] = dut.array(x)
-        made["waiting"] = dut.array(x) * 3
+        shared["array"] = dut.array(x)
+        shared["waiting"] = dut.array(x) * 3
 
     def compile_() -> None:
-        made["fn"] = dut.jit(lambda a, b: (a + b, bu.flip(a)))
-        made["first"] = made["fn"](made["array"], made["waiting"])
+        shared["fn"] = dut.jit(lambda a, b: (a + b, bu.flip(a)))
+        shared["first"] = shared["fn"](shared["array"], shared["waiting"])
 
     def call() -> None:
-        made["second"] = made["fn"](made["array"], made["waiting"])
+        shared["second"] = shared["fn"](shared["array"], shared["waiting"])
 
     for step in (make, compile_, call):
         together(dut, [step])
     four = np.array(4, x.dtype)
-    for results in (made["first"], made["second"], made["fn"](made["array"], made["waiting"])):
+    for results in (
+        shared["first"],
+        shared["second"],
+        shared["fn"](shared["array"], shared["waiting"]),
+    ):
         dut.equal(dut.host(results[0]), x * four, "a sum that several threads made")
         dut.equal(dut.host(results[1]), np.flip(x).copy(), "a move that several threads made")

@@ -28,9 +28,9 @@ def _round_trip(dut: DeviceFixture) -> None:
     for dtype in dut.info.dtypes:
         for n in _SIZES:
             x = Recipe("every", dut.info.seed + n).make(dut.type(n, dtype=dtype))
-            found = dut.host(dut.array(x))
-            _same_bytes(dut, found, x, f"{dtype}[{n}] there and back")
-            dut.require(found.dtype == x.dtype, f"{x.dtype} came back as {found.dtype}")
+            actual = dut.host(dut.array(x))
+            _same_bytes(dut, actual, x, f"{dtype}[{n}] there and back")
+            dut.require(actual.dtype == x.dtype, f"{x.dtype} came back as {actual.dtype}")
         _handed_out(dut, Recipe("every").make(dut.type(17, dtype=dtype)))
     for nbytes in long_transfers(dut):
         data = pattern(nbytes)
@@ -64,9 +64,9 @@ def _handed_out(dut: DeviceFixture, x: Array) -> None:
         dut.fail("a stream was waited for that DLPack has no name for")
 
 
-def _same_bytes(dut: DeviceFixture, found: Array, right: Array, what: str) -> None:
+def _same_bytes(dut: DeviceFixture, actual: Array, right: Array, what: str) -> None:
     """Equal in every bit, that of NaNs too."""
-    dut.equal(_bytes(found), _bytes(right), f"{what}, as bytes")
+    dut.equal(_bytes(actual), _bytes(right), f"{what}, as bytes")
 
 
 def _bytes(array: Array) -> Array:
@@ -81,15 +81,15 @@ def _source_reusable(dut: DeviceFixture) -> None:
     other = np.full(n, 77, x.dtype)
     with dut.handles() as held:
         busy = dut.array(dut.small(n, seed=5))
-        kept = []
+        uploads = []
         for _ in range(4):
             busy = long_chain(dut, busy, 3)
             source = x.copy()
-            kept.append(held.put(source))
+            uploads.append(held.put(source))
             source[...] = other
-        for handle in kept:
-            found = held.get(handle, dut.type(n))
-            dut.equal(found, x, "memory whose source was overwritten after the upload")
+        for handle in uploads:
+            actual = held.get(handle, dut.type(n))
+            dut.equal(actual, x, "memory whose source was overwritten after the upload")
     for nbytes in long_transfers(dut):
         with dut.handles() as held:
             source, right = pattern(nbytes), pattern(nbytes)
@@ -123,19 +123,19 @@ def _target_own(dut: DeviceFixture) -> None:
     step = dut.jit(lambda a: a * 2 + 1, donate_argnums=0)
     two, one = np.array(2, x.dtype), np.array(1, x.dtype)
     current, right = dut.array(x), x
-    kept: list[tuple[Array, Array]] = []
+    downloads: list[tuple[Array, Array]] = []
     for _ in range(4):
-        kept.append((np.asarray(current), right))
+        downloads.append((np.asarray(current), right))
         current, right = step(current), right * two + one
     with dut.handles() as held:
         handle = held.put(x)
         out = held.get(handle, dut.type(4099))
         held.fill(handle, right)
         dut.device.synchronize()
-        kept.append((out, x))
+        downloads.append((out, x))
         for _ in range(4):
             held.put(np.zeros(x.nbytes, np.uint8))
-    for n, (seen, expected) in enumerate(kept):
+    for n, (seen, expected) in enumerate(downloads):
         dut.equal(np.array(seen), expected, f"array {n} of the host after later work")
 
 
@@ -156,8 +156,8 @@ def _prefix(dut: DeviceFixture) -> None:
             held.fill(handle, whole[::-1][:nbytes])
             right = whole.copy()
             right[:nbytes] = whole[::-1][:nbytes]
-            found = held.bytes(handle, 1000)
-            dut.equal(found, right, f"memory after an upload of its first {nbytes} bytes")
+            actual = held.bytes(handle, 1000)
+            dut.equal(actual, right, f"memory after an upload of its first {nbytes} bytes")
             held.fill(handle, whole)
 
 
@@ -176,8 +176,8 @@ def _zero_bytes(dut: DeviceFixture) -> None:
         dut.equal(held.bytes(full, 100), data, "memory after transfers of 0 bytes")
     for shape in ((0,), (0, 3), (3, 0, 2)):
         x = np.zeros(shape, dut.dtype.numpy)
-        found = dut.host(dut.array(x) + 1)
-        dut.require(found.shape == shape, f"an array of shape {shape} became {found.shape}")
+        actual = dut.host(dut.array(x) + 1)
+        dut.require(actual.shape == shape, f"an array of shape {shape} became {actual.shape}")
 
 
 @CHECKS.shows("transfer.copy-exact")
@@ -191,10 +191,10 @@ def _copy_exact(dut: DeviceFixture) -> None:
             dut.device.copy(target, source, nbytes)
             right = target_data.copy()
             right[:nbytes] = source_data[:nbytes]
-            found = held.bytes(target, right.size)
-            dut.equal(found, right, f"the target of a copy of {nbytes} bytes")
-            found = held.bytes(source, source_data.size)
-            dut.equal(found, source_data, f"the source of a copy of {nbytes} bytes")
+            actual = held.bytes(target, right.size)
+            dut.equal(actual, right, f"the target of a copy of {nbytes} bytes")
+            actual = held.bytes(source, source_data.size)
+            dut.equal(actual, source_data, f"the source of a copy of {nbytes} bytes")
     with dut.handles() as held:
         _copied_onwards(dut, held)
 
@@ -289,8 +289,8 @@ def _between_devices(dut: DeviceFixture) -> None:
             array = dut.array(x)
             there = array.to(other.open)
             back = there.to(dut.open)
-            for what, found in (("moved", there), ("moved back", back), ("its source", array)):
-                _same_bytes(dut, dut.host(found), x, f"{dtype}[{n}], {what}")
+            for what, actual in (("moved", there), ("moved back", back), ("its source", array)):
+                _same_bytes(dut, dut.host(actual), x, f"{dtype}[{n}], {what}")
     x, rounds = dut.small(1031), dut.count(24, 8)
     slow = dut.jit(lambda a: long_chain(dut, a, rounds))
     step, again = (b.jit(lambda a: a + 1, donate_argnums=0) for b in (dut, other))

@@ -108,9 +108,11 @@ def histogram(counts: Sequence[int], buckets: int) -> Markup:
 
 def axis(buckets: int) -> Markup:
     """The ends of some of the buckets, so that they do not overlap."""
-    ends, places = bucket_ends(), [0, 1, 2, 3, *range(5, buckets, 3)]
+    ends, buckets_marked = bucket_ends(), [0, 1, 2, 3, *range(5, buckets, 3)]
     texts = (
-        tag("text", _end(ends[i]), x=i * _BAR + (_BAR - 2) / 2, y=10) for i in places if i < buckets
+        tag("text", _end(ends[i]), x=i * _BAR + (_BAR - 2) / 2, y=10)
+        for i in buckets_marked
+        if i < buckets
     )
     width = buckets * _BAR
     return tag(

@@ -97,17 +97,17 @@ def _route(boxes: list[Box], start: int, end: int) -> tuple[int, ...]:
 
 def _order(boxes: list[Box], layers: list[list[int]]) -> None:
     """Sort each layer by the mean position of its neighbours, downwards and upwards in turn."""
-    place = {n: float(i) for layer in layers for i, n in enumerate(layer)}
+    position = {n: float(i) for layer in layers for i, n in enumerate(layer)}
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else layers[::-1]:
             wanted = {}
             for n in layer:
                 near = boxes[n].above if down else boxes[n].below
-                ends = [place[m] + (0 if down else _port(boxes[m], n)) for m in near]
-                wanted[n] = sum(ends) / len(ends) if ends else place[n]
+                ends = [position[m] + (0 if down else _port(boxes[m], n)) for m in near]
+                wanted[n] = sum(ends) / len(ends) if ends else position[n]
             layer.sort(key=lambda n: wanted[n])
-            place.update({n: float(i) for i, n in enumerate(layer)})
+            position.update({n: float(i) for i, n in enumerate(layer)})
 
 
 def _port(box: Box, n: int) -> float:

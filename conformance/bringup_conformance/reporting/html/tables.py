@@ -130,7 +130,7 @@ def rules(document: Document) -> Markup | None:
     if not tallies:
         return None
     broken = {rule: tally for rule, tally in tallies.items() if tally["failed"]}
-    kept = sorted(rule for rule in tallies if rule not in broken)
+    unbroken = sorted(rule for rule in tallies if rule not in broken)
     known = by_id() if broken else {}  # it takes long to make all rules
     rows = (
         tag(
@@ -144,15 +144,15 @@ def rules(document: Document) -> Markup | None:
     )
     columns = (("broken", None), ("says", None), ("fail", "number"), ("pass", "number"))
     items = []
-    for area, group in groupby(kept, key=lambda rule: rule.split(".")[0]):
+    for area, group in groupby(unbroken, key=lambda rule: rule.split(".")[0]):
         names = ", ".join(rule.removeprefix(f"{area}.") for rule in group)
         items.append(tag("li", tag("b", area), " ", names))
-    summary = tag("summary", f"The {len(kept):,} rules kept")
+    summary = tag("summary", f"The {len(unbroken):,} rules kept")
     return join(
         (
-            tag("p", f"{len(kept):,} kept, {len(broken):,} broken."),
+            tag("p", f"{len(unbroken):,} kept, {len(broken):,} broken."),
             table(columns, rows, "Broken rules", "wide") if broken else None,
-            tag("details", summary, tag("ul", items, class_="rules")) if kept else None,
+            tag("details", summary, tag("ul", items, class_="rules")) if unbroken else None,
         )
     )
 

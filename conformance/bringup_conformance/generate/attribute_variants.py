@@ -1,5 +1,5 @@
-"""Instructions that differ in one attribute alone, in one program and in two: what merges or caches
-by less than all attributes gives one of them for the other.
+"""Instructions that differ in one attribute alone, in one program and in several: a device that
+merges or caches by less than all attributes gives one of them for the other.
 
 The attributes and their values come from the op table.
 """
@@ -11,50 +11,28 @@ from itertools import product
 from typing import Any
 
 from bringup.dtypes import STORED
-from bringup.errors import OpTypeError
-from bringup.graph import Builder, Value
+from bringup.graph import Builder
 from bringup.ops.table import Attr, OpDef
 from bringup.passes.base import as_results
-from bringup.types import TensorType
 from bringup_conformance.cases import Case, Instance
-from bringup_conformance.execution.support import Support, single
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.drawing import bound, valid
 from bringup_conformance.generate.recipes import Recipe
 
 #: Attributes that promise something of the data, which the data would break.
 _PROMISES = frozenset({"per_column", "per_row", "unique"})
 #: Kinds of data for which any attributes have results.
 _PLAIN = frozenset({"signed", "small", "ramp", "positive", "negative", "ties", "units"})
-#: Elements of the operands: what twins show, small ones show.
+#: Elements of the operands: small ones show as much as large ones.
 _MOST = 1 << 11
-_PRIMES = (3, 5, 7, 11, 13, 2, 17)
 Attrs = dict[str, Any]
 
 
-def bound(row: OpDef, instance: Instance) -> Attrs:
-    """All attributes of an instance, with defaults.  Raises OpTypeError."""
-    given = dict(instance.attrs)
-    filled = dict(row.fill(instance.operands, given)) if row.fill is not None else {}
-    return row.bind({**filled, **given})
-
-
-def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
-    """What the row gives for an instance; None if it does not take it."""
-    try:
-        return single(row, instance.operands, dict(instance.attrs)).outputs
-    except OpTypeError:
-        return None
-
-
-def valid(row: OpDef, instance: Instance) -> bool:
-    """Whether the row takes an instance."""
-    return results_of(row, instance) is not None
-
-
-def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
+def variants(row: OpDef, instance: Instance) -> dict[str, Instance]:
     """For each attribute that has another valid value, the instance with that value."""
     if row.effects or not instance.operands:
         return {}
-    found = {}
+    others = {}
     attrs = bound(row, instance)
     for attr in row.attrs:
         for value in () if attr.name in _PROMISES else _others(attr, attrs[attr.name], instance):
@@ -62,9 +40,9 @@ def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
                 instance.operands, tuple({**attrs, attr.name: value}.items()), instance.kinds
             )
             if valid(row, other):
-                found[attr.name] = other
+                others[attr.name] = other
                 break
-    return found
+    return others
 
 
 def _others(attr: Attr, value: Any, instance: Instance) -> Iterator[Any]:
@@ -90,51 +68,33 @@ def _others(attr: Attr, value: Any, instance: Instance) -> Iterator[Any]:
 
 def _tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     yield value[::-1]
-    for place in reversed(range(len(value))):
+    for position in reversed(range(len(value))):
         for step in (1, -1):
-            yield (*value[:place], value[place] + step, *value[place + 1 :])
-
-
-def resized(row: OpDef, found: Sequence[Instance]) -> Iterator[Instance]:
-    """The first instance that can be so with all sizes equal, and the first with primes for sizes,
-    other ones for other sizes.
-    """
-    ranked = [i for i in found if max((t.rank for t in i.operands), default=0) > 1]
-    for equal in (True, False):
-        for instance in ranked:
-            sizes = dict.fromkeys(n for t in instance.operands for n in t.shape if n > 1)
-            table = {n: 5 if equal else p for n, p in zip(sizes, _PRIMES, strict=False)}
-            types = tuple(_with_sizes(t, table) for t in instance.operands)
-            other = Instance(types, instance.attrs, instance.kinds)
-            if types != instance.operands and valid(row, other):
-                yield other
-                break
-
-
-def _with_sizes(type_: TensorType, table: dict[int, int]) -> TensorType:
-    return type_.with_shape(tuple(table.get(n, n) for n in type_.shape))
+            yield (*value[:position], value[position] + step, *value[position + 1 :])
 
 
 def cases(
     support: Support, row: OpDef, dtype: str, level: str, usable: Sequence[Instance], seed: int
 ) -> Iterator[Case]:
-    """Of the instance with the most twins, a program of it and all of them, and then each alone."""
+    """Of the instance with the most variants, a program of all of them, and then each alone."""
     small = [i for i in usable if 0 < sum(t.size for t in i.operands) <= _MOST]
-    made = [(instance, twins(row, instance)) for instance in small]
-    first, others = max(made, key=lambda pair: len(pair[1]), default=(None, {}))
-    given = [
+    pairs = [(instance, variants(row, instance)) for instance in small]
+    first, others = max(pairs, key=lambda pair: len(pair[1]), default=(None, {}))
+    supported = [
         other
         for other in others.values()
         if support.reason(row, other.operands, dict(other.attrs)) is None
     ]
-    if first is None or not given:
+    if first is None or not supported:
         return
     kinds = [kind for kind in first.kinds if kind in _PLAIN][:2] or ["signed"]
     positions = range(len(first.operands))
     data = tuple(
         tuple(Recipe.for_operand(row, n, kind, 16 * seed + n) for n in positions) for kind in kinds
     )
-    for number, together in enumerate(([first, *given], [first], *([other] for other in given))):
+    for number, together in enumerate(
+        ([first, *supported], [first], *([other] for other in supported))
+    ):
         with Builder() as builder:
             operands = [builder.input(type_) for type_ in first.operands]
             results = [as_results(row(*operands, **dict(each.attrs))) for each in together]

@@ -115,7 +115,7 @@ def _run(graph: Graph, target: Target) -> Problem | None:
     data = _data(type_)
     results = target.compile(graph)([data])
     if graph.name == _WRITES:
-        return _differs(results[0], lambda at: data[at] ^ data.dtype.type(1))
+        return _differs(results[0], lambda chunk: data[chunk] ^ data.dtype.type(1))
     n = data.size
     wanted = [data[: n - 1 - _TAIL : -1], data[5::65_537], data.max()]
     for output, (actual, right) in enumerate(zip(results, wanted, strict=True)):
@@ -134,12 +134,12 @@ def _data(type_: TensorType) -> Array:
 
 
 def _differs(actual: Array, right: Callable[[slice], Array]) -> Problem | None:
-    """The first element that differs; a chunk at a time, since copies of the whole are dear."""
+    """The first element that differs, found chunk by chunk: whole copies need too much memory."""
     for start in range(0, actual.size, _CHUNK):
-        at = slice(start, min(start + _CHUNK, actual.size))
-        wrong = np.flatnonzero(actual[at] != right(at))
+        chunk = slice(start, min(start + _CHUNK, actual.size))
+        wrong = np.flatnonzero(actual[chunk] != right(chunk))
         if wrong.size:
-            place = start + int(wrong[0])
-            what = f"element {place:,} is {actual[place]}, not {right(slice(place, place + 1))[0]}"
+            index = start + int(wrong[0])
+            what = f"element {index:,} is {actual[index]}, not {right(slice(index, index + 1))[0]}"
             return Problem("wrong", what)
     return None
