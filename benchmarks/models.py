@@ -211,8 +211,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time whole models in several frameworks.")
     parser.add_argument("--models", nargs="+", default=[""], help="those whose names hold a word")
     parser.add_argument("--frameworks", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--rounds", type=int, default=9, help="turns of every side")
-    parser.add_argument("--cpu", action="store_true", help="time of CPUs, for a busy machine")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each framework is timed")
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU time instead of elapsed time, for a busy machine"
+    )
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that all runs")
     parser.add_argument("--memory", action="store_true", help="what bringup holds, in four ways")
     options = parser.parse_args()

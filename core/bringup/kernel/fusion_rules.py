@@ -10,7 +10,7 @@ not, or None if it has nothing against it.  The first refusal decides.
   read one value, which both may then compute inside.
 
 A rule is a function of the question with a docstring that says what it avoids.  To add one, write
-it, put it into the lists it belongs to, and give it a case in ``core/tests/kernel/test_rules.py``.
+it, put it into the lists it belongs to, and give it a case in the tests of this module.
 ``bringup dump --level fusion`` prints which rule kept each stored value out of its readers.
 """
 

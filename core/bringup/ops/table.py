@@ -396,7 +396,7 @@ def lookup(name: str) -> OpDef:
     """The row of that name.  Raises KeyError."""
     found = find(name)
     if found is None:
-        raise KeyError(name)
+        raise KeyError(f"{name}: bringup.ops.catalogue has no op of this name")
     return found
 
 
