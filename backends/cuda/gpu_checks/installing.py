@@ -118,7 +118,9 @@ def _compile(source: Path, toolkit: Path, options: list[str], places: list[Path]
     with tempfile.TemporaryDirectory() as text:
         work = Path(text)
         with tarfile.open(source) as archive:
-            archive.extractall(work, filter="data")
+            # Python 3.11 has the filter from 3.11.4 on.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(work)
         tree = next(path for path in work.iterdir() if (path / "setup.py").is_file())
         (tree / "siteconf.py").write_text(
             f"CUDA_ENABLE_CURAND = False\nCUDA_ROOT = {str(toolkit)!r}\n"

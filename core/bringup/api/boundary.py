@@ -126,11 +126,14 @@ def _complete(error: Exception, called: str) -> None:
         error.location = user_location()
 
 
-def _users(error: BaseException, *callables: Any) -> Any:
+def _users(error: BaseException, *callables: Any, seen: set[int] | None = None) -> Any:
     """The traceback of an error without our frames, unless they are wanted or needed.
 
     callables: what the user gave us to call, and sequences of it.
+    seen: ids of the errors that were asked about before; causes may form a circle.
     """
+    seen = set() if seen is None else seen
+    seen.add(id(error))
     entries = []
     entry = error.__traceback__
     while entry is not None:
@@ -149,8 +152,8 @@ def _users(error: BaseException, *callables: Any) -> Any:
     for entry in reversed(kept):
         entry.tb_next, following = following, entry
     for cause in (error.__cause__, error.__context__):
-        if cause is not None and cause.__traceback__ is not None:
-            cause.__traceback__ = _users(cause)
+        if cause is not None and cause.__traceback__ is not None and id(cause) not in seen:
+            cause.__traceback__ = _users(cause, seen=seen)
     return following
 
 

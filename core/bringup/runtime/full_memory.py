@@ -35,8 +35,9 @@ def with_room(action: Callable[[], _Result]) -> _Result:
     try:
         return action()
     except MemoryError:  # also OutOfMemoryError
-        clear_registered_caches()
-        return action()
+        pass  # the error of the second time shall not hang on this one
+    clear_registered_caches()
+    return action()
 
 
 __all__ = ["clear_registered_caches", "register_cache", "with_room"]

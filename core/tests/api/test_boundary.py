@@ -136,6 +136,23 @@ def test_an_error_that_was_caught_holds_nothing(fails: Callable[[Any], Any]) -> 
         gc.enable()
 
 
+def test_causes_may_form_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRINGUP_TRACEBACK", raising=False)
+    errors = [ValueError("first"), ValueError("second")]
+
+    def fails(x: Any) -> Any:
+        for error in errors:
+            try:
+                raise error
+            except ValueError:
+                pass
+        errors[0].__cause__, errors[1].__cause__ = errors[1], errors[0]
+        raise errors[0]
+
+    with pytest.raises(ValueError, match="first"):
+        bu.jit(fails)(X)
+
+
 def test_a_defect_of_ours_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRINGUP_TRACEBACK", raising=False)
     monkeypatch.setattr("bringup.api.boundary.NOT_USERS", (OURS, __file__))
