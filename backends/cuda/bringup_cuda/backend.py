@@ -59,9 +59,15 @@ class CudaBackend(Backend):
 
     def chunk_length(self, kernel: Kernel, target: str = "") -> int:
         """Chunks of long sums that would leave much of a GPU idle, by architecture."""
-        from bringup_cuda.codegen.lower import chunk_length
+        from bringup.llvm.simt.plan import chunk_length
+        from bringup_cuda.codegen.contraction.planning import plan_contraction
+        from bringup_cuda.codegen.nvvm import simt_target
 
-        return chunk_length(kernel, self._architecture(target))
+        architecture = self._architecture(target)
+        plan = plan_contraction(kernel, architecture)
+        if plan is None:
+            return chunk_length(kernel, simt_target(architecture))
+        return plan.chunk_length
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,

@@ -78,10 +78,16 @@ def _unpack(folder: Path, site: Path, manifest: dict[str, Any]) -> list[dict[str
             wanted.update(entry["files"])
     site.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / SITE) as archive:
+        _write_inside_only(archive)
         for member in archive:
             if member.name in wanted:
-                archive.extract(member, site, filter="data")
+                archive.extract(member, site)
     return rows
+
+
+def _write_inside_only(archive: tarfile.TarFile) -> None:
+    """Refuse members that lie outside the folder; Python 3.11 can do so from 3.11.4 on."""
+    archive.extraction_filter = getattr(tarfile, "data_filter", None)
 
 
 def build_pycuda(source: Path, site: Path, toolkit: Path | None = None) -> None:
@@ -118,8 +124,7 @@ def _compile(source: Path, toolkit: Path, options: list[str], places: list[Path]
     with tempfile.TemporaryDirectory() as text:
         work = Path(text)
         with tarfile.open(source) as archive:
-            # Python 3.11 has the filter from 3.11.4 on.
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            _write_inside_only(archive)
             archive.extractall(work)
         tree = next(path for path in work.iterdir() if (path / "setup.py").is_file())
         (tree / "siteconf.py").write_text(

@@ -14,7 +14,6 @@ from bringup.backend import Lowered
 from bringup.errors import CompileError
 from bringup.kernel.form import Kernel
 from bringup.llvm.simt import SimtKernel, emit_simt
-from bringup.llvm.simt.plan import chunk_length as simt_chunk_length
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
@@ -26,7 +25,7 @@ from bringup_cuda.codegen.commands import (
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
-from bringup_cuda.codegen.nvvm import TRIPLE, simt_target
+from bringup_cuda.codegen.nvvm import TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
 from bringup_cuda.targets import BASELINE, PTX_FEATURE
@@ -106,12 +105,6 @@ def _emit_contraction(codegen: CodegenContext, plan: ContractionPlan) -> SimtKer
 def _without_name(kernel: Kernel) -> str:
     """The text of a kernel but for its name."""
     return str(kernel).split("\n", 1)[-1]
-
-
-def chunk_length(kernel: Kernel, target: str) -> int:
-    """The length of the chunks in which the long sums of a kernel are cut; see `Backend`."""
-    plan = plan_contraction(kernel, target)
-    return simt_chunk_length(kernel, simt_target(target)) if plan is None else plan.chunk_length
 
 
 # -- PTX -------------------------------------------------------------------------------------------
