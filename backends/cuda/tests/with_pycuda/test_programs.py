@@ -229,6 +229,7 @@ def test_closing_gives_back_all_memory_and_the_context(tmp_path: Path) -> None:
         "device = devices.get('cuda').device\n"
         "device.close()\n"
         "print(driver.used(), driver.pinned(), driver.count('cuDevicePrimaryCtxRelease_v2'))\n"
+        "sys.stdout.flush()\n"
         "os._exit(0)\n",
     )
     assert done.stdout == "0 0 1\n", done.stderr
