@@ -359,7 +359,7 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
     """What the device makes of a program; whatever else its compiler raises is a CompileError."""
     name = f"{type(device.device).__name__}.compile"
     try:
-        made: Any = with_room(partial(device.device.compile, program))
+        made: Any = with_room(device.device.compile, program)
     except Exception as error:
         if not is_vendor_error(error):
             raise

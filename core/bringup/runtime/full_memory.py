@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
+_Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
 _caches: list[Callable[[], None]] = []
 
@@ -20,24 +21,19 @@ def register_cache(clear: Callable[[], None]) -> None:
     _caches.append(clear)
 
 
-def clear_registered_caches() -> None:
-    """Drop what the registered caches hold, cycles of Python objects included."""
-    for clear in _caches:
-        clear()
-    gc.collect()
-
-
-def with_room(action: Callable[[], _Result]) -> _Result:
-    """The result of an action that allocates on a device; it may be called twice.
+def with_room(action: Callable[[*_Args], _Result], *args: *_Args) -> _Result:
+    """What an action that allocates on a device returns; it may be called twice.
 
     Raises what the action raises the second time, if it runs out of memory both times.
     """
     try:
-        return action()
+        return action(*args)
     except MemoryError:  # also OutOfMemoryError
         pass  # the error of the second time shall not hang on this one
-    clear_registered_caches()
-    return action()
+    for clear in _caches:
+        clear()
+    gc.collect()  # programs may be parts of cycles
+    return action(*args)
 
 
-__all__ = ["clear_registered_caches", "register_cache", "with_room"]
+__all__ = ["register_cache", "with_room"]

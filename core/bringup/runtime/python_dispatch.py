@@ -9,7 +9,6 @@ the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -88,7 +87,7 @@ class CallCache:
             if handles is None:
                 return _MISS
             try:
-                results = with_room(partial(executable, handles))
+                results = with_room(executable, handles)
             except DeviceError as error:
                 error.location = error.location or user_location()
                 raise

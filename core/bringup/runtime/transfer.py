@@ -172,12 +172,10 @@ def _run(
     taken: frozenset[int],
 ) -> list[Handle]:
     handles = _handles(buffers, taken)
-    # A run that has taken inputs for itself has lost them when it fails.
-    made = (
-        _call(device, executable, handles)
-        if taken
-        else with_room(lambda: _call(device, executable, handles))
-    )
+    with vendor_call(device, "compile(…)()"):
+        # A run that has taken inputs for itself has lost them when it fails.
+        given: Any = executable(handles) if taken else with_room(executable, handles)
+        made = list(given) if given is not None else None
     if made is None:
         raise _wrong(device, "an executable gave NoneType where a list of handles is due")
     own = {id(h) for i, h in enumerate(handles) if i not in taken}
@@ -195,18 +193,9 @@ def _run(
     raise _wrong(device, fault)
 
 
-def _call(device: Device, executable: Executable, handles: list[Handle]) -> list[Handle] | None:
-    with vendor_call(device, "compile(…)()"):
-        given: Any = executable(handles)
-        return list(given) if given is not None else None
-
-
 def _allocated(device: Device, nbytes: int) -> Any:
-    def alloc() -> Handle:
-        with vendor_call(device, "alloc"):
-            return device.alloc(nbytes)
-
-    handle = with_room(alloc)
+    with vendor_call(device, "alloc"):
+        handle = with_room(device.alloc, nbytes)
     if handle is None:
         raise _wrong(device, "alloc gave no handle")
     return wrap(device, handle)
