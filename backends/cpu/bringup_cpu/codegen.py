@@ -152,7 +152,7 @@ class _Generator:
         frame.launches.add(function, refs, native.units, grain)
 
     def _kernel(self, kernel: Kernel) -> NativeKernel:
-        key = str(kernel).split("\n", 1)[-1]
+        key = kernel.content
         native = self.kernels.get(key)
         if native is None:
             name = f"{ENTRY}.{len(self.kernels)}.{kernel.name}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,27 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
         yield
     sys.path.remove(str(root))
+
+
+@pytest.fixture
+def compiled_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """``compiled_for("translate")`` is a list, to which each call of that function of
+    `codegen.lower` adds the architecture that it is called for.
+    """
+    from bringup_cuda.codegen import lower
+
+    def watch(name: str) -> list[str]:
+        architectures: list[str] = []
+        function = getattr(lower, name)
+
+        def noted(source: Any, architecture: str) -> Any:
+            architectures.append(architecture)
+            return function(source, architecture)
+
+        monkeypatch.setattr(lower, name, noted)
+        return architectures
+
+    return watch
 
 
 @pytest.fixture(scope="session")

@@ -33,17 +33,9 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectCache:
 
 
 @pytest.fixture
-def emitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def emitted(compiled_for: Callable[[str], list[str]]) -> list[str]:
     """The architectures for which a program is emitted."""
-    architectures: list[str] = []
-    translate = lower.translate
-
-    def noted(program: Program, architecture: str) -> Any:
-        architectures.append(architecture)
-        return translate(program, architecture)
-
-    monkeypatch.setattr(lower, "translate", noted)
-    return architectures
+    return compiled_for("translate")
 
 
 def program_of(fn: Any, *types: Any) -> Program:
@@ -181,18 +173,13 @@ def test_a_damaged_file_is_made_again(objects: ObjectCache, emitted: list[str]) 
 
 @pytest.mark.usefixtures("objects")
 def test_emitters_at_work_are_always_asked(
-    emitted: list[str], monkeypatch: pytest.MonkeyPatch
+    emitted: list[str],
+    compiled_for: Callable[[str], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Then code is found by its text, and PTX is not made again."""
     monkeypatch.setenv("BRINGUP_EMIT", "1")
-    compiled: list[str] = []
-    to_ptx = lower.to_ptx
-
-    def noted(text: str, architecture: str) -> str:
-        compiled.append(architecture)
-        return to_ptx(text, architecture)
-
-    monkeypatch.setattr(lower, "to_ptx", noted)
+    compiled = compiled_for("to_ptx")
     first, second = (compile_program(scaled(2.0), "sm_90", "ptx") for _ in range(2))
     assert first == second
     assert (emitted, compiled) == (["sm_90"] * 2, ["sm_90"])

@@ -8,6 +8,7 @@ import stat
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ import bringup as bu
 from bringup.graph import Graph
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.targets import DeviceTarget, Runnable
-from bringup_cuda.codegen import lower
 
 EMULATED = "cuda-emulated"
 #: The program that warpgroups multiply where there are some.
@@ -120,16 +120,11 @@ def test_every_group_of_rows_runs_and_is_right(group: str, tmp_path: Path) -> No
         assert both == (row["kind"] in ("matmul", "fused"))
 
 
-def test_products_are_timed_without_warpgroups_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_timed_without_warpgroups_too(
+    compiled_for: Callable[[str], list[str]],
+) -> None:
     """On the same device, compiled once for what comes before it, and nothing else is."""
-    made: list[str] = []
-    translate = lower.translate
-
-    def noted(program: Any, architecture: str) -> Any:
-        made.append(architecture)
-        return translate(program, architecture)
-
-    monkeypatch.setattr(lower, "translate", noted)
+    made = compiled_for("translate")
     row = GROUPS["matrices"](True)[0]
     drawn = [np.ones(operand.shape, ml_dtypes.bfloat16) for operand in row.operands]
     results = []

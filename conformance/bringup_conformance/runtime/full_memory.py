@@ -36,10 +36,11 @@ def _part(dut: DeviceFixture) -> int | None:
     return max(total // _PARTS // dut.dtype.itemsize, 1)
 
 
-def _again(dut: DeviceFixture, what: str, do: Callable[[], None]) -> None:
+def _again(dut: DeviceFixture, what: str, do: Callable[[int], None]) -> None:
+    """Call ``do`` with the number of each round."""
     for number in range(_ROUNDS):
         try:
-            do()
+            do(number)
             gc.collect()
             dut.device.synchronize()
         except OutOfMemoryError as error:
@@ -55,7 +56,7 @@ def calls(dut: DeviceFixture) -> None:
     for what, donate in (("calls", ()), ("donated calls", (0,))):
         step = dut.jit(lambda a: a + 1, donate_argnums=donate)
 
-        def call(step: Callable[..., bu.Array] = step) -> None:
+        def call(_round: int, step: Callable[..., bu.Array] = step) -> None:
             result = step(dut.array(x))
             dut.equal(dut.host(result[:3]), x[:3] + np.array(1, x.dtype), "a large result")
 
@@ -87,12 +88,9 @@ def compiles(dut: DeviceFixture) -> None:
     if n is None:
         return
     x = dut.small(n)
-    programs: list[int] = []
 
-    def compile_() -> None:
-        programs.append(len(programs))
-        table = x.copy()
-        table[-1] = len(programs)
+    def compile_(number: int) -> None:
+        table = _table(x, number)
         compiled = compile_graph(_plus_table(dut, table), dut.open)
         with dut.handles() as held:
             (result,) = held.run(compiled, [held.put(x)])
@@ -108,18 +106,22 @@ def caches(dut: DeviceFixture) -> None:
     if n is None:
         return
     x = dut.small(n)
-    made: list[int] = []
 
-    def compile_() -> None:
-        made.append(len(made))
-        table = x.copy()
-        table[-1] = len(made)
+    def run(number: int) -> None:
+        table = _table(x, number)
         buffer = transfer.upload(dut.device, x)
         (result,) = run_graph(_plus_table(dut, table), [buffer], dut.open)
         computed = transfer.download(dut.device, result, dut.type(n))
         dut.equal(computed, x + table, "a sum with a table")
 
-    _again(dut, "programs in caches with tables of a tenth of all memory", compile_)
+    _again(dut, "programs in caches with tables of a tenth of all memory", run)
+
+
+def _table(x: Array, number: int) -> Array:
+    """An array that no other round has."""
+    table = x.copy()
+    table[-1] = number
+    return table
 
 
 def _plus_table(dut: DeviceFixture, table: Array) -> Graph:
@@ -137,7 +139,7 @@ def errors(dut: DeviceFixture) -> None:
     x = dut.small(n)
     many = dut.jit(lambda a: (a + 1, bu.broadcast_to(a, (_PARTS + 1, n)) + 1))
 
-    def fail() -> None:
+    def fail(_round: int) -> None:
         array = dut.array(x)
         try:
             many(array)
@@ -148,7 +150,7 @@ def errors(dut: DeviceFixture) -> None:
     _again(dut, "calls that fail for lack of memory", fail)
     step = dut.jit(lambda a: a + 2)
 
-    def call() -> None:
+    def call(_round: int) -> None:
         step(dut.array(x))
 
     _again(dut, "calls after such as failed", call)

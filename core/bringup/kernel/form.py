@@ -213,12 +213,14 @@ class Kernel:
         return f"<kernel {self.name}{ops}: grid {grid}, {len(self.buffers)} buffers>"
 
     def __str__(self) -> str:
-        """Deterministic and complete: the content of cache keys.
+        return f"kernel {self.name}\n{self.content}"
 
-        The first line alone holds the name, so that the rest identifies the content.
+    @property
+    def content(self) -> str:
+        """The text but for the name, deterministic and complete: equal for kernels that do the
+        same, and a part of cache keys.
         """
-        lines = [f"kernel {self.name}"]
-        lines += [f"  b{n}: {decl}" for n, decl in enumerate(self.buffers)]
+        lines = [f"  b{n}: {decl}" for n, decl in enumerate(self.buffers)]
         lines.append(f"  grid {' '.join(map(str, self.grid)) or '()'}")
         for number, stage in enumerate(self.stages):
             lines.append(f"  stage {number} over {_loops(stage)}")

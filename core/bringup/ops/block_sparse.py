@@ -131,12 +131,10 @@ def _inside(index: Value, count: int) -> Value:
 def _picked(x: Value, indices: Value, dim: int) -> Value:
     """The entries of one dimension at places of any shape; zeros where a place is out of range."""
     sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
-    before, after = (
-        range(dim),
-        range(dim + len(indices.shape), len(x.shape) - 1 + len(indices.shape)),
-    )
+    rank = len(indices.shape)
+    before, after = range(dim), range(dim + rank, len(x.shape) - 1 + rank)
     return rows.gather(
-        x, indices, offset=(*before, *after), index_map=(dim,), index_dim=len(indices.shape),
+        x, indices, offset=(*before, *after), index_map=(dim,), index_dim=rank,
         collapsed=(dim,), sizes=sizes, mode="fill",
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ class Monoid:
     ufunc: the op of numpy, which may leave the sign of a zero to chance.
     dtypes: those it folds.
     empty: what a fold of nothing gives, by numpy dtype, as a numpy scalar.
-    neutral: what leaves every element as it is, bit for bit; `empty` if None.
+    neutral: what leaves every element as it is, bit for bit.
     derivative: None if it folds no floats.
     on_bool: the monoid that does the same with bools, where false < true.
     opposite: the monoid that does the same in the opposite order, if devices rather have that.

@@ -292,8 +292,7 @@ class Program:
 def _step_text(step: Step) -> str:
     slots = ", ".join(map(str, step.slots))
     if isinstance(step, KernelStep):
-        body = str(step.kernel).split("\n", 1)[-1]
-        return f"kernel {slots}\n{body}"
+        return f"kernel {slots}\n{step.kernel.content}"
     if isinstance(step, ControlStep):
         keys = " ".join(program.code_key for program in step.programs)
         loop = ""

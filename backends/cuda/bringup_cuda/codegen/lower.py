@@ -89,7 +89,7 @@ def _constant_buffers(codegen: CodegenContext, step: KernelStep) -> frozenset[in
 def _emit_simt(codegen: CodegenContext, kernel: Kernel, constant: frozenset[int]) -> SimtKernel:
     """The function of a kernel, which equal kernels share.  constant: as in `emit_simt`."""
     return codegen.emit_once(
-        f"{sorted(constant)}\n{_without_name(kernel)}",
+        f"{sorted(constant)}\n{kernel.content}",
         kernel.name,
         lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant),
     )
@@ -98,13 +98,8 @@ def _emit_simt(codegen: CodegenContext, kernel: Kernel, constant: frozenset[int]
 def _emit_contraction(codegen: CodegenContext, plan: ContractionPlan) -> SimtKernel:
     """The function of a contraction, which equal ones share."""
     kernel = plan.contraction.kernel
-    key = f"contraction\n{_without_name(kernel)}"
+    key = f"contraction\n{kernel.content}"
     return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
-
-
-def _without_name(kernel: Kernel) -> str:
-    """The text of a kernel but for its name."""
-    return str(kernel).split("\n", 1)[-1]
 
 
 # -- PTX -------------------------------------------------------------------------------------------
