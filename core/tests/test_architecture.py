@@ -28,9 +28,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tracing",),
     ("passes",),
     ("kernel",),
+    ("loops",),
     ("program",),
     ("backend",),
-    ("llvm",),
+    ("c", "llvm"),
     ("runtime",),
     (
         *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "quant"),

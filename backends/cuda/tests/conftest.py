@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -15,7 +14,7 @@ import pytest
 # Helpers of the tests lie beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from assembling import OLDEST, WHEELS, Assemble, find_ptxas, release_of
+from assembling import OLDEST, WHEELS, Assemble, find_ptxas, release_of, run_ptxas
 from distributions import write_metadata
 
 
@@ -64,7 +63,7 @@ def compiled_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
 
 
 @pytest.fixture(scope="session")
-def assemble(tmp_path_factory: pytest.TempPathFactory) -> Assemble:
+def assemble() -> Assemble:
     """``assemble(ptx, architecture)`` fails the test if NVIDIA's assembler refuses the text.
 
     It reads and checks all of it without making it fast, which takes most of the time.
@@ -75,19 +74,11 @@ def assemble(tmp_path_factory: pytest.TempPathFactory) -> Assemble:
         lacks = f"no ptxas on the path, and none of the wheels {', '.join(WHEELS)}"
     elif (release := release_of(ptxas)) < OLDEST:
         lacks = f"{ptxas} is of CUDA {release}, PTX 8.7 needs {OLDEST}"
-    folder = tmp_path_factory.mktemp("ptx")
 
     def run(text: str, architecture: str) -> None:
         if lacks:
             pytest.skip(lacks)
-        source = folder / f"program.{architecture}.ptx"
-        source.write_text(text)
-        done = subprocess.run(
-            [ptxas, "-O0", f"-arch={architecture}", str(source), "-o", f"{source}.cubin"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_ptxas(ptxas, text, architecture, "-O0")
         assert done.returncode == 0, f"{done.stderr}\n{text}"
 
     return run

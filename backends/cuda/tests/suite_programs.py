@@ -10,12 +10,10 @@ import argparse
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from assembling import find_ptxas
+from assembling import find_ptxas, run_ptxas
 
 from bringup.kernel.form import Kernel
 from bringup.runtime.compiler import lower_graph
@@ -71,7 +69,7 @@ def is_row(kernel: Kernel) -> bool:
     return sum(bool(stage.axes) for stage in kernel.stages) > 1
 
 
-def count(found: Iterable[Case], architecture: str, folder: Path) -> Counts:
+def count(found: Iterable[Case], architecture: str) -> Counts:
     """Lower and assemble."""
     counts, ptxas = Counts(), find_ptxas()
     for case in found:
@@ -83,7 +81,7 @@ def count(found: Iterable[Case], architecture: str, folder: Path) -> Counts:
             if ptxas is None or not made.kernels:
                 continue
             try:
-                reports = assembled(ptxas, to_ptx(made.text, architecture), architecture, folder)
+                reports = assembled(ptxas, to_ptx(made.text, architecture), architecture)
             except subprocess.CalledProcessError as error:
                 counts.refused[case.name] = error.stderr
                 continue
@@ -101,12 +99,10 @@ def _keeps_rows(launch: Launch) -> bool:
     return kernel is not None and is_row(kernel)
 
 
-def assembled(ptxas: str, text: str, architecture: str, folder: Path) -> list[Assembled]:
+def assembled(ptxas: str, text: str, architecture: str) -> list[Assembled]:
     """Every kernel of a text.  Raises CalledProcessError with the assembler's words."""
-    source = folder / f"suite.{architecture}.ptx"
-    source.write_text(text)
-    command = [ptxas, "-v", f"-arch={architecture}", str(source), "-o", str(source) + ".cubin"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_ptxas(ptxas, text, architecture, "-v")
+    done.check_returncode()
     return [
         Assembled(name, int(spilled), int(registers))
         for name, spilled, registers in _REPORT.findall(done.stderr)
@@ -121,19 +117,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--architectures", default=",".join(ARCHITECTURES))
     options = parser.parse_args(arguments)
     failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        for seed, architecture in enumerate(options.architectures.split(",")):
-            found = cases(options.level, architecture, options.every, seed)
-            counts = count(found, architecture, Path(folder))
-            sys.stdout.write(
-                f"{architecture}: {counts.programs} programs lowered to {counts.kernels} kernels, "
-                f"{counts.assembled} assembled; {counts.rows} row kernels, "
-                f"{len(counts.spilling)} of them spill\n"
-            )
-            for name, what in (*counts.refused.items(), *counts.spilling.items()):
-                sys.stdout.write(f"  {name}: {what}\n")
-            left = counts.assembled < counts.kernels or not counts.programs
-            failed |= bool(left or counts.refused or counts.spilling)
+    for seed, architecture in enumerate(options.architectures.split(",")):
+        found = cases(options.level, architecture, options.every, seed)
+        counts = count(found, architecture)
+        sys.stdout.write(
+            f"{architecture}: {counts.programs} programs lowered to {counts.kernels} kernels, "
+            f"{counts.assembled} assembled; {counts.rows} row kernels, "
+            f"{len(counts.spilling)} of them spill\n"
+        )
+        for name, what in (*counts.refused.items(), *counts.spilling.items()):
+            sys.stdout.write(f"  {name}: {what}\n")
+        left = counts.assembled < counts.kernels or not counts.programs
+        failed |= bool(left or counts.refused or counts.spilling)
     return int(failed)
 
 

@@ -5,15 +5,13 @@ step of the pipeline has; no GPU is needed for either.
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from assembling import find_ptxas
+from assembling import find_ptxas, run_ptxas
 from emulated import translated
 
 import bringup as bu
@@ -102,15 +100,7 @@ def measure(text: str, architecture: str) -> Assembled:
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas")
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as source:
-        source.write(text)
-        source.flush()
-        said = subprocess.run(
-            [ptxas, "-v", f"-arch={architecture}", source.name, "-o", "/dev/null"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    said = run_ptxas(ptxas, text, architecture, "-v")
     assert said.returncode == 0, said.stderr
     registers = tuple(map(int, re.findall(r"Used (\d+) registers", said.stderr)))
     spilled = tuple(map(int, re.findall(r"(\d+) bytes spill stores", said.stderr)))

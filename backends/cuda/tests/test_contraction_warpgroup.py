@@ -5,8 +5,6 @@ no part of what orders them can be left out; and what the assembler makes of the
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -15,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assembling import find_ptxas
+from assembling import find_ptxas, run_ptxas
 from emulated import optimised, run_program, translated
 from test_contraction import check, integers, turned
 
@@ -326,11 +324,7 @@ def registers_of(text: str) -> int:
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas")
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "it.ptx"
-        source.write_text(text)
-        command = [ptxas, "-v", f"-arch={TARGET}", str(source), "-o", str(source) + ".cubin"]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = run_ptxas(ptxas, text, TARGET, "-v")
     assert said.returncode == 0, said.stderr
     # It warns where it makes products wait for each other, or for registers.
     assert "C75" not in said.stderr, said.stderr

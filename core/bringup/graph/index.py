@@ -18,12 +18,15 @@ from bringup.records import record
 
 @record(keep_hash=True)
 class Axis:
-    """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner
-    axes.
+    """A loop variable running over ``0 … size - 1``.
+
+    id: in a kernel, grid axes are numbered first, then inner axes.
+    name: of a loop of a `bringup.loops.Func`, whose axes have names in place of numbers.
     """
 
     id: int
     size: int
+    name: str = ""
 
     @property
     def last(self) -> int:
@@ -36,7 +39,7 @@ class Axis:
         return 0
 
     def __str__(self) -> str:
-        return f"a{self.id}[{self.size}]"
+        return f"{self.name or f'a{self.id}'}[{self.size}]"
 
 
 @record(keep_hash=True)
@@ -328,7 +331,7 @@ def forget() -> None:
 @lru_cache(maxsize=_MEMO)
 def _order(atom: Atom) -> tuple[int, str]:
     if isinstance(atom, Axis):
-        return (0, f"{atom.id:06d}")
+        return (0, f"{atom.id:06d}{atom.name}")
     return ({Dyn: 1, Div: 2, Mod: 3, Element: 4}[type(atom)], str(atom))
 
 

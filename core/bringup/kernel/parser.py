@@ -4,7 +4,7 @@ Grammar of an expression, as `Expr` prints it::
 
     expr  = term {" + " term}
     term  = integer | [integer "*"] atom
-    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]"
+    atom  = ("a" id | name) "[" size "]" | "d" operand "[" first ":" last "]"
           | "(" expr ")//" by | "(" expr ")%" by
     bound = low " <= " expr " < " high
 """
@@ -25,6 +25,7 @@ from bringup.ops.table import find
 from bringup.types import TensorType
 
 _AXIS = re.compile(r"a(\d+)\[(\d+)\]")
+_NAMED_AXIS = re.compile(r"([A-Za-z_][\w.]*)\[(\d+)\]")
 _DYN = re.compile(r"d(\d+)\[(-?\d+):(-?\d+)\]")
 _INTEGER = re.compile(r"-?\d+")
 _BY = re.compile(r"(//|%)(\d+)")
@@ -108,6 +109,9 @@ class _ExprReader:
         dyn = self.find(_DYN)
         if dyn is not None:
             return Dyn(int(dyn[1]), int(dyn[2]), int(dyn[3]))
+        named = self.find(_NAMED_AXIS)
+        if named is not None:
+            return Axis(0, int(named[2]), named[1])
         if not self.accept("("):
             self.fail("expected an axis such as a0[4]")
         inner = self.expr()

@@ -1,0 +1,258 @@
+"""The loop level: one function of a machine as loops, scalar instructions and memory accesses.
+
+A `Func` is a tree of statements over buffers.  Loops begin at 0 and have a constant number of
+iterations, or end early at an expression of outer loops.  Indices are the expressions of
+`bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars are computed
+one op of the op table at a time.
+
+The kind of a loop says how a machine runs it, never what it computes: every kind but ``thread``
+means what a serial loop means.  Iterations of ``parallel`` and ``block`` loops are independent.
+The ``thread`` loops of a block run side by side and meet at each `Barrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from typing import Literal as OneOf
+
+from bringup.dtypes import DType, Precision
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.ops.table import OpDef
+from bringup.records import record
+from bringup.types import TensorType
+
+Space = OneOf["global", "scratch", "shared", "register"]
+LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
+Role = OneOf["in", "out"]
+
+
+@record(keep_hash=True)
+class Buffer:
+    """Memory of ``size`` elements of one dtype, indexed flat.
+
+    space: ``global`` is the device's memory, as all parameters are; ``scratch`` is private to an
+    iteration of the parallel and thread loops round its `Alloc`; ``shared`` is common to the
+    threads of a block; ``register`` is private as scratch is, and every index is constant once the
+    loops of kind ``unroll`` and ``vector`` round it are written out.
+    """
+
+    name: str
+    dtype: DType
+    size: int
+    space: Space = "global"
+
+    @property
+    def type(self) -> TensorType:
+        """The type, flat: ``f32[size]``."""
+        return TensorType((self.size,), self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.space} {self.type}"
+
+
+@record
+class Param:
+    """A buffer that the caller passes.
+
+    role: ``in`` is only read; every element of ``out`` is written before it is read.  An ``out``
+    buffer may share the memory of an ``in`` buffer of which each iteration of the outermost
+    parallel loops reads only elements that it alone writes.
+    """
+
+    buffer: Buffer
+    role: Role
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}: {self.role} {self.buffer.type}"
+
+
+@record(keep_hash=True)
+class Scalar:
+    """A value in a register, named once in the blocks that see it."""
+
+    name: str
+    dtype: DType
+
+    @property
+    def type(self) -> TensorType:
+        """The type, of rank 0."""
+        return TensorType((), self.dtype)
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
+@record(eq=False)
+class Let:
+    """``result = op(operands) {attrs}``, in the rest of the block.
+
+    op: a constant or elementwise row of the op table, or ``index`` or ``inside`` of
+    `bringup.kernel.ops`, whose index expressions may name operands (`Dyn`).
+    """
+
+    result: Scalar
+    op: OpDef
+    operands: tuple[Scalar, ...]
+    attrs: Mapping[str, Any]
+
+
+@record(eq=False)
+class Load:
+    """``result = buffer[index]``, or 0, touching no memory, unless every bound of ``mask`` holds.
+
+    operands: the integers that `Dyn` atoms of the index and the mask name.
+    """
+
+    result: Scalar
+    buffer: Buffer
+    index: Expr
+    mask: tuple[Bound, ...] = ()
+    operands: tuple[Scalar, ...] = ()
+
+
+@record(eq=False)
+class Store:
+    """``buffer[index] = value`` where every bound of ``mask`` holds.
+
+    fold: the name of a monoid of `bringup.ops.monoids`; the element becomes its combination with
+    the value.  Folds into one element may happen in any order.
+    factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
+    precision: of the two factors of such a product.
+    operands: the integers that `Dyn` atoms name.
+    """
+
+    buffer: Buffer
+    index: Expr
+    value: Scalar
+    mask: tuple[Bound, ...] = ()
+    fold: str = ""
+    factor: Scalar | None = None
+    precision: Precision = "highest"
+    operands: tuple[Scalar, ...] = ()
+
+
+@record(eq=False)
+class Alloc:
+    """A buffer for the rest of the block; it holds nothing at first."""
+
+    buffer: Buffer
+
+
+@record(eq=False)
+class If:
+    """``body`` where every bound of ``mask`` holds and ``test``, a bool, is true."""
+
+    mask: tuple[Bound, ...]
+    body: tuple[Stmt, ...]
+    test: Scalar | None = None
+
+
+@record(eq=False)
+class For:
+    """``body`` for each value of ``axis``.
+
+    end: where the loop ends if that is before ``axis.size``; an expression of outer loops.
+    """
+
+    axis: Axis
+    body: tuple[Stmt, ...]
+    kind: LoopKind = "serial"
+    end: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        """What schedules call it: the name of its axis."""
+        return self.axis.name
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The early end as a condition on the axis; empty if there is none."""
+        if self.end is None:
+            return ()
+        return (Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1),)
+
+
+@record(eq=False)
+class Barrier:
+    """All threads of a block come here before any goes on, and see what the others wrote."""
+
+
+Stmt = Let | Load | Store | Alloc | If | For | Barrier
+
+
+@record(eq=False)
+class Func:
+    """A function of a machine: parameters in the order of the call, and what it does.
+
+    >>> print(func)                                         # doctest: +SKIP
+    func double(x: in f32[64], y: out f32[64]) {
+      for i in 64 {
+        %0: f32 = x[i]
+        %1: f32 = add(%0, %0)
+        y[i] = %1
+      }
+    }
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The parameters that are only read."""
+        return tuple(p.buffer for p in self.params if p.role == "in")
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The parameters that are written."""
+        return tuple(p.buffer for p in self.params if p.role == "out")
+
+    @property
+    def content(self) -> str:
+        """The text but for the name: equal for functions that do the same in the same way."""
+        return str(self).partition("(")[2]
+
+    def __str__(self) -> str:
+        from bringup.loops.text import print_func  # the printer stands on this module
+
+        return print_func(self)
+
+    def __repr__(self) -> str:
+        loops = sum(1 for s in statements(self.body) if isinstance(s, For))
+        return f"<Func {self.name}: {len(self.params)} buffers, {loops} loops>"
+
+
+def named_axis(name: str, size: int) -> Axis:
+    """The axis of a loop of a `Func`."""
+    return Axis(0, size, name)
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, outer ones before those within them."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, For | If):
+            yield from statements(stmt.body)
+
+
+__all__ = [
+    "Alloc",
+    "Barrier",
+    "Buffer",
+    "For",
+    "Func",
+    "If",
+    "Let",
+    "Load",
+    "LoopKind",
+    "Param",
+    "Role",
+    "Scalar",
+    "Space",
+    "Stmt",
+    "Store",
+    "named_axis",
+    "statements",
+]
