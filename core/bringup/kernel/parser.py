@@ -126,7 +126,6 @@ class _ExprReader:
             self.fail("expected // or % and a positive integer")
         return Div(inner, int(by[2])) if by[1] == "//" else Mod(inner, int(by[2]))
 
-
     def axis(self) -> Axis | None:
         if self.loops is None:
             axis = self.find(_AXIS)

@@ -192,7 +192,7 @@ def test_names_in_sibling_blocks_are_apart() -> None:
         (
             "for b in 3 block {",
             "for b in 3 group {",
-            "line 3: expected a loop such as for i in 8 until 3*j + 2 vector {, of: serial, parallel",
+            "line 3: expected a loop such as for i in 8 until 3*j + 2 vector {, of: serial",
         ),
         ("for b in 3 block {", "for b to 3 {", "line 3: expected a loop such as"),
         ("until 8*b + 5", "until 8*c + 5", "line 5: there is no loop c round this"),

@@ -72,12 +72,14 @@ RIGHT = inspect.cleandoc(
 BROKEN: list[tuple[str, str, str, str]] = [
     ("buffers", "y: out f32[3]", "y: in f32[3]", "no parameter is out"),
     ("buffers", "for b in 3 block {", "for b in 3 parallel {", "yet in no block"),
-    ("names", "%2: f32 = r[0]", "for t in 3 {\n}\n%2: f32 = r[0]", "loop t has the name of another that is seen here"),
+    ("names", "%2: f32 = r[0]", "for t in 3 {\n}\n%2: f32 = r[0]",
+     "loop t has the name of another that is seen here"),
     ("names", "alloc r: register f32[2]", "alloc x: scratch f32[2]\nalloc r: register f32[2]",
      "buffer x has the name of another"),
     ("names", "%6: f32 = mul(%4, %5)", "%6: f32 = 1.0\n%6: f32 = mul(%4, %5)", "scalar 6 has the"),
     ("names", "alloc r:", "for serial in 2 {\n}\nalloc r:", "loop serial is called as a kind"),
-    ("loops", "until (-1*t + 9)//4 + 1", "until t", "loop k may have no iteration: it ends at t[4]"),
+    ("loops", "until (-1*t + 9)//4 + 1", "until t",
+     "loop k may have no iteration: it ends at t[4]"),
     ("loops", "for h in 2", "for h in 2 parallel", "parallel loop h is in a thread loop"),
     ("loops", "for h in 2", "for h in 2 block", "block loop h is in a thread loop"),
     ("accesses", "x: in f32[30]", "x: in f64[30]", "x: global f64[30] is accessed as f32"),
@@ -96,7 +98,8 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("ranges", " if 0 <= t + h < 2", "", "reads element 4 of parts"),
     ("ranges", "parts[t] add= %3", "parts[t + 3] add= %3", "writes element 4 of parts"),
     ("ranges", "parts[t] add= %3", "parts[t + -1] add= %3", "writes element -1 of parts"),
-    ("registers", "r[0] add= %1", "r[k] add= %1 if 0 <= k < 2", "register buffer r is indexed by k"),
+    ("registers", "r[0] add= %1", "r[k] add= %1 if 0 <= k < 2",
+     "register buffer r is indexed by k"),
     ("registers", "for u in 2 unroll", "for u in 2", "register buffer r is indexed by u"),
     ("registers", "r[0] add= %1", "%i: i32 = 1\nr[d0[0:1]](%i) add= %1", "r is indexed by data"),
     ("outputs", "y[b] = %6", "y[b] = %6 if 0 <= b < 2", "element 2 of y, which is out, is never"),
@@ -105,14 +108,18 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("outputs", "y[b] = %6", "y[2*b] = %6 if 0 <= b < 2", "element 1 of y, which is out, is never"),
     ("races", "parts[t] = %2", "parts[2] = %2", "every iteration of thread loop t writes parts[2]"),
     ("races", "if 0 <= t < 1 {", "if 0 <= b < 3 {", "every iteration of thread loop t writes y[b"),
-    ("races", "y[b] = %6", "y[(b)//2 + 1] = %6\ny[0] = %6 if 0 <= b < 1", "several iterations of b"),
+    ("races", "y[b] = %6", "y[(b)//2 + 1] = %6\ny[0] = %6 if 0 <= b < 1",
+     "several iterations of b"),
     ("races", "for t in 4 thread {", "alloc r: scratch f32[2]\nfor t in 4 thread {",
      "a thread writes r, which is private to its block"),
-    ("barriers", "for t in 4 thread {", "for t in 4 until b + 2 thread {", "for t in 4 until b + 2"),
+    ("barriers", "for t in 4 thread {", "for t in 4 until b + 2 thread {",
+     "for t in 4 until b + 2"),
     ("barriers", "for h in 2 {", "for h in 2 until t + 1 {", "for h in 2 until t + 1"),
     ("barriers", "%2: f32 = r[0]", "if 0 <= t < 2 {\nbarrier\n}\n%2: f32 = r[0]", "if 0 <= t < 2"),
     ("barriers", "alloc parts: shared f32[4]", "alloc parts: shared f32[4]\nbarrier", "outside"),
-    ("barriers", "barrier", "%i: bool = inside 0 <= t < 2\n%j: bool = and(%i, %i)\nif %j {\nbarrier\n}",
+    ("barriers", "barrier",
+     "%i: bool = inside 0 <= t < 2\n%j: bool = and(%i, %i)\n"
+     "if %j {\nbarrier\n}",
      "only some threads may come to a barrier: if %j"),
     ("barriers", "barrier",
      "%j: bool = compare(%2, %2) {direction=\"eq\"}\nif %j {\nbarrier\n}", "barrier: if %j"),
@@ -153,14 +160,14 @@ def test_the_verifier_names_the_rule(rule: str, line: str, instead: str, complai
 
 
 X, Y = Buffer("x", f32, 4), Buffer("y", f32, 4)
-I = Axis(0, 4, "i")
+AXIS = Axis(0, 4, "i")
 ONE = Let(Scalar("one", f32), lookup("constant"), (), {"value": Literal.of(1, f32)})
 
 
 def func_of(*body: Stmt, params: tuple[Param, ...] | None = None) -> Func:
     """A function whose body, in a loop over all elements, writes ones in the end."""
-    store = Store(Y, Expr.of(I), ONE.result)
-    return Func("f", params or (Param(X, "in"), Param(Y, "out")), (For(I, (ONE, *body, store)),))
+    store = Store(Y, Expr.of(AXIS), ONE.result)
+    return Func("f", params or (Param(X, "in"), Param(Y, "out")), (For(AXIS, (ONE, *body, store)),))
 
 
 def let(name: str, *operands: Scalar, result: DType = f32, **attrs: Any) -> Let:
@@ -180,7 +187,8 @@ BUILT: list[tuple[str, str, Func]] = [
     ("buffers", "'heap' is no space", func_of(Alloc(replace(X, name="z", space="heap")))),
     ("names", "two parameters are called y",
      func_of(params=(Param(replace(X, name="y"), "in"), Param(Y, "out")))),
-    ("names", "'x y' is no name", func_of(params=(Param(replace(X, name="x y"), "in"), Param(Y, "out")))),
+    ("names", "'x y' is no name", func_of(params=(Param(replace(X, name="x y"), "in"),
+     Param(Y, "out")))),
     ("names", "'a b' is no name", func_of(For(Axis(0, 4, "a b"), ()))),
     ("names", "'%' is no name", func_of(Load(Scalar("%", f32), X, Expr()))),
     ("scope", "there is no %two: f32 here", func_of(let("neg", Scalar("two", f32)))),
@@ -194,7 +202,8 @@ BUILT: list[tuple[str, str, Func]] = [
     ("scope", "there is no buffer z: scratch f32[4] here",
      func_of(If((), (Alloc(replace(X, name="z", space="scratch")),)),
              Load(Scalar("r", f32), replace(X, name="z", space="scratch"), Expr()))),
-    ("loops", "'grid' is no kind of loop", func_of(For(Axis(0, 2, "j"), (), "grid"))),  # type: ignore[arg-type]
+    ("loops", "'grid' is no kind of loop", func_of(For(Axis(0, 2, "j"), (), "grid"))),
+     # type: ignore[arg-type]
     ("loops", "loop j has a negative size", func_of(For(Axis(0, -2, "j"), ()))),
     ("loops", "the axis of loop j has a number", func_of(For(Axis(3, 2, "j"), ()))),
     ("loops", "thread loop j is in no block loop", func_of(For(Axis(0, 2, "j"), (), "thread"))),
@@ -204,7 +213,8 @@ BUILT: list[tuple[str, str, Func]] = [
      func_of(let("load", buffer=0, dtype=f32, index=Expr(), mask=()))),
     ("scalars", "add: takes 2 operands, got 1", func_of(let("add", ONE.result))),
     ("scalars", "neg gives f32[], not f64[]", func_of(let("neg", ONE.result, result=f64))),
-    ("scalars", "the attributes of index are not bound", func_of(let("index", index=Expr(), result=i64))),
+    ("scalars", "the attributes of index are not bound", func_of(let("index", index=Expr(),
+     result=i64))),
     ("scalars", "and: does not take f32", func_of(let("and", ONE.result, ONE.result))),
     ("scalars", "%one, a f32, is no condition", func_of(If((), (), ONE.result))),
     ("indices", "index j[2] uses j, which is no loop round it",
@@ -235,18 +245,19 @@ def test_every_rule_is_broken_above() -> None:
     "text",
     [
         # Data decides: undecided, not wrong.
-        "for i in 4 parallel {\n%0: f32 = 1.0\n%1: bool = true\nif %1 {\ny[i] = %0\ny[3] = %0\n}\n}",
+        "for i in 4 parallel {\n%0: f32 = 1.0\n%1: bool = true\n"
+        "if %1 {\ny[i] = %0\ny[3] = %0\n}\n}",
         "for i in 4 parallel {\n%0: f32 = 1.0\n%1: i32 = 2\ny[d0[0:3]](%1) = %0\n}",
         # Two stores that divide the elements between them.
         "for i in 2 parallel {\n%0: f32 = 1.0\ny[2*i] = %0\ny[2*i + 1] = %0\n}",
-        "for i in 3 parallel {\n%0: f32 = 1.0\ny[i] = %0 if 0 <= i < 3\n}\n%0: f32 = 2.0\ny[3] = %0",
+        "for i in 3 parallel {\n%0: f32 = 1.0\ny[i] = %0\n}\n%0: f32 = 2.0\ny[3] = %0",
         # A loop of one iteration, and a loop that is no loop.
         "for j in 1 parallel {\nfor i in 4 parallel {\n%0: f32 = 1.0\ny[i] = %0\n}\n}",
         # One iteration of many.
         "for j in 9 parallel {\nfor i in 4 {\n%0: f32 = 1.0\ny[i] = %0 if 0 <= j < 1\n}\n}",
         # What the tile of an iteration has is its own, and all of it is of whoever waits for all.
-        "for j in 4 parallel {\nalloc t: scratch f32[2]\nfor i in 2 {\n%0: f32 = 1.0\nt[i] = %0\n}\n"
-        "%1: f32 = t[1]\ny[j] = %1\n}",
+        "for j in 4 parallel {\nalloc t: scratch f32[2]\nfor i in 2 {\n%0: f32 = 1.0\n"
+        "t[i] = %0\n}\n%1: f32 = t[1]\ny[j] = %1\n}",
         "alloc t: scratch f32[4]\nfor i in 4 parallel {\n%0: f32 = 1.0\nt[i] = %0\n}\n"
         "for i in 4 parallel {\n%1: f32 = t[i]\ny[i] = %1\n}",
     ],
