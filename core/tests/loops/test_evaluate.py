@@ -207,8 +207,8 @@ def test_loops_and_branches_end_where_they_say() -> None:
     for kind in ("parallel", "block", "unroll"):
         (y,) = run(func_of(text.replace("KIND", kind)))
         assert y.tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
-    lanes = text.replace("until 2*i + 1", "until 2*i + 1 parallel").replace("KIND", "parallel")
-    assert run(func_of(lanes))[0].tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
+    items = text.replace("until 2*i + 1", "until 2*i + 1 parallel").replace("KIND", "parallel")
+    assert run(func_of(items))[0].tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
 
 
 def test_what_independent_loops_wrote_is_there_behind_them() -> None:
