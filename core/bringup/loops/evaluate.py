@@ -268,7 +268,9 @@ class _Machine:
                 return self.index(attrs["index"], stmt.operands, alive).astype(dtype)
             case "inside":
                 return self.holds(attrs["mask"], stmt.operands, alive)
-        operands = np.broadcast_arrays(*map(self.value, stmt.operands))
+        operands = [self.value(scalar) for scalar in stmt.operands]
+        if len({operand.shape for operand in operands}) > 1:
+            operands = list(np.broadcast_arrays(*operands))
         result = np.asarray(stmt.op.reference(*operands, **attrs))
         if result.dtype != dtype:
             self.fail(f"{stmt.op.name} gives {result.dtype}, not {stmt.result.dtype}")
@@ -278,11 +280,10 @@ class _Machine:
         self, expr: Expr, scalars: Sequence[Scalar] = (), alive: Array | None = None
     ) -> Array:
         """The value of an index expression in every item."""
-        strange = expr.axes() - self.axes.keys()
-        if strange:
-            self.fail(f"{expr} uses a loop that is not round it")
         try:
             return expr_value(expr, self.axes, self.loaded([expr], scalars, alive))
+        except KeyError:
+            self.fail(f"{expr} uses a loop that is not round it")
         except GraphError as error:
             self.fail(error.what)
 
@@ -290,16 +291,20 @@ class _Machine:
         self, mask: Sequence[Bound], scalars: Sequence[Scalar] = (), alive: Array | None = None
     ) -> Array:
         """Whether every bound holds, in every item."""
-        for bound in mask:
-            self.index(bound.expr, scalars, alive)
-        return mask_value(mask, self.axes, self.loaded([b.expr for b in mask], scalars, alive))
+        exprs = [bound.expr for bound in mask]
+        try:
+            return mask_value(mask, self.axes, self.loaded(exprs, scalars, alive))
+        except KeyError:
+            self.fail("a bound uses a loop that is not round it")
+        except GraphError as error:
+            self.fail(error.what)
 
     def loaded(
         self, exprs: Iterable[Expr], scalars: Sequence[Scalar], alive: Array | None
     ) -> list[Array]:
         """The values of loaded indices, in range in items that do not run."""
         values = [self.value(scalar) for scalar in scalars]
-        if alive is None or alive.all():
+        if not values or alive is None or alive.all():
             return values
         for atom in (a for e in exprs for a in e.atoms() if isinstance(a, Dyn)):
             value = values[atom.operand]
@@ -314,14 +319,15 @@ class _Machine:
             self.fail(f"there is no buffer {stmt.buffer.name} here")
         memory, size = self.memories[stmt.buffer], stmt.buffer.size
         index = self.index(stmt.index, stmt.operands, alive)
-        live = alive & self.holds(stmt.mask, stmt.operands, alive)
-        index, live = np.broadcast_arrays(index, live)
-        wrong = live & ((index < 0) | (index >= size))
-        if wrong.any():
-            element = f"element {index[wrong][0]} of {stmt.buffer.name}"
-            self.fail(f"{element} is {_done(stmt)}, which has {size}")
-        positions, live = np.broadcast_arrays(np.where(live, index, 0) + memory.row, live)
-        return memory, positions, live
+        live = alive & self.holds(stmt.mask, stmt.operands, alive) if stmt.mask else alive
+        if stmt.index.first < 0 or stmt.index.last >= size:
+            index, live = np.broadcast_arrays(index, live)
+            wrong = live & ((index < 0) | (index >= size))
+            if wrong.any():
+                element = f"element {index[wrong][0]} of {stmt.buffer.name}"
+                self.fail(f"{element} is {_done(stmt)}, which has {size}")
+            index = np.where(live, index, 0)
+        return memory, index + memory.row, live
 
     def can_meet(self, memory: _Memory) -> bool:
         """Whether two of the items that run may access one element of a memory."""
@@ -333,8 +339,8 @@ class _Machine:
 
     def load(self, stmt: Load, alive: Array) -> Array:
         memory, positions, live = self.access(stmt, alive)
-        if not memory.values.size or not live.any():
-            return np.zeros(live.shape, stmt.buffer.dtype.numpy)
+        if not memory.values.size:  # nothing is read, or it would be out of range
+            return np.zeros(1, stmt.buffer.dtype.numpy)
         self.check_written(stmt, memory, positions, live)
         if memory.shares is not None:
             replaced = self.memories[memory.shares].written
@@ -361,16 +367,20 @@ class _Machine:
             self.check_written(stmt, memory, positions, live)
         if self.can_meet(memory):
             self.note(stmt, memory, positions, live)
-        shape = self.tree.shape
-        live = np.broadcast_to(live, shape)
-        positions = np.broadcast_to(positions, shape)[live]
+        live = self.spread(live)
+        positions = self.spread(positions)[live]
+        parts = [self.spread(value)[live]]
+        if stmt.factor is not None:
+            parts.append(self.spread(self.value(stmt.factor))[live])
         if stmt.fold:
-            factor = self.value(stmt.factor) if stmt.factor is not None else None
-            parts = [np.broadcast_to(v, shape)[live] for v in (value, factor) if v is not None]
-            memory.values[positions] = _combined(stmt.fold, memory.values[positions], *parts)
-        else:
-            memory.values[positions] = np.broadcast_to(value, shape)[live]
+            parts = [_combined(stmt.fold, memory.values[positions], *parts)]
+        memory.values[positions] = parts[0]
         memory.written[positions] = True
+
+    def spread(self, value: Array) -> Array:
+        """A value for every item, of those that do not depend on all loops too."""
+        shape = self.tree.shape
+        return value if value.shape == shape else np.broadcast_to(value, shape)
 
     def check_written(
         self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array
@@ -379,15 +389,15 @@ class _Machine:
             return
         wrong = live & ~memory.written[positions]
         if wrong.any():
-            element = f"element {(positions - memory.row)[wrong][0]} of {stmt.buffer.name}"
+            index = np.broadcast_to(positions - memory.row, wrong.shape)[wrong][0]
+            element = f"element {index} of {stmt.buffer.name}"
             self.fail(f"{element} is {_done(stmt)} before it was written")
 
     def note(self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array) -> None:
         """Check an access against those of other items."""
         assert memory.accesses is not None
-        shape = self.tree.shape
-        live = np.broadcast_to(live, shape)
-        used = np.broadcast_to(positions, shape)[live]
+        live = self.spread(live)
+        used = self.spread(positions)[live]
         accesses = memory.accesses
         conflict = (accesses.read if isinstance(stmt, Load) else accesses.write)(used, live)
         if conflict is not None:
