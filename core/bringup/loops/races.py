@@ -159,7 +159,6 @@ class Accesses:
             level = next(k for k, of in enumerate(items) if of[one] != of[other])
             return int(other), self._loop(level)
         self.writer.set(positions, self.tree.depth, items[-1], self.own)
-        self.reader.level[positions] = _NOBODY
         return None
 
     def _items(self, live: Array) -> list[Array]:
@@ -202,7 +201,7 @@ class Accesses:
         for ids in items:
             least = np.minimum.reduceat(ids[order], starts) if positions.size else ids
             most = np.maximum.reduceat(ids[order], starts) if positions.size else ids
-            apart = (least != most) & (level == depth) & (who != _BELOW)
+            apart = (least != most) & (level == depth)
             level[apart], who[apart] = len(common) - 1, _BELOW
             common.append(least)
         before, item, was = (
