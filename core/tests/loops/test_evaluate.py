@@ -469,6 +469,11 @@ READERS: dict[str, tuple[str, str]] = {
         "for t in 3 thread {\n%1: i32 = s[0]\nif 0 <= t < 1 {\n%2: i32 = s[0]\ns[0] = %0\n}\n}",
         "thread loop t",
     ),
+    "a thread replaces what another read before it": (
+        "for t in 3 thread {\nif 0 <= t < 1 {\n%1: i32 = s[0]\n}\nif 1 <= t < 2 {\n%1: i32 = s[0]\n"
+        "s[0] = %0\n}\n}",
+        "thread loop t",
+    ),
     "a thread replaces what it alone read": (
         "for t in 3 thread {\nif 0 <= t < 1 {\n%2: i32 = s[0]\ns[0] = %0\n}\n}", "",
     ),
@@ -505,6 +510,24 @@ def test_readers_are_remembered(case: str) -> None:
         return
     with pytest.raises(GraphError, match=f"and another iteration accesses it: {loop}"):
         run(func)
+
+
+def test_what_independent_iterations_read_may_be_replaced_behind_them() -> None:
+    text = """
+        func f(y: out i32[4]) {
+          for b in 2 parallel {
+            alloc t: scratch i32[1]
+            %0: i32 = index b + 5
+            t[0] = %0
+            for i in 2 parallel {
+              %1: i32 = t[0]
+              y[2*b + i] = %1
+            }
+            t[0] = %0
+          }
+        }
+    """
+    assert run(func_of(text))[0].tolist() == [5, 5, 6, 6]
 
 
 def test_long_loops_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
