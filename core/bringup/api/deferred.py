@@ -52,7 +52,7 @@ class _Entry:
         seen = list(self.special)
         again = self.general is not None
         self.varying = tuple(
-            n for n, v in enumerate(values) if again or any(other[n] != v for other in seen)
+            n for n, v in enumerate(values) if again or any(earlier[n] != v for earlier in seen)
         )
         self.fixed = self.others(values)
 
@@ -169,9 +169,9 @@ def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Locat
     return reported or batch.outputs[0].location
 
 
-def deleted(what: str) -> DeletedBufferError:
+def deleted(label: str) -> DeletedBufferError:
     """The error for an array that was donated."""
     return DeletedBufferError(
-        f"{what} was donated to a call, which reused its memory",
+        f"{label} was donated to a call, which reused its memory",
         fix="use the result of that call instead, or leave the argument out of donate_argnums",
     )
