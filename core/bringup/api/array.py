@@ -161,7 +161,7 @@ class Array:
     def _exported(self, purpose: str, fix: str | None = None) -> Host:
         """`_host` for arrays that users keep: a later donation must not change what they see.
 
-        Raises TraceError for traced arrays, also of known value: no derivative would come back.
+        Raises TraceError for traced arrays, even of known value: derivatives would be lost.
         """
         if isinstance(self._node, Traced):
             raise _outside(self._node, purpose, fix)
@@ -441,7 +441,7 @@ def _known(node: Traced, purpose: str, fix: str | None) -> Array:
 
 
 def _outside(node: Traced, purpose: str, fix: str | None) -> TraceError:
-    """The error for a traced array that goes where nothing is traced."""
+    """The error for a traced array handed to code that is not traced."""
     node.check_open()
     return _refused(
         node, purpose, "and nothing that is computed from it there would be traced", fix

@@ -152,7 +152,7 @@ def freeze(
 
 
 def _on_device(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
-    """Parameters as arrays on one device, which donating those of the user leaves alone."""
+    """Parameters as arrays on one device; they stay valid if the user's arrays are donated."""
     if current() is not None:
         raise TraceError(
             "freeze computes with values, and nothing has one while a function is traced",

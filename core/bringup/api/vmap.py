@@ -67,7 +67,7 @@ def vmap(
 
 @record
 class _Examples:
-    """The mapped arguments: their places among the leaves, with the axis brought to the front."""
+    """The mapped arguments, with the mapped axis first; positions: among the leaves."""
 
     positions: tuple[int, ...]
     arrays: list[Array]
