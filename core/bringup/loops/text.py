@@ -64,6 +64,11 @@ def print_func(func: Func) -> str:
     return "\n".join([head, *_lines(func.body, "  "), "}"])
 
 
+def print_stmt(stmt: Stmt) -> str:
+    """The line of a statement, without what it contains."""
+    return _head(stmt) if isinstance(stmt, For | If) else _line(stmt)
+
+
 def _lines(body: Sequence[Stmt], indent: str) -> Iterator[str]:
     for stmt in body:
         if isinstance(stmt, For | If):
@@ -360,4 +365,4 @@ class _Reader:
         return _WORD.sub(axis, text)
 
 
-__all__ = ["parse_func", "print_func"]
+__all__ = ["parse_func", "print_func", "print_stmt"]
