@@ -374,9 +374,7 @@ class _Machine:
             memory.values[cells] = np.broadcast_to(value, shape)[live]
         memory.written[cells] = True
 
-    def check_written(
-        self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array
-    ) -> None:
+    def check_written(self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array) -> None:
         if memory.written is None or not memory.written.size:
             return
         wrong = live & ~memory.written[cells]

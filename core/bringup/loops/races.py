@@ -203,7 +203,11 @@ class Accesses:
             apart = (least != most) & (level == depth) & (who != _BELOW)
             level[apart], who[apart] = len(common) - 1, _BELOW
             common.append(least)
-        before, lane, was = self.reader.level[cells], self.reader.lane[cells], self.reader.who[cells]
+        before, lane, was = (
+            self.reader.level[cells],
+            self.reader.lane[cells],
+            self.reader.who[cells],
+        )
         shared = np.full(cells.size, _NOBODY)
         for k, ids in enumerate(common):
             both = (before >= k) & (level >= k)

@@ -48,7 +48,9 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _NAME = r"([A-Za-z_][\w.]*)"
 _FUNC = re.compile(rf"func {_NAME}\((.*)\) \{{")
 _PARAM = re.compile(rf"{_NAME}: (\w+) (\S+\[\d+\])")
-_FOR = re.compile(rf"for {_NAME} in (\d+)(?: until (.*?))?(?: (\w+))? \{{")
+_KINDS = "|".join(get_args(LoopKind))
+# An end may end in a name, too.
+_FOR = re.compile(rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{")
 _ALLOC = re.compile(rf"alloc {_NAME}: (\w+) (\S+\[\d+\])")
 _LET = re.compile(r"%(\w+): (\w+) = (.*)")
 _ACCESS = re.compile(rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?")
@@ -247,12 +249,9 @@ class _Reader:
     def loop(self, line: str, scope: _Scope) -> For:
         found = _FOR.fullmatch(line)
         if found is None:
-            self.fail("expected a loop such as for i in 8 until 3*j + 2 vector {")
-        kind: LoopKind | None = next(
-            (k for k in get_args(LoopKind) if k == (found[4] or "serial")), None
-        )
-        if kind is None:
-            self.fail(f"{found[4]!r} is no kind of loop: {', '.join(get_args(LoopKind))}")
+            kinds = ", ".join(get_args(LoopKind))
+            self.fail(f"expected a loop such as for i in 8 until 3*j + 2 vector {{, of: {kinds}")
+        kind = next(k for k in get_args(LoopKind) if k == (found[4] or "serial"))
         end = self.expr(found[3], scope) if found[3] else None
         axis = named_axis(found[1], int(found[2]))
         inner = _Scope(scope)

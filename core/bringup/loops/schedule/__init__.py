@@ -5,7 +5,6 @@ Each primitive is a function ``Func -> Func``; `Schedule` is a list of them as t
 
 from bringup.loops.schedule.folds import rfactor
 from bringup.loops.schedule.iteration import (
-    bind,
     fuse,
     pad,
     parallelize,
@@ -16,6 +15,7 @@ from bringup.loops.schedule.iteration import (
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
+from bringup.loops.schedule.threads import bind
 
 __all__ = [
     "PRIMITIVES",

@@ -96,15 +96,26 @@ def may_conflict(one: Access, other: Access) -> bool:
         return False
     if one.buffer == other.buffer:
         return True
-    # A parameter that is read shares memory with one that is written only if every element is read
-    # by the iteration that writes it.
-    is_pair = one.buffer.space == other.buffer.space == "global" and (
-        one.buffer.dtype.itemsize == other.buffer.dtype.itemsize
-        and one.buffer.size == other.buffer.size
-        and "load" in (one.kind, other.kind)
+    if "load" not in (one.kind, other.kind) or not may_share(one.buffer, other.buffer):
+        return False
+    return one.axes != other.axes or _is_equal(one.index, other.index)
+
+
+def may_share(one: Buffer, other: Buffer) -> bool:
+    """Whether a parameter that is read may have the memory of one that is written.
+
+    It may only if every element is read by the iteration that writes it.
+    """
+    return (
+        one.space == other.space == "global"
+        and one.dtype.itemsize == other.dtype.itemsize
+        and one.size == other.size
     )
-    return is_pair and (one.axes != other.axes or one.index is other.index
-                        or one.index == other.index)  # fmt: skip
+
+
+def _is_equal(one: Expr, other: Expr) -> bool:
+    """Whether two expressions are equal; parsed ones have their terms in the order of the text."""
+    return one is other or (one.const == other.const and dict(one.terms) == dict(other.terms))
 
 
 def conflicts(body: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
@@ -209,6 +220,7 @@ __all__ = [
     "conflicts",
     "has_barrier",
     "may_conflict",
+    "may_share",
     "meets_only_within",
     "private_accesses",
 ]

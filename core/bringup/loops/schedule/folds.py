@@ -11,9 +11,7 @@ from bringup.loops.form import (
     Buffer,
     For,
     Func,
-    If,
     Load,
-    Stmt,
     Store,
     named_axis,
     statements,
@@ -25,8 +23,8 @@ from bringup.loops.schedule.rewrite import (
     Names,
     constant,
     loops_of,
+    map_accesses,
     rewrite_loops,
-    with_body,
 )
 from bringup.ops.monoids import MONOIDS
 
@@ -102,8 +100,16 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     neutral = MONOIDS[fold].neutral(target.dtype.numpy)
     before = (constant(start, neutral), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
-    (divided,) = _redirected((loop,), set(folds), registers, point)
-    return (Alloc(registers), _nested(inner, before), divided, _nested(inner, after))
+
+    def divided(stmt: Load | Store) -> Load | Store:
+        if stmt not in folds or isinstance(stmt, Load):
+            return stmt
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    new = map_accesses((loop,), divided)
+    return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
 def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
@@ -149,32 +155,12 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _redirected(
-    body: Body, folds: set[Store], registers: Buffer, point: Expr
-) -> Body:
-    """The statements with the folds going to the registers."""
-    result: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, Store) and stmt in folds:
-            stmt = Store(
-                registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
-            )
-        elif isinstance(stmt, For):
-            stmt = with_body(stmt, _redirected(stmt.body, folds, registers, point))
-        elif isinstance(stmt, If):
-            stmt = If(stmt.mask, _redirected(stmt.body, folds, registers, point), stmt.test)
-        result.append(stmt)
-    return tuple(result)
-
-
-def _nested(loops: Sequence[For], body: Body) -> Stmt:
+def _nested(loops: Sequence[For], body: Body) -> Body:
     """A block within loops over all points, run as those that it belongs to."""
     for loop in reversed(loops):
         kind = loop.kind if loop.kind in ("vector", "unroll") else "serial"
         body = (For(named_axis(loop.name, loop.axis.size), body, kind),)
-    if len(body) == 1:
-        return body[0]
-    return If((), body)
+    return body
 
 
 __all__ = ["rfactor"]

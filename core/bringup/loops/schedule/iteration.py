@@ -35,6 +35,7 @@ from bringup.loops.schedule.rewrite import (
     check_new_names,
     decided,
     loops_of,
+    rebuilt,
     rewrite_loops,
     with_body,
     with_kind,
@@ -64,12 +65,12 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
       for i.o in 3 {
         for i.i in 4 until -4*i.o + 10 {
           %0: f32 = 2.0
-          y[4*i.o + i.i] = %0
+          y[i.i + 4*i.o] = %0
         }
       }
     }
     """
-    check_new_names(func, outer, inner, *([f"{loop}.t"] if tail == "peel" else []))
+    check_new_names(func, outer, inner, *([f"{loop}.t"] if tail == "peel" else []), but=(loop,))
     if size < 1:
         raise ScheduleError(f"blocks of {size} iterations", fix="give a size of at least 1")
     if tail not in ("guard", "peel", "overlap"):
@@ -170,7 +171,7 @@ def _check_repeatable(loop: For) -> None:
 
 
 def peel(func: Func, loop: str, first: int, last: int) -> Func:
-    """The ``first`` and ``last`` iterations as loops of their own, ``loop.first`` and ``loop.last``.
+    """The ``first`` and ``last`` iterations as loops ``loop.first`` and ``loop.last``.
 
     Between the seams of rolls and pads masks hold everywhere, so loads become plain there.
     Raises ScheduleError for an unknown loop, for more iterations than it has, and for the last ones
@@ -250,7 +251,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
       }
     }
     """
-    check_new_names(func, name)
+    check_new_names(func, name, but=(outer, inner))
 
     def change(old: For, facts: Mask) -> Body:
         within = old.body[0] if len(old.body) == 1 else None
@@ -267,7 +268,8 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         count = within.axis.size
         axis = named_axis(name, old.axis.size * count)
         index = Expr.of(axis)
-        table = {old.axis: index // count, within.axis: index % count}
+        by = max(count, 1)
+        table = {old.axis: index // by, within.axis: index % by}
         place = Substitution(table, facts)
         loop = For(axis, (), old.kind, None if old.end is None else place.expr(old.end) * count)
         mask = decided(place.bounds(within.bounds), facts + loop.bounds)
@@ -292,12 +294,12 @@ def pad(func: Func, *loops: str) -> Func:
     ...   for i.o in 3 {
     ...     alloc t: register f32[4]
     ...     for i.i in 4 until -4*i.o + 10 {
-    ...       %0: f32 = x[4*i.o + i.i]
+    ...       %0: f32 = x[i.i + 4*i.o]
     ...       t[i.i] = %0
     ...     }
     ...     for i.i in 4 until -4*i.o + 10 {
-    ...       %0: f32 = t[i.i]
-    ...       y[4*i.o + i.i] = %0
+    ...       %1: f32 = t[i.i]
+    ...       y[i.i + 4*i.o] = %1
     ...     }
     ...   }
     ... }''')
@@ -306,12 +308,12 @@ def pad(func: Func, *loops: str) -> Func:
       for i.o in 3 {
         alloc t: register f32[4]
         for i.i in 4 {
-          %0: f32 = x[4*i.o + i.i] if 1 <= -4*i.o + -1*i.i + 10 < 11
+          %0: f32 = x[i.i + 4*i.o] if 1 <= -1*i.i + -4*i.o + 10 < 11
           t[i.i] = %0
         }
         for i.i in 4 until -4*i.o + 10 {
-          %0: f32 = t[i.i]
-          y[4*i.o + i.i] = %0
+          %1: f32 = t[i.i]
+          y[i.i + 4*i.o] = %1
         }
       }
     }
@@ -358,23 +360,26 @@ def _masked(body: Body, loop: For, facts: Mask) -> Body:
     """The block of a padded loop: loads past its end give 0."""
     result: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Load):
-            low, high = span(stmt.index, facts + stmt.mask)
-            leaves = low < 0 or high >= stmt.buffer.size
-            if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
-                mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
-                stmt = Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands)
-        elif isinstance(stmt, For):
-            stmt = with_body(stmt, _masked(stmt.body, loop, facts + stmt.bounds))
-        elif isinstance(stmt, If):
-            stmt = If(stmt.mask, _masked(stmt.body, loop, facts + stmt.mask), stmt.test)
-        result.append(stmt)
+        match stmt:
+            case Load():
+                low, high = span(stmt.index, facts + stmt.mask)
+                leaves = low < 0 or high >= stmt.buffer.size
+                if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
+                    mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
+                    result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
+                else:
+                    result.append(stmt)
+            case For() | If():
+                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more)))
+            case _:
+                result.append(stmt)
     return tuple(result)
 
 
 def unroll(func: Func, *loops: str) -> Func:
     """The renderer writes the loops out, one copy of the body for each iteration."""
-    return _of_kind(func, loops, "unroll")
+    return with_independent_kind(func, loops, "unroll")
 
 
 def vectorize(func: Func, *loops: str) -> Func:
@@ -382,7 +387,7 @@ def vectorize(func: Func, *loops: str) -> Func:
 
     Raises ScheduleError if an iteration needs what an earlier one wrote.
     """
-    return _of_kind(func, loops, "vector")
+    return with_independent_kind(func, loops, "vector")
 
 
 def parallelize(func: Func, *loops: str) -> Func:
@@ -390,20 +395,12 @@ def parallelize(func: Func, *loops: str) -> Func:
 
     Raises ScheduleError if two of them touch one element, or fold into it.
     """
-    return _of_kind(func, loops, "parallel")
+    return with_independent_kind(func, loops, "parallel")
 
 
-def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
-    """Each iteration of the loop is a block of threads, or a thread of its block.
+def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> Func:
+    """The loops run in another way, whose iterations must not need one another's results."""
 
-    Raises ScheduleError if two of them touch one element, or fold into it.
-    """
-    if kind not in ("block", "thread"):
-        raise ScheduleError(f"a loop cannot be bound to {kind!r}", fix="bind to block or thread")
-    return _of_kind(func, (loop,), kind)
-
-
-def _of_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> Func:
     def change(old: For, facts: Mask) -> Body:
         if old.kind not in (kind, "parallel", "block", "thread") and kind != "unroll":
             _check_independent(old, kind, facts)
@@ -441,4 +438,13 @@ def _independence_fix(one: str, other: str) -> str:
     return "choose a loop whose iterations are independent"
 
 
-__all__ = ["bind", "fuse", "pad", "parallelize", "peel", "split", "unroll", "vectorize"]
+__all__ = [
+    "fuse",
+    "pad",
+    "parallelize",
+    "peel",
+    "split",
+    "unroll",
+    "vectorize",
+    "with_independent_kind",
+]

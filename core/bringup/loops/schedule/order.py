@@ -24,6 +24,7 @@ from bringup.loops.schedule.dependences import (
     accesses,
     conflicts,
     has_barrier,
+    may_share,
     meets_only_within,
 )
 from bringup.loops.schedule.rewrite import (
@@ -33,10 +34,14 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     exprs_of,
     loops_of,
+    map_accesses,
     no_loop,
+    rebuilt,
     rewrite_loops,
     used_scalars,
     with_body,
+    with_kind,
+    with_place,
 )
 
 # ---- reorder ---------------------------------------------------------------------------------
@@ -86,10 +91,11 @@ def reorder(func: Func, *loops: str) -> Func:
                     found += 1
                     result.append(_reordered(stmt, loops, facts))
                     continue
-                stmt = with_body(stmt, walk(stmt.body, facts + stmt.bounds))
+                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
             elif isinstance(stmt, If):
-                stmt = If(stmt.mask, walk(stmt.body, facts + stmt.mask), stmt.test)
-            result.append(stmt)
+                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.mask)))
+            else:
+                result.append(stmt)
         return tuple(result)
 
     body = walk(func.body, ())
@@ -180,9 +186,7 @@ def _check_order(
     while nest and nest[0].kind in ("parallel", "block"):
         nest = nest[1:]
     for one, other in conflicts(found):
-        differ = {
-            loop.name for loop in nest if not meets_only_within(one, other, loop.axis, inner)
-        }
+        differ = {loop.name for loop in nest if not meets_only_within(one, other, loop.axis, inner)}
         before = [name for name in old if name in differ]
         if len(before) > 1 and before != [name for name in wanted if name in differ]:
             raise ScheduleError(
@@ -251,6 +255,12 @@ def distribute(func: Func, *loops: str) -> Func:
                     fix="name loops that hold one another, from the outermost in",
                 )
             nest.append(within)
+        for loop in nest:
+            if loop.kind in ("block", "thread"):
+                raise ScheduleError(
+                    f"loop {loop.name} is bound, so its parts would not share registers",
+                    fix="distribute loops before they are bound",
+                )
         return _Distribution(nest, names, facts).blocks()
 
     return rewrite_loops(func, loops[:1], change)
@@ -283,7 +293,18 @@ class _Distribution:
         self.check(parts, buffers)
         parts, registers = self.connected(parts)
         allocs: list[Stmt] = [Alloc(b) for b in (*buffers.values(), *registers)]
-        return (*allocs, *(self.nested(self.redirected(part, buffers)) for part in parts if part))
+        if allocs:
+            # Iterations of a parallel loop would not see one another's registers.
+            self.nest = [with_kind(loop, "serial") if loop.kind == "parallel" else loop
+                         for loop in self.nest]  # fmt: skip
+
+        def spread(stmt: Load | Store) -> Load | Store:
+            buffer = buffers.get(stmt.buffer)
+            if buffer is None:
+                return stmt
+            return with_place(stmt, buffer, stmt.index * self.points + self.point)
+
+        return (*allocs, *(self.nested(map_accesses(tuple(p), spread)) for p in parts if p))
 
     def parts(self, body: Body) -> list[list[Stmt]]:
         """The body cut before and after each loop and condition."""
@@ -297,7 +318,7 @@ class _Distribution:
 
     def check(self, parts: Sequence[Sequence[Stmt]], private: Mapping[Buffer, Buffer]) -> None:
         """Raise ScheduleError if a part reads or writes what another iteration needs first."""
-        carrying = [loop for loop in self.nest if loop.kind not in ("parallel", "block", "thread")]
+        carrying = [loop for loop in self.nest if loop.kind != "parallel"]
         if not carrying:
             return
         axes = tuple(loop.axis for loop in self.nest)
@@ -319,9 +340,7 @@ class _Distribution:
                         fix="distribute loops whose iterations are independent",
                     )
 
-    def connected(
-        self, parts: Sequence[Sequence[Stmt]]
-    ) -> tuple[list[list[Stmt]], list[Buffer]]:
+    def connected(self, parts: Sequence[Sequence[Stmt]]) -> tuple[list[list[Stmt]], list[Buffer]]:
         """The parts with scalars of earlier ones stored and loaded; constants are repeated."""
         defined: dict[Scalar, tuple[int, Stmt]] = {}
         for number, part in enumerate(parts):
@@ -352,22 +371,6 @@ class _Distribution:
                 result[number] = [*before, *_renamed(result[number], renamed)]
         return result, list(registers.values())
 
-    def redirected(self, part: Sequence[Stmt], buffers: Mapping[Buffer, Buffer]) -> Body:
-        """The statements of a part with an element of each buffer for each iteration."""
-        if not buffers:
-            return tuple(part)
-        result: list[Stmt] = []
-        for stmt in part:
-            if isinstance(stmt, Load | Store) and stmt.buffer in buffers:
-                index = stmt.index * self.points + self.point
-                stmt = _at(stmt, buffers[stmt.buffer], index)
-            elif isinstance(stmt, For):
-                stmt = with_body(stmt, self.redirected(stmt.body, buffers))
-            elif isinstance(stmt, If):
-                stmt = If(stmt.mask, self.redirected(stmt.body, buffers), stmt.test)
-            result.append(stmt)
-        return tuple(result)
-
     def nested(self, body: Body) -> For:
         """A part within the loops."""
         for loop in reversed(self.nest):
@@ -375,22 +378,6 @@ class _Distribution:
         (result,) = body
         assert isinstance(result, For)
         return result
-
-
-def _at(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
-    """The same access to another place."""
-    if isinstance(stmt, Load):
-        return Load(stmt.result, buffer, index, stmt.mask, stmt.operands)
-    return Store(
-        buffer,
-        index,
-        stmt.value,
-        stmt.mask,
-        stmt.fold,
-        stmt.factor,
-        stmt.precision,
-        stmt.operands,
-    )
 
 
 def _renamed(body: Sequence[Stmt], scalars: Mapping[Scalar, Scalar]) -> Body:
@@ -432,6 +419,9 @@ def hoist(func: Func, *loops: str) -> Func:
         inside = set(statements(old.body))
         written = {s.buffer for s in inside if isinstance(s, Store)}
         written |= {s.buffer for s in inside if isinstance(s, Alloc)}
+        if old.kind in ("parallel", "block", "thread"):
+            # Another thread may run on before this one reads, and write the same memory.
+            written |= {p.buffer for p in func.params for w in written if may_share(p.buffer, w)}
         fixed: list[Stmt] = []
         body: list[Stmt] = []
         changing: set[Scalar] = set()

@@ -18,6 +18,7 @@ from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
+    Buffer,
     For,
     Func,
     If,
@@ -42,6 +43,43 @@ def with_body(loop: For, body: Body) -> For:
     return For(loop.axis, body, loop.kind, loop.end)
 
 
+def rebuilt(stmt: For | If, body: Body) -> For | If:
+    """The same loop or condition round other statements; itself round the same."""
+    if body is stmt.body:
+        return stmt
+    return with_body(stmt, body) if isinstance(stmt, For) else If(stmt.mask, body, stmt.test)
+
+
+def map_accesses(body: Body, change: Callable[[Load | Store], Load | Store]) -> Body:
+    """The block with each load and store changed."""
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Load() | Store():
+                result.append(change(stmt))
+            case For() | If():
+                result.append(rebuilt(stmt, map_accesses(stmt.body, change)))
+            case _:
+                result.append(stmt)
+    return body if _is_same(result, body) else tuple(result)
+
+
+def with_place(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
+    """The same access to another place."""
+    if isinstance(stmt, Load):
+        return Load(stmt.result, buffer, index, stmt.mask, stmt.operands)
+    return Store(
+        buffer,
+        index,
+        stmt.value,
+        stmt.mask,
+        stmt.fold,
+        stmt.factor,
+        stmt.precision,
+        stmt.operands,
+    )
+
+
 def with_kind(loop: For, kind: LoopKind) -> For:
     """The same loop, run in another way."""
     return For(loop.axis, loop.body, kind, loop.end)
@@ -57,19 +95,16 @@ def rewrite_loops(func: Func, names: Sequence[str], change: Change) -> Func:
     def walk(body: Body, facts: Mask) -> Body:
         result: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, For):
-                inner = walk(stmt.body, facts + stmt.bounds)
-                loop = stmt if inner is stmt.body else with_body(stmt, inner)
-                if loop.name in names:
-                    missing.discard(loop.name)
-                    result += change(loop, facts)
-                    continue
-                stmt = loop
-            elif isinstance(stmt, If):
-                inner = walk(stmt.body, facts + stmt.mask)
-                if inner is not stmt.body:
-                    stmt = If(stmt.mask, inner, stmt.test)
-            result.append(stmt)
+            if not isinstance(stmt, For | If):
+                result.append(stmt)
+                continue
+            more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+            new = rebuilt(stmt, walk(stmt.body, facts + more))
+            if isinstance(new, For) and new.name in names:
+                missing.discard(new.name)
+                result += change(new, facts)
+            else:
+                result.append(new)
         return body if _is_same(result, body) else tuple(result)
 
     func = _with_unique_scalars(func)
@@ -119,11 +154,14 @@ def no_loop(func: Func, name: str) -> ScheduleError:
     )
 
 
-def check_new_names(func: Func, *names: str) -> None:
-    """Raise ScheduleError if a loop already has one of the names."""
+def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
+    """Raise ScheduleError if a loop already has one of the names, but for those of loops that go.
+
+    Raises it for a name that stands there twice, too.
+    """
     present = loop_names(func)
     for name in names:
-        if name in present or names.count(name) > 1:
+        if (name in present and name not in but) or names.count(name) > 1:
             raise ScheduleError(
                 f"a loop {name} exists already in {func.name}",
                 notes=(f"loops: {', '.join(present)}",),
@@ -222,17 +260,14 @@ def _live(body: Body, used: set[Scalar]) -> Body:
     for stmt in reversed(body):
         if isinstance(stmt, Let | Load) and stmt.result not in used:
             continue
+        new: Stmt = stmt
         if isinstance(stmt, For | If):
             inner = _live(stmt.body, used)
             if not inner:
                 continue
-            if inner is not stmt.body:
-                old = stmt
-                stmt = with_body(old, inner) if isinstance(old, For) else If(
-                    old.mask, inner, old.test
-                )  # fmt: skip
+            new = rebuilt(stmt, inner)
         used.update(used_scalars(stmt))
-        result.append(stmt)
+        result.append(new)
     result.reverse()
     return body if _is_same(result, body) else tuple(result)
 
@@ -418,10 +453,13 @@ __all__ = [
     "exprs_of",
     "loop_names",
     "loops_of",
+    "map_accesses",
     "no_loop",
+    "rebuilt",
     "rewrite_loops",
     "used_scalars",
     "with_body",
     "with_kind",
+    "with_place",
     "without_dead",
 ]

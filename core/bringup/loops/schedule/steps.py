@@ -11,7 +11,6 @@ from bringup.errors import ParseError, ScheduleError
 from bringup.loops.form import Func
 from bringup.loops.schedule.folds import rfactor
 from bringup.loops.schedule.iteration import (
-    bind,
     fuse,
     pad,
     parallelize,
@@ -21,6 +20,7 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.threads import bind
 from bringup.records import record
 
 Primitive = Callable[..., Func]
@@ -161,7 +161,7 @@ class Schedule:
 
 
 def apply(func: Func, schedule: Schedule | Iterable[Step]) -> Func:
-    """The function after every step.
+    r"""The function after every step.
 
     Raises ScheduleError naming the step that failed, the loops there are, and the fix.
 
@@ -172,12 +172,12 @@ def apply(func: Func, schedule: Schedule | Iterable[Step]) -> Func:
     ...     y[i] = %0
     ...   }
     ... }''')
-    >>> print(apply(func, Schedule.parse("split i i.o i.i 8\\nvectorize i.i")))
+    >>> print(apply(func, Schedule.parse("split i i.o i.i 8\nvectorize i.i")))
     func f(y: out f32[16]) {
       for i.o in 2 {
         for i.i in 8 vector {
           %0: f32 = 2.0
-          y[8*i.o + i.i] = %0
+          y[i.i + 8*i.o] = %0
         }
       }
     }
