@@ -209,35 +209,30 @@ def distribute(func: Func, *loops: str) -> Func:
     another, and where an iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[12], y: out f32[4]) {
+    >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
     ...   for i in 4 {
-    ...     alloc r: register f32[1]
-    ...     %0: f32 = -0.0
-    ...     r[0] = %0
+    ...     %0: f32 = x[3*i]
     ...     for j in 3 {
     ...       %1: f32 = x[3*i + j]
-    ...       r[0] add= %1
+    ...       %2: f32 = sub(%1, %0)
+    ...       y[3*i + j] = %2
     ...     }
-    ...     %2: f32 = r[0]
-    ...     y[i] = %2
     ...   }
     ... }''')
     >>> print(distribute(func, "i"))
-    func f(x: in f32[12], y: out f32[4]) {
-      alloc r: register f32[4]
+    func f(x: in f32[12], y: out f32[12]) {
+      alloc v0: register f32[4]
       for i in 4 {
-        %0: f32 = -0.0
-        r[i] = %0
+        %0: f32 = x[3*i]
+        v0[i] = %0
       }
       for i in 4 {
+        %0_1: f32 = v0[i]
         for j in 3 {
           %1: f32 = x[3*i + j]
-          r[i] add= %1
+          %2: f32 = sub(%1, %0_1)
+          y[3*i + j] = %2
         }
-      }
-      for i in 4 {
-        %2: f32 = r[i]
-        y[i] = %2
       }
     }
     """
@@ -342,7 +337,7 @@ class _Distribution:
 
     def connected(self, parts: Sequence[Sequence[Stmt]]) -> tuple[list[list[Stmt]], list[Buffer]]:
         """The parts with scalars of earlier ones stored and loaded; constants are repeated."""
-        defined: dict[Scalar, tuple[int, Stmt]] = {}
+        defined: dict[Scalar, tuple[int, Let | Load]] = {}
         for number, part in enumerate(parts):
             for stmt in part:
                 if isinstance(stmt, Let | Load):
@@ -354,9 +349,9 @@ class _Distribution:
             before: list[Stmt] = []
             renamed: dict[Scalar, Scalar] = {}
             for scalar in dict.fromkeys(reads):
-                home, stmt = defined.get(scalar, (number, None))
-                if home == number:
+                if scalar not in defined or defined[scalar][0] == number:
                     continue
+                home, stmt = defined[scalar]
                 copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
                 if isinstance(stmt, Let) and stmt.op.name == "constant":
                     before.append(Let(copy, stmt.op, (), stmt.attrs))
