@@ -21,6 +21,8 @@ from bringup.errors import GraphError
 from bringup.graph.index import Axis, Bound, Dyn, Expr
 from bringup.kernel.ranges import expr_value, mask_value
 from bringup.loops.form import (
+    LANES,
+    PRIVATE,
     Alloc,
     Barrier,
     Buffer,
@@ -41,10 +43,6 @@ Array = np.ndarray[Any, Any]
 
 #: Lanes, and elements of their buffers, that are held at once: the outermost loop runs in parts.
 _AT_ONCE = 1 << 20
-#: Kinds of loops whose iterations are lanes.
-LANES = ("parallel", "block", "thread")
-#: Spaces of which every thread has its own.
-PRIVATE = ("register", "scratch")
 
 
 @dataclass(slots=True)

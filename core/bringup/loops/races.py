@@ -59,7 +59,7 @@ class LaneTree:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a value that each lane has."""
-        return self.ids[-1].shape
+        return np.shape(self.ids[-1])
 
     @property
     def block(self) -> int:

@@ -44,7 +44,6 @@ _T = TypeVar("_T")
 #: By what the text has behind a product.
 _PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
 _SIZE = re.compile(r"(?<=[\w.])\[\d+\]")
-_WORD = re.compile(r"[A-Za-z_][\w.]*")
 _NAME = r"([A-Za-z_][\w.]*)"
 _FUNC = re.compile(rf"func {_NAME}\((.*)\) \{{")
 _PARAM = re.compile(rf"{_NAME}: (\w+) (\S+\[\d+\])")
@@ -342,26 +341,13 @@ class _Reader:
         return tuple(self.value(name[1:], scope) for name in text.split(", ")) if text else ()
 
     def expr(self, text: str, scope: _Scope) -> Expr:
-        return self.read(parse_expr, self.sized(text, scope))
+        return self.read(lambda part: parse_expr(part, scope.axes), text)
 
     def bound(self, text: str, scope: _Scope) -> Bound:
-        return self.read(parse_bound, self.sized(text, scope))
+        return self.read(lambda part: parse_bound(part, scope.axes), text)
 
     def mask(self, text: str | None, scope: _Scope) -> tuple[Bound, ...]:
         return tuple(self.bound(part, scope) for part in text.split(" and ")) if text else ()
-
-    def sized(self, text: str, scope: _Scope) -> str:
-        """An index with the sizes of its loops, as the parser of kernels reads it."""
-
-        def axis(found: re.Match[str]) -> str:
-            name = found[0]
-            if text[found.end() : found.end() + 1] == "[":
-                return name
-            if name not in scope.axes:
-                self.fail(f"there is no loop {name} round this")
-            return str(scope.axes[name])
-
-        return _WORD.sub(axis, text)
 
 
 __all__ = ["parse_func", "print_func", "print_stmt"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.loops import Func, Store, statements
-from bringup.loops.evaluate import evaluate_func
+from bringup.loops import Func, Store, evaluate_func, statements, verify_func
 from bringup.ops.monoids import MONOIDS
 
 Array = np.ndarray[Any, Any]
@@ -52,10 +51,11 @@ def is_exact(func: Func) -> bool:
 def assert_equal_values(
     before: Func, after: Func, shared: Mapping[str, str] | None = None, bound: float = 0.0
 ) -> None:
-    """Both compute the same from the same inputs.
+    """Both compute the same from the same inputs, and the second breaks no rule of the form.
 
     bound: how far results may be apart, relative to the expected ones.
     """
+    verify_func(after)
     inputs = small_inputs(before)
     expected = results(before, inputs)
     for one, other in zip(expected, results(after, inputs, shared), strict=True):
