@@ -77,7 +77,7 @@ class Dialect:
     @property
     def words(self) -> frozenset[str]:
         """Every identifier in the table: what no buffer and no loop may be called."""
-        return frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(_strings(self))))
+        return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(self))))
 
 
 def _strings(value: Any) -> Iterator[str]:

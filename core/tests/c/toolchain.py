@@ -90,10 +90,15 @@ class Compiled:
         parts: calls that share the units.
         """
         func = self.funcs[name]
+        ends = [units(func) * part // parts for part in range(parts + 1)]
+        for begin, end in itertools.pairwise(ends):
+            self.call(name, arrays, begin, end)
+
+    def call(self, name: str, arrays: Sequence[Array], begin: int, end: int) -> None:
+        """Run a range of units."""
+        func = self.funcs[name]
         entry = self.library[symbol(func, C11)]
         buffers = (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays))
         scratch = np.empty(scratch_bytes(func, C11) + 64, np.uint8)
         start = scratch.ctypes.data + -scratch.ctypes.data % 64
-        ends = [units(func) * part // parts for part in range(parts + 1)]
-        for begin, end in itertools.pairwise(ends):
-            entry(buffers, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(start))
+        entry(buffers, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(start))
