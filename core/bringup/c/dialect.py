@@ -220,7 +220,7 @@ HIP = replace(
     flags=("-ffp-contract=off", "-fno-fast-math"),
 )
 
-# Metal's functions are too far off for exp, log, sin, tan, tanh, pow, atan and atan2, and it has no
+# Metal's functions are too far off for exp, log, sin, tan, tanh, pow, atan and atan2; it has no
 # erf, expm1 and log1p; its fmod rounds.
 METAL = Dialect(
     name="METAL",

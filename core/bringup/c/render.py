@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bringup.c import scalar
+from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
@@ -69,7 +70,7 @@ def render_c(func: Func, dialect: Dialect) -> str:
 
 def render_all(funcs: Sequence[Func], dialect: Dialect) -> str:
     """The source of several functions of different names, which share the scalar library."""
-    lib = Library(dialect, OWN_FAMILIES)
+    lib = Library(dialect, {**OWN_FAMILIES, **CIRCULAR_FAMILIES})
     texts = [_Function(func, lib).text() for func in funcs]
     head = [*dialect.head, *([dialect.for_f64] if lib.has_f64 and dialect.for_f64 else [])]
     parts = ["\n".join(head), *lib.texts.values(), *texts]

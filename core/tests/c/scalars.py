@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bringup.c.circular import CIRCULAR
 from bringup.c.dialect import Dialect
 from bringup.c.maths import OWN
 from bringup.c.scalar import FLOAT_ONLY, RENDER
@@ -69,9 +70,7 @@ def cases(dtype: DType, dialect: Dialect) -> Iterator[Case]:
     """Every op on operands of a dtype that a dialect renders."""
     for op in RENDER:
         row = lookup(op)
-        if op in FLOAT_ONLY and op not in dialect.functions and op not in OWN:
-            continue
-        if op == "rem" and dtype.is_float and op not in dialect.functions:
+        if op in FLOAT_ONLY and op not in (*dialect.functions, *OWN, *CIRCULAR):
             continue
         takes = FLOATS if op in FLOAT_ONLY else row.dtypes
         if op in ("convert", "bitcast"):

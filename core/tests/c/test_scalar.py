@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,25 @@ def test_every_op(dtype: DType) -> None:
             y = np.empty(COUNT, case.result.numpy)
             compiled.run(case.name, [*xs, y], parts=3)
             check(case, xs, y)
+
+
+#: Plain C in which the library defines whatever it can.
+OWN_FUNCTIONS = ("sqrt", "floor", "fma", "copysign", "abs", "round")
+OWN = replace(C11, name="OWN", functions={n: C11.functions[n] for n in OWN_FUNCTIONS})
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_own_functions(dtype: DType) -> None:
+    """What dialects without good ones of their own get, also far from 0."""
+    func, every = all_ops(dtype, OWN)
+    assert {"sin", "cos", "tan", "rem", "exp", "pow"} < {case.op for case in every}
+    compiled = Compiled([func], dialect=OWN)
+    for seed in (0, 10, 20):
+        shared = operands(every, seed)
+        results = [np.empty(COUNT, case.result.numpy) for case in every]
+        compiled.run(func.name, [*shared.values(), *results], parts=2)
+        for case, y in zip(every, results, strict=True):
+            check(case, [shared[name] for name in case.names], y)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup.c import C11, render_all, scratch_bytes, symbol, units
+from bringup.c import C11, Dialect, render_all, scratch_bytes, symbol, units
 from bringup.loops import Func
 
 Array = np.ndarray[Any, Any]
@@ -79,9 +79,11 @@ def compile_c(source: str, *, flags: Sequence[str] = (), command: Sequence[str] 
 class Compiled:
     """Functions of one source, by name."""
 
-    def __init__(self, funcs: Sequence[Func], *, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, funcs: Sequence[Func], *, flags: Sequence[str] = (), dialect: Dialect = C11
+    ) -> None:
         self.funcs = {func.name: func for func in funcs}
-        self.source = render_all(funcs, C11)
+        self.source = render_all(funcs, dialect)
         self.library = ctypes.CDLL(str(compile_c(self.source, flags=flags)))
 
     def run(self, name: str, arrays: Sequence[Array], parts: int = 1) -> None:
