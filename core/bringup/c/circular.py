@@ -118,8 +118,8 @@ def _far_f64(m: Statements) -> list[str]:
     """A fixed-point number of 128 bits, 126 of them behind the point, in two words."""
     lib = m.lib
     wide, suffix = lib.type(u64), lib.dialect.suffixes["u64"]
-    high_of = lambda word: lib.call("high_u64", "factor", word)  # noqa: E731
-    zeros_of = lambda word: lib.call("clz_u64", word)  # noqa: E731
+    high = [lib.call("high_u64", "factor", word) for word in ("w1", "w2")]
+    zeros = [lib.call("clz_u64", word) for word in ("top", "bottom")]
     scale = lib.from_bits(f"(972{suffix} - zeros) << 52", f64)  # 2^(-51 - zeros)
     return [
         _table(lib, 64, 20),
@@ -127,15 +127,15 @@ def _far_f64(m: Statements) -> list[str]:
         f"const {wide} factor = (pattern & {(1 << 52) - 1:#x}{suffix}) | {1 << 52:#x}{suffix};",
         f"const {wide} start = ((pattern >> 52) & 0x7ffu) - 1013u;",
         *_window(wide, 64),
-        f"const {wide} last = {high_of('w2')};",
+        f"const {wide} last = {high[1]};",
         f"{wide} bottom = factor * w1 + last;",
-        f"{wide} top = factor * w0 + {high_of('w1')} + (bottom < last);",
+        f"{wide} top = factor * w0 + {high[0]} + (bottom < last);",
         f"const {m.int} n = ({m.int})((top + (1{suffix} << 61)) >> 62);",
         f"top -= ({wide})n << 62;",
         "const bool below = top >> 63 != 0;",
         "bottom = below ? 0 - bottom : bottom;",
         "top = below ? ~top + (bottom == 0) : top;",
-        f"const {wide} zeros = top != 0 ? {zeros_of('top')} : 64u + {zeros_of('bottom')};",
+        f"const {wide} zeros = top != 0 ? {zeros[0]} : 64u + {zeros[1]};",
         f"const {wide} count = zeros & 63u;",
         "const bool short_ = zeros >= 64u;",
         f"const {wide} leading = short_ ? bottom : top;",

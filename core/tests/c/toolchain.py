@@ -66,7 +66,13 @@ def compile_c(source: str, *, flags: Sequence[str] = (), command: Sequence[str] 
     path = _folder() / f"{number}.c"
     path.write_text(source)
     library = path.with_suffix(".so")
-    warnings = ("-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas")
+    warnings = (
+        "-Wall",
+        "-Werror",
+        "-Wno-unused-variable",
+        "-Wno-unknown-pragmas",
+        "-Wno-tautological-compare",
+    )
     extra = shlex.split(os.environ.get("BRINGUP_CC_FLAGS", ""))
     line = [*(command or compiler()), *C11.flags, *warnings, *flags, *extra, "-fPIC", "-shared"]
     done = subprocess.run(
