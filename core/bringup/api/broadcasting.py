@@ -61,11 +61,11 @@ def aligned(
     dtype: theirs; by default the one they meet in.
     """
     try:
-        found, weak = common(operands)
+        common_dtype, weak = common(operands)
     except OpTypeError as error:
         error.what = f"{name}: {error.what}"
         raise
-    type_ = TensorType(common_shape(name, operands), dtype or found)
+    type_ = TensorType(common_shape(name, operands), dtype or common_dtype)
     device = next((x._device for x in operands if isinstance(x, Array)), None)
     return [fit(x, type_, device) for x in operands], weak
 
@@ -167,7 +167,7 @@ _RULE = "make sizes equal or 1, counted from the last dimension; expand_dims add
 def _fix(a: tuple[int, ...], b: tuple[int, ...]) -> str:
     """How to make two shapes broadcast: the shorter aligned at its first dimensions, if that does.
 
-    That is what one meant who wrote a row of values per row of a matrix.
+    So users mean it who give one value for each row of a matrix.
     """
     shorter, longer = sorted((a, b), key=len)
     stretched = shorter + (1,) * (len(longer) - len(shorter))

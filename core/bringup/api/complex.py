@@ -65,13 +65,13 @@ class ComplexArray(Array):
         """Whether the parts were donated to a call."""
         return self._real.is_deleted or self._imag.is_deleted
 
-    def _concrete(self, what: str, fix: str | None = None) -> Array:
-        return ComplexArray(self._real._concrete(what, fix), self._imag._concrete(what, fix))
+    def _concrete(self, purpose: str, fix: str | None = None) -> Array:
+        return ComplexArray(self._real._concrete(purpose, fix), self._imag._concrete(purpose, fix))
 
-    def _host(self, what: str, fix: str | None = None) -> Host:
+    def _host(self, purpose: str, fix: str | None = None) -> Host:
         host = np.empty(self.shape, self.dtype.numpy)
-        host.real = self._real._host(what, fix)
-        host.imag = self._imag._host(what, fix)
+        host.real = self._real._host(purpose, fix)
+        host.imag = self._imag._host(purpose, fix)
         return host
 
     def __getitem__(self, key: Any) -> ComplexArray:
@@ -86,9 +86,9 @@ class ComplexArray(Array):
     def __int__(self) -> NoReturn:
         raise self._not_real("int()")
 
-    def _not_real(self, what: str) -> ConversionError:
+    def _not_real(self, conversion: str) -> ConversionError:
         return ConversionError(
-            f"{what} of {self.type}, which is complex",
+            f"{conversion} of {self.type}, which is complex",
             fix="take a part first: x.real, x.imag or abs(x)",
         )
 
@@ -216,9 +216,9 @@ def _join(_rest: Hashable, children: Sequence[Any]) -> Any:
     if type(real) is type(imag) is float:
         return builtins.complex(real, imag)
     if isinstance(real, _HOST) and isinstance(imag, _HOST) and real.shape == imag.shape:
-        whole = np.empty(real.shape, np.result_type(real, imag, np.complex64))
-        whole.real, whole.imag = real, imag
-        return whole if isinstance(real, np.ndarray) else whole[()]
+        joined = np.empty(real.shape, np.result_type(real, imag, np.complex64))
+        joined.real, joined.imag = real, imag
+        return joined if isinstance(real, np.ndarray) else joined[()]
     return of_parts(real, imag)
 
 

@@ -72,8 +72,8 @@ def region(type_: TensorType, key: Any) -> Region:
             continue
         spans.append((_position(item, size, dim, type_), 1, 1))
         integers += 1
-    whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
-    return Region(tuple(spans), tuple(shape), whole, integers == len(items))
+    is_whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
+    return Region(tuple(spans), tuple(shape), is_whole, integers == len(items))
 
 
 def _picked(item: slice, size: int) -> range:
@@ -96,9 +96,9 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
             f"{problem} for {type_}, which has rank {type_.rank}",
             fix=f"give at most {type_.rank} integers or slices, and at most one '...'",
         )
-    at = dots[0] if dots else len(items)
+    position = dots[0] if dots else len(items)
     missing = [slice(None)] * (type_.rank - used)
-    return [*items[:at], *missing, *items[at + 1 :]]
+    return [*items[:position], *missing, *items[position + 1 :]]
 
 
 def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
@@ -146,9 +146,9 @@ def getitem(x: Array, key: Any) -> Array:
 
 
 def _window(x: Array, spans: Spans) -> tuple[Array, Spans]:
-    """What of an array holds all that is selected, and the spans in it.
+    """A window of an array that holds the selection, and the spans within it.
 
-    Where operations are recorded, the places of the window are scalars beside the program: those of
+    Where operations are recorded, the starts of the window are scalars beside the program: those of
     a loop differ at each step, and its program need not.
     """
     if current() is not None or not x.size:
@@ -162,11 +162,11 @@ def _window(x: Array, spans: Spans) -> tuple[Array, Spans]:
         sizes.append(last - first + 1)
         inner.append((start - first, count, step))
     if tuple(sizes) != x.shape:
-        x = apply("dynamic_slice", (x, *_places(x, firsts)), {"sizes": tuple(sizes)})
+        x = apply("dynamic_slice", (x, *_start_scalars(x, firsts)), {"sizes": tuple(sizes)})
     return x, tuple(inner)
 
 
-def _places(x: Array, firsts: Sequence[int]) -> list[Literal]:
+def _start_scalars(x: Array, firsts: Sequence[int]) -> list[Literal]:
     dtype = i32 if max(x.shape) < 1 << 31 else i64
     return [literal(first, dtype[()]) for first in firsts]
 
@@ -239,7 +239,7 @@ class At:
 
 
 def _alone(key: Any) -> Array | None:
-    """The mask that is the whole of a key."""
+    """The mask of a key that holds nothing else."""
     if isinstance(key, bool | np.bool_ | np.ndarray):
         mask = np.asarray(key)
         return as_array(mask) if mask.dtype == np.bool_ else None
@@ -315,8 +315,8 @@ class Update(ABC):
     def _factors(self, value: Operand) -> Array:
         """`value` in the region, and 1 elsewhere."""
         x = self._whole
-        one = literal(1, x.type)
-        ones = apply("reshape", (one,), {"shape": x.shape}, device=x._device)
+        one_literal = literal(1, x.type)
+        ones = apply("reshape", (one_literal,), {"shape": x.shape}, device=x._device)
         return At(ones)[self._key].multiply(value)
 
     def set(self, value: Operand) -> Array:
@@ -425,13 +425,13 @@ class _Masked(Update):
 
     def _update(self, kind: str, value: Operand) -> Array:
         x, mask = self._array, self._mask
-        rest = x.shape[mask.ndim :]
+        inner_shape = x.shape[mask.ndim :]
         shape = value.shape if isinstance(value, Array | np.ndarray) else ()
-        if broadcast_shapes(tuple(shape), rest) != rest:
+        if broadcast_shapes(tuple(shape), inner_shape) != inner_shape:
             wide, key = advanced.with_dimensions(x, mask)
             return _Picked(wide, advanced.picks(wide.type, key), x.shape)._update(kind, value)
         new = _combined(kind, x, self._spread(value, x.shape))
-        return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)
+        return where(reshape(mask, (*mask.shape, *(1 for _ in inner_shape))), new, x)
 
 
 class _Region(Update):
@@ -456,21 +456,21 @@ class _Region(Update):
         """A window put in the place of another, see `_window`."""
         x, picked = self._array, self._region
         new = reshape(self._spread(value, picked.shape), picked.counts)
-        firsts = _places(x, [start for start, _, _ in picked.spans])
+        firsts = _start_scalars(x, [start for start, _, _ in picked.spans])
         if kind != "set":
             old = apply("dynamic_slice", (x, *firsts), {"sizes": picked.counts})
             new = _combined(kind, old, new)
         return new if picked.whole else apply("dynamic_update_slice", (x, new, *firsts))
 
     def _placed(self, value: Operand) -> Array:
-        """The value at its place in an array of the full shape, with anything elsewhere."""
+        """The value at the region of an array of the full shape; other elements are unspecified."""
         x, picked = self._array, self._region
         fitted = self._fitted(value)
         if fitted is None:
             return self._spread(value, x.shape)
         region_ = reshape(spread(fitted, picked.shape), picked.counts)
-        back = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
-        return self._padded(flip(region_, axis=back) if back else region_, 0)
+        reversed_dims = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
+        return self._padded(flip(region_, axis=reversed_dims) if reversed_dims else region_, 0)
 
     def _mask(self) -> Array:
         """Where the region is."""

@@ -171,9 +171,9 @@ class _Methods(Array):
         >>> bu.zeros((2, 3, 4)).transpose(1, 0, 2).shape, bu.zeros((2, 3, 4)).transpose().shape
         ((3, 2, 4), (4, 3, 2))
         """
-        given = _one_sequence(axes)
-        reverse = not axes or given == (None,)
-        return manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else given))
+        order = _one_sequence(axes)
+        reverse = not axes or order == (None,)
+        return manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else order))
 
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """Two axes in each other's place.
@@ -274,15 +274,15 @@ class _Methods(Array):
         if method == "__call__" and len(inputs) == 2 and not options:
             operator = _operator(name, isinstance(inputs[0], Array))
             if operator is not None:
-                ours, other = inputs if isinstance(inputs[0], Array) else reversed(inputs)
-                return getattr(type(ours), operator)(ours, other)
+                ours, operand = inputs if isinstance(inputs[0], Array) else reversed(inputs)
+                return getattr(type(ours), operator)(ours, operand)
         if any(isinstance(x, Array) for x in options.get("out") or ()):
             raise ConversionError(
                 f"arrays are immutable: numpy's {name} cannot write into one of ours",
                 fix="leave out out= and keep the result",
             )
-        what = name if method == "__call__" else f"{name}.{method}"
-        seen = _Seen(f"numpy's {what} of", _instead(name, method))
+        call = name if method == "__call__" else f"{name}.{method}"
+        seen = _Seen(f"numpy's {call} of", _instead(name, method))
         named = {key: seen(x) for key, x in options.items()}
         return getattr(ufunc, method)(*map(seen, inputs), **named)
 
@@ -293,9 +293,9 @@ class _Methods(Array):
         return function(*map(seen, args), **{key: seen(x) for key, x in options.items()})
 
 
-def _one_sequence(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _one_sequence(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Sizes or axes given one by one as one sequence; what was given at once as it is."""
-    return (given,) if all(isinstance(each, int) for each in given) and len(given) != 1 else given
+    return (args,) if all(isinstance(item, int) for item in args) and len(args) != 1 else args
 
 
 # -- numpy's functions of our arrays ---------------------------------------------------------------
