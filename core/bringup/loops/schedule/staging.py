@@ -145,6 +145,8 @@ class _Staging:
             raise self.error("nothing is read or written", "name a buffer that the loop uses")
         if any(isinstance(s, Alloc) and s.buffer.name == buffer for s in statements(body)):
             raise self.error("it is allocated there", "name an inner loop")
+        if any(axis.size == 0 for axis in self.inner):
+            raise self.error("a loop there has no iteration", "name a loop that runs")
         self.whole = found[0].stmt.buffer
         self.first = min(access.stmt.index.const for access in found)
         self.fixed, self.dimensions = self.region()
@@ -225,6 +227,10 @@ class _Staging:
         for word in layout.split(","):
             sign = next((s for s in "/%" if s in word), "")
             name, _, by = word.partition(sign) if sign else (word, "", "1")
+            if any(axis.name == name and axis.size == 1 for axis in self.inner):
+                # No index names such a loop; the copy has a dimension for it all the same.
+                result.append((-1, "", 1, 1))
+                continue
             number = self.dimension_of(name)
             size = self.dimensions[number].size
             if sign and not (by.isdigit() and int(by)):
@@ -283,7 +289,10 @@ class _Staging:
         body = map_accesses(self.body, lambda stmt: places.get(id(stmt), stmt))
         if self.space == "register":
             body = unrolled(body, self.choosing())
-        prefix = self.buffer if f"{self.buffer}.0" not in taken else copy.name
+        prefix, number = self.buffer, 0
+        while {f"{prefix}.0", f"{prefix}.out.0"} & set(taken):
+            prefix = f"{copy.name}_{number}" if number else copy.name
+            number += 1
         result: list[Stmt] = [Alloc(copy)]
         reads = self.read_first()
         if reads:
@@ -397,7 +406,8 @@ class _Staging:
         if low < 0 or high >= self.whole.size:
             mask += (Bound(index, 0, self.whole.size),)
         still = decided(mask, self.facts)
-        assert still is not None, "some element of a region is in the buffer"
+        if still is None:
+            raise self.error("nothing of it is touched", "name a loop that runs")
         scalar = names.scalar(self.buffer.replace(".", "_"), copy.dtype)
         point = _flat([Expr.of(axis) for axis in axes], parts)
         body: Body = (Load(scalar, self.whole, index, still), Store(copy, point, scalar))
@@ -414,7 +424,8 @@ class _Staging:
         axes, coordinates, inside = self.loops(parts, prefix)
         mask = inside + tuple(_at(bound, coordinates) for bound in self.touched(stores))
         still = decided(mask, self.facts)
-        assert still is not None, "some element of a region is written"
+        if still is None:
+            raise self.error("nothing of it is touched", "name a loop that runs")
         scalar = names.scalar(self.buffer.replace(".", "_"), copy.dtype)
         point = _flat([Expr.of(axis) for axis in axes], parts)
         store = Store(self.whole, self.index(coordinates), scalar)
@@ -448,6 +459,8 @@ class _Staging:
         axes = [named_axis(f"{prefix}.{n}", count) for n, (*_, count) in enumerate(parts)]
         coordinates = [Expr() for _ in self.dimensions]
         for axis, (number, sign, by, _) in zip(axes, parts, strict=True):
+            if number < 0:
+                continue
             step = by if sign == "/" else 1
             coordinates[number] = coordinates[number] + Expr.of(axis) * step
         inside = tuple(
@@ -485,7 +498,7 @@ def _laid_out(
     """The coordinates of the region as those of the copy."""
     result: list[Expr] = []
     for number, sign, by, _ in parts:
-        coordinate = coordinates[number]
+        coordinate = coordinates[number] if number >= 0 else Expr()
         if sign:
             coordinate = coordinate // by if sign == "/" else coordinate % by
         result.append(coordinate)
