@@ -137,6 +137,7 @@ class _Staging:
         self.is_input = is_input
         self.body, self.buffer, self.at, self.space, self.facts = body, buffer, at, space, facts
         self.inner = {loop.axis for loop in loops_of(body)}
+        self.inner_names = {axis.name for axis in self.inner}
         found: list[_Access] = []
         for number, stmt in enumerate(body):
             found += _accesses((stmt,), buffer, number, (), False)
@@ -250,22 +251,24 @@ class _Staging:
             )
         return result
 
+    def strides(self) -> dict[Axis, int]:
+        """The loops that choose an element, each with the stride along which it walks."""
+        return {
+            atom: c
+            for access in self.accesses
+            for atom, c in access.stmt.index.terms
+            if isinstance(atom, Axis) and atom.name in self.inner_names
+        }
+
     def dimension_of(self, name: str) -> int:
         """The dimension along which a loop walks."""
-        for access in self.accesses:
-            for atom, c in access.stmt.index.terms:
-                if atom in self.inner and isinstance(atom, Axis) and atom.name == name:
-                    return [d.stride for d in self.dimensions].index(c)
-        names = {
-            atom.name
-            for access in self.accesses
-            for atom, _ in access.stmt.index.terms
-            if atom in self.inner and isinstance(atom, Axis)
-        }
-        raise self.error(
-            f"loop {name} of the layout does not choose its elements",
-            f"name loops of {', '.join(sorted(names))}",
-        )
+        strides = {axis.name: stride for axis, stride in self.strides().items()}
+        if name not in strides:
+            raise self.error(
+                f"loop {name} of the layout does not choose its elements",
+                f"name loops of {', '.join(sorted(strides))}",
+            )
+        return [d.stride for d in self.dimensions].index(strides[name])
 
     # -- the copy ----------------------------------------------------------------------------------
 
@@ -306,12 +309,7 @@ class _Staging:
 
     def choosing(self) -> list[str]:
         """The loops that choose an element, which must be written out for registers."""
-        axes = {
-            atom
-            for access in self.accesses
-            for atom, _ in access.stmt.index.terms
-            if atom in self.inner and isinstance(atom, Axis)
-        }
+        axes = self.strides()
         for loop in loops_of(self.body):
             if loop.axis in axes and loop.kind in ("parallel", "block", "thread"):
                 raise self.error(
