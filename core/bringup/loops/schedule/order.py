@@ -58,8 +58,7 @@ def reorder(func: Func, *loops: str) -> Func:
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
     innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
-    that have all of them.  An early end that names a loop which goes inside becomes the end of that
-    loop.
+    that have all.  An early end that names a loop which goes inside becomes the end of that loop.
     Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
     which an element could be read or written at another time.
 

@@ -181,11 +181,7 @@ def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     }
     """
     names = Names(func)
-
-    def change(old: For, _facts: Mask) -> Body:
-        return _folded_by_threads(old, buffer, names)
-
-    result = rewrite_loops(func, (loop,), change)
+    result = rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
     check_nesting(result)
     if all(param.buffer.name != buffer for param in func.params):
         return set_space(result, buffer, "shared")
