@@ -12,7 +12,6 @@ from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import check_nesting, with_independent_kind
 from bringup.loops.schedule.rewrite import (
     Body,
-    Mask,
     Names,
     loops_of,
     map_accesses,
