@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from schedule_functions import (
     BESIDE,
+    BLOCK_ROWS,
+    BLOCKS,
     CHUNKS,
     COND,
     HALO,
@@ -255,7 +257,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
-    "reorder: an end that names an inner loop becomes a condition": (
+    "reorder: an end that names an inner loop becomes the end of that one": (
         LINE,
         """
         split i i.o i.i 4
@@ -264,12 +266,10 @@ CASES: dict[str, tuple[str, str, str]] = {
         """
         func f(x: in f32[10], y: out f32[10]) {
           for i.i in 4 {
-            for i.o in 3 {
-              if 1 <= -1*i.i + -4*i.o + 10 < 11 {
-                %0: f32 = x[i.i + 4*i.o]
-                %1: f32 = neg(%0)
-                y[i.i + 4*i.o] = %1
-              }
+            for i.o in 3 until (-1*i.i + 1)//4 + 3 {
+              %0: f32 = x[i.i + 4*i.o]
+              %1: f32 = neg(%0)
+              y[i.i + 4*i.o] = %1
             }
           }
         }
@@ -688,6 +688,79 @@ CASES: dict[str, tuple[str, str, str]] = {
               %4: f32 = r[i.i]
               y[i.i + 2*i.o] = %4
             }
+          }
+        }
+        """,
+    ),
+    "cross_lane": (
+        BLOCKS,
+        """
+        split j j.o t 3
+        reorder t j.o
+        cross_lane t r
+        """,
+        """
+        func f(x: in f32[20], y: out f32[5]) {
+          for i in 5 block {
+            alloc r: shared f32[1]
+            %0: f32 = -0.0
+            r[0] = %0
+            %1: f32 = x[4*i]
+            alloc r.parts: shared f32[3]
+            for t in 3 thread {
+              barrier
+              alloc r.t: register f32[1]
+              %r: f32 = -0.0
+              r.t[0] = %r
+              for j.o in 2 until (-1*t)//3 + 2 {
+                %2: f32 = x[4*i + 3*j.o + t]
+                %3: f32 = sub(%2, %1)
+                r.t[0] add= %3
+              }
+              %r_1: f32 = r.t[0]
+              r.parts[t] = %r_1
+              barrier
+              if 0 <= t < 1 {
+                %r_2: f32 = r.parts[t + 2]
+                r.parts[t] add= %r_2
+              }
+              barrier
+              if 0 <= t < 1 {
+                %r_3: f32 = r.parts[t + 1]
+                r.parts[t] add= %r_3
+              }
+              barrier
+              if 0 <= t < 1 {
+                %r_4: f32 = r.parts[0]
+                r[0] add= %r_4
+              }
+              barrier
+            }
+            %4: f32 = r[0]
+            y[i] = %4
+          }
+        }
+        """,
+    ),
+    "set_space": (
+        BLOCK_ROWS,
+        """
+        set_space r shared
+        """,
+        """
+        func f(x: in f32[15], y: out f32[5]) {
+          for i in 5 block {
+            alloc r: shared f32[1]
+            %0: f32 = -0.0
+            r[0] = %0
+            %1: f32 = x[3*i]
+            for j in 3 {
+              %2: f32 = x[3*i + j]
+              %3: f32 = sub(%2, %1)
+              r[0] add= %3
+            }
+            %4: f32 = r[0]
+            y[i] = %4
           }
         }
         """,

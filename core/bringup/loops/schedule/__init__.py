@@ -16,7 +16,7 @@ from bringup.loops.schedule.iteration import (
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 
 __all__ = [
     "PRIMITIVES",
@@ -24,6 +24,7 @@ __all__ = [
     "Step",
     "apply",
     "bind",
+    "cross_lane",
     "distribute",
     "fuse",
     "hoist",
@@ -32,6 +33,7 @@ __all__ = [
     "peel",
     "reorder",
     "rfactor",
+    "set_space",
     "split",
     "stage",
     "unroll",

@@ -10,6 +10,7 @@ from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    Alloc,
     Buffer,
     For,
     Func,
@@ -35,6 +36,7 @@ from bringup.loops.schedule.rewrite import (
     check_new_names,
     decided,
     guarded,
+    has_shared,
     has_threads,
     loop_until,
     loops_of,
@@ -428,10 +430,15 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
 
 
 def check_nesting(func: Func) -> None:
-    """Raise ScheduleError if threads are in no block, or hold loops that start further threads."""
+    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
 
     def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
         for stmt in body:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
+                raise ScheduleError(
+                    f"{stmt.buffer.name} is in no block, so no threads share it",
+                    fix="bind a loop round it to block",
+                )
             if not isinstance(stmt, For | If):
                 continue
             kinds = outer
@@ -449,7 +456,7 @@ def check_nesting(func: Func) -> None:
                 kinds = (*outer, stmt.kind)
             walk(stmt.body, kinds)
 
-    if has_threads(func):
+    if has_threads(func) or has_shared(func):
         walk(func.body, ())
 
 
