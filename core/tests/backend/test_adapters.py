@@ -656,34 +656,38 @@ def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
 
 
 class Batched(LoopsChip):
-    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
-        self.events.append(f"load {', '.join(name for _, name in sources)}")
-        return [("loaded", source) for source, _ in sources]
+    def build(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
+        self.events.append(f"build {', '.join(func.name for func in codes)}")
+        source = "\n".join(f"negate {func.outputs[0].size}" for func in codes)
+        return [(source, ("loaded", line)) for line in source.split("\n")]
 
 
-def test_sources_of_a_program_can_be_loaded_together() -> None:
+def test_the_code_of_a_program_can_be_built_together() -> None:
     chip = Batched()
-    first, _ = chip.compile(three())([chip.put(a) for a in ARRAYS])
-    assert chip.events[:3] == ["render k0", "render k1", "load k0, k1"]
+    run = chip.compile(three())
+    first, _ = run([chip.put(a) for a in ARRAYS])
+    assert chip.events == ["build k0, k1", "launch k0", "launch k1", "launch k2"]
+    assert run.source == "negate 4\nnegate 2"
     assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
 
 
-def test_sources_without_a_result_of_loading_are_an_error() -> None:
+def test_code_that_is_not_built_is_an_error() -> None:
     chip = Batched()
-    chip.load_all = lambda sources: ["one"]  # type: ignore[method-assign]
-    with pytest.raises(CompileError, match="load_all gave nothing for kernel k1"):
+    chip.build = lambda codes: [("one", "one")]  # type: ignore[method-assign]
+    with pytest.raises(CompileError, match="build gave nothing for kernel k1"):
         chip.compile(program(different()))
 
 
-def test_a_program_that_fails_to_load_as_a_whole_names_its_kernels() -> None:
+def test_a_program_that_cannot_be_built_as_a_whole_names_its_kernels() -> None:
     class Failing(LoopsChip):
-        def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
+        def build(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
             raise RuntimeError("no linker")
 
     with pytest.raises(CompileError) as caught:
         Failing().compile(program(different()))
-    assert "load of kernels k0, k1 failed: RuntimeError: no linker" in str(caught.value)
-    assert caught.value.source == "negate 4\n\nnegate 2"
+    assert "build of kernels k0, k1 failed: RuntimeError: no linker" in str(caught.value)
+    assert "func k0(" in str(caught.value.source)
+    assert "func k1(" in str(caught.value.source)
     assert caught.value.location is None
     with pytest.raises(CompileError) as caught:
         Failing().compile(twice())
