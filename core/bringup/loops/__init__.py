@@ -3,6 +3,7 @@
 ``Kernel -> lower -> Func -> schedule -> Func -> render -> text``
 """
 
+from bringup.loops.evaluate import evaluate_func
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -19,7 +20,8 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.lower import lower_kernel
-from bringup.loops.text import parse_func, print_func
+from bringup.loops.text import parse_func, print_func, print_stmt
+from bringup.loops.verify import verify_func
 
 __all__ = [
     "Alloc",
@@ -33,9 +35,12 @@ __all__ = [
     "Param",
     "Scalar",
     "Store",
+    "evaluate_func",
     "lower_kernel",
     "named_axis",
     "parse_func",
     "print_func",
+    "print_stmt",
     "statements",
+    "verify_func",
 ]
