@@ -40,6 +40,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from bringup import config
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
@@ -357,11 +358,22 @@ class LoopsDevice(RenderingDevice["Func"]):
 
 
 def scheduled_loops(kernel: Kernel, schedule: Callable[[Func], Func] | None = None) -> Func:
-    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``."""
-    from bringup.loops import lower_kernel
+    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``.
 
+    Raises GraphError for what a schedule makes wrong.
+    """
+    from bringup.loops import lower_kernel, verify_func
+
+    check = config.level("BRINGUP_CHECK")
     func = lower_kernel(kernel)
-    return func if schedule is None else schedule(func)
+    if check:
+        verify_func(func)
+    if schedule is None:
+        return func
+    scheduled = schedule(func)
+    if check:
+        verify_func(scheduled)
+    return scheduled
 
 
 class _Loaded:
