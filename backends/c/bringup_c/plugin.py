@@ -1,4 +1,4 @@
-"""The two hooks under the entry point ``c``.  Looks for no compiler before a device is asked for."""
+"""The two hooks under the entry point ``c``; no compiler is looked for before devices are."""
 
 from __future__ import annotations
 
