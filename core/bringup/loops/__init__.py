@@ -3,6 +3,8 @@
 ``Kernel -> lower -> Func -> schedule -> Func -> render -> text``
 """
 
+from typing import TYPE_CHECKING, Any
+
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -19,7 +21,9 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.lower import lower_kernel
-from bringup.loops.text import parse_func, print_func
+
+if TYPE_CHECKING:
+    from bringup.loops.text import parse_func, print_func
 
 __all__ = [
     "Alloc",
@@ -39,3 +43,12 @@ __all__ = [
     "print_func",
     "statements",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Text is for people and tests: a program that is compiled does not wait for its parsers."""
+    if name in ("parse_func", "print_func"):
+        from bringup.loops import text
+
+        return getattr(text, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

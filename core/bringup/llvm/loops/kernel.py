@@ -16,6 +16,8 @@ from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
+from bringup.llvm.func.render import emit_func
+from bringup.llvm.func.schedules import map_loops
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.schedule import (
     LINE_BYTES,
@@ -51,7 +53,10 @@ def emit_kernel(
         packed = emit_packed(module, kernel, name, target)
         if packed is not None:
             return packed
-    return _KernelEmitter(module, schedule(kernel, target), name).run()
+    plan = schedule(kernel, target)
+    if plan.is_map:
+        return emit_func(module, map_loops(plan), name)
+    return _KernelEmitter(module, plan, name).run()
 
 
 class _KernelEmitter:
@@ -116,7 +121,7 @@ class _KernelEmitter:
                 is_rows = plan.rows is not None and axis == plan.rows.axis
                 (innermost if is_rows else cuts).append(piece)
             else:
-                (innermost if axis == plan.last else cuts).append((axis, axis.size, 1))
+                cuts.append((axis, axis.size, 1))
         return cuts + innermost
 
     def _unit(self, unit: Val, cuts: Sequence[tuple[Axis, int, int]]) -> None:
@@ -128,10 +133,7 @@ class _KernelEmitter:
                 piece = b.urem(unit, i64_const(count)) if n else unit
                 unit = b.udiv(unit, i64_const(count)) if n else unit
             self.bases[axis] = b.mul(piece, i64_const(size))
-        if self.plan.is_map:
-            self._map_block()
-        else:
-            self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
+        self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
 
     def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
         """Emit the unit's tile at full size, and a smaller one for the last unit of its axis."""
@@ -188,41 +190,7 @@ class _KernelEmitter:
             return const_vector(ir.i1, [i < known for i in range(lanes)])
         return lanes_below(self.b, clamp(self.b, left, lanes), lanes)
 
-    # -- maps --------------------------------------------------------------------------------------
-
-    def _map_block(self) -> None:
-        plan, b = self.plan, self.b
-        for stage in self.kernel.stages:
-            loops = [plan.lane] if plan.lane is not None else []
-            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, loops)
-            body.analyse()
-            if plan.lane is None:
-                frame = Frame(self.bases, (), None, 1, None)
-                body.emit_level(0, frame)
-                self.store(stage, body, frame)
-                continue
-            body.emit_level(
-                0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None)
-            )
-            low = self.bases[plan.lane]
-            high = self._clamp(b.add(low, i64_const(plan.block)), plan.lane.size)
-
-            def step(
-                frame: Frame, accs: Accumulators, stage: Stage = stage, body: VectorBody = body
-            ) -> Accumulators:
-                body.emit_level(1, frame)
-                self.store(stage, body, frame)
-                return accs
-
-            self.vector_loop(plan.lane, (), low, high, {}, step)
-
-    def _clamp(self, value: Val, size: int) -> Val:
-        known = value.integer
-        if known is not None:
-            return i64_const(min(known, size))
-        if size % self.plan.block == 0:
-            return value
-        return self.b.smin(value, i64_const(size))
+    # -- stores ------------------------------------------------------------------------------------
 
     def store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
         """Emit all stores of a stage, after every value that they need."""

@@ -1,0 +1,164 @@
+"""Kernels as CPUs run them: lowered to loops, scheduled and not, equal to the graph in value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from func_helper import run
+from growing import graphs
+from hypothesis import given, settings
+
+from bringup.dtypes import bool_, f16, f32, i8
+from bringup.graph import Builder, Graph, Value
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import fuse
+from bringup.kernel.limits import Limits
+from bringup.llvm.func.schedules import map_loops
+from bringup.llvm.loops.schedule import LoopTarget, schedule
+from bringup.loops import For, Func, If, Load, lower_kernel, statements
+from bringup.ops.build import broadcast_to, convert, rows
+from bringup.ops.evaluate import evaluate
+from bringup.passes.check import disagreement, generated_inputs, is_strict
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+Make = Callable[[Kernel], Func]
+TARGET = LoopTarget(vector_bits=256)
+
+
+def mapped(kernel: Kernel) -> Func:
+    """The loops of a kernel; as a CPU runs them if nothing folds."""
+    plan = schedule(kernel, TARGET)
+    return map_loops(plan) if plan.is_map else lower_kernel(kernel)
+
+
+class Launches:
+    """The launches of a graph, each rendered from the loops that ``make`` gives."""
+
+    def __init__(self, graph: Graph, make: Make) -> None:
+        self.graph = graph
+        self.steps = fuse(graph, Limits())
+        self.funcs = [make(step.kernel) for step in self.steps if step.kernel is not None]
+        assert len(self.funcs) == len(self.steps)
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        values: dict[Value, Array] = dict(zip(self.graph.inputs, inputs, strict=True))
+        for launch, func in zip(self.steps, self.funcs, strict=True):
+            outputs = run(func, *(values[v] for v in launch.values if v not in launch.writes))
+            for value, output in zip(
+                (v for v in launch.values if v in launch.writes), outputs, strict=True
+            ):
+                values[value] = output.reshape(value.shape)
+        return [values[v] for v in self.graph.outputs]
+
+
+@settings(max_examples=25)
+@given(graph=graphs)
+def test_unscheduled_loops_of_random_graphs(graph: Graph) -> None:
+    check(graph, lower_kernel)
+
+
+@settings(max_examples=25)
+@given(graph=graphs)
+def test_scheduled_loops_of_random_graphs(graph: Graph) -> None:
+    check(graph, mapped)
+
+
+def check(graph: Graph, make: Make) -> None:
+    found = disagreement(graph, Launches(graph, make), strict=is_strict(graph))
+    assert found is None, f"{found[0]}\n{graph}"
+
+
+# -- maps of sizes at which their loops change ----------------------------------------------------
+
+
+def graph_of(build: Callable[..., Value], *types: TensorType) -> Graph:
+    with Builder() as b:
+        return b.build([build(*(b.input(t) for t in types))])
+
+
+def exact(build: Callable[..., Value], *types: TensorType) -> None:
+    """Scheduled loops give the bits of the reference."""
+    graph = graph_of(build, *types)
+    inputs = generated_inputs(graph, 1, special=True)
+    (wanted,), (found,) = evaluate(graph, inputs), Launches(graph, mapped)(inputs)
+    bits = np.dtype(f"u{wanted.dtype.itemsize}")
+    same = wanted.reshape(-1).view(bits) == found.reshape(-1).view(bits)
+    if wanted.dtype.kind == "f":
+        same |= (np.isnan(wanted) & np.isnan(found)).reshape(-1)
+    assert same.all(), f"{wanted}\nand not\n{found}"
+
+
+def line(x: Value, y: Value) -> Value:
+    return rows.add(rows.mul(x, x), y)
+
+
+# A register tile is 32 elements, a vector 8, a unit 2048.
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 32, 33, 40, 45, 2047, 2048, 2049, 2080, 4099, 4136])
+def test_a_line_of_any_length(size: int) -> None:
+    exact(line, f32[size], f32[size])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 45), (2, 2050), (1, 7), (7, 1)])
+def test_rows_with_something_of_each(shape: tuple[int, int]) -> None:
+    exact(
+        lambda x, y: rows.div(x, broadcast_to(y, shape, dims=(0,))),
+        f32[shape],
+        f32[shape[:1]],
+    )
+
+
+@pytest.mark.parametrize("dtype", [f16, i8, bool_])
+def test_narrow_elements(dtype: Any) -> None:
+    def build(x: Value, y: Value) -> Value:
+        return rows.select(rows.compare(x, y, direction="eq"), convert(x, f32), convert(y, f32))
+
+    exact(build, dtype[77], dtype[77])
+
+
+def test_transpositions_and_reversals() -> None:
+    exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[70, 45])
+    exact(lambda x: rows.neg(rows.slice(x, start=(76,), limit=(-1,), stride=(-1,))), f32[77])
+
+
+@pytest.mark.parametrize("shape", [(96, 2), (100, 2), (130, 3), (240, 2)])
+def test_units_of_transpositions_are_whole_register_tiles(shape: tuple[int, int]) -> None:
+    """A unit has 64 elements, and three vectors of 32 would exceed it."""
+    exact(lambda x: rows.transpose(x, permutation=(1, 0)), i8[shape])
+    exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[shape])
+
+
+def test_several_outputs() -> None:
+    with Builder() as b:
+        x = b.input(f32[45])
+        graph = b.build([rows.neg(x), rows.compare(x, rows.mul(x, x), direction="lt")])
+    check(graph, mapped)
+    assert len(fuse(graph, Limits())) == 1
+
+
+def test_values_of_a_row_are_computed_once_for_it() -> None:
+    graph = graph_of(
+        lambda x, y: rows.add(x, broadcast_to(rows.neg(y), (6, 90), dims=(0,))), f32[6, 90], f32[6]
+    )
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    func = mapped(launch.kernel)
+    (nest,) = func.body
+    while isinstance(nest, For) and len(nest.body) == 1:
+        (nest,) = nest.body
+    assert isinstance(nest, For)
+    straight = [s for s in nest.body if isinstance(s, Load)]
+    assert [s.buffer.size for s in straight] == [6]
+
+
+def test_only_the_last_unit_has_what_is_left() -> None:
+    graph = graph_of(line, f32[4136], f32[4136])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    func = mapped(launch.kernel)
+    vectors = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "vector"]
+    assert [loop.axis.size for loop in vectors] == [8, 8]
+    assert sum(isinstance(s, If) for s in statements(func.body)) == 1
