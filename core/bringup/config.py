@@ -30,7 +30,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "BRINGUP_DUMP",
         "",
-        "directory that receives every pass's graph, why values are stored, kernels and programs",
+        "directory that receives every pass's graph, why values are stored, programs, kernels and"
+        " their loops",
         folder=True,
     ),
     Variable(

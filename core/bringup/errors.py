@@ -75,6 +75,12 @@ class GraphError(BringupError, ValueError):
     """A graph, kernel or program that breaks its level's rules: a defect of a pass or a plugin."""
 
 
+class ScheduleError(BringupError, ValueError):
+    """A step of a schedule that a function of the loop level does not take: a loop that it does not
+    have, or a change that could give other values.
+    """
+
+
 class ParseError(BringupError, ValueError):
     """IR text that does not follow the grammar; the message names line and column."""
 
@@ -162,6 +168,7 @@ __all__ = [
     "OpTypeError",
     "OutOfMemoryError",
     "ParseError",
+    "ScheduleError",
     "TraceError",
     "UnsupportedError",
 ]

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bringup.backend.adapters import KernelsDevice
+from bringup.backend.adapters import RenderingDevice
 from bringup.backend.device import KernelPass
 from bringup.backend.placement import runs_on_host
 from bringup.errors import BringupError, GraphError, UnsupportedError
@@ -519,9 +519,11 @@ def texts(device: OpenDevice, program: Program) -> tuple[str, str]:
         pass
     except Exception as error:  # noqa: BLE001  (showing a source is no reason to fail)
         source = f"not shown: {error_text(error)}"
-    if isinstance(device.device, KernelsDevice):
+    renderer = device.device
+    if isinstance(renderer, RenderingDevice):
         try:
-            rendered = [device.device.render(kernel) for kernel in dict.fromkeys(program.kernels)]
+            codes = map(renderer.lower_kernel, dict.fromkeys(program.kernels))
+            rendered = [renderer.render(code) for code in codes]
         except Exception as error:  # noqa: BLE001  (what it raises is shown instead)
             return f"render raises {error_text(error)}", asm
         if rendered and all(isinstance(text, str) for text in rendered):

@@ -5,11 +5,11 @@ let things go wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bringup.backend import BufferView, KernelsDevice, OpsDevice, current_step
+from bringup.backend import BufferView, OpsDevice, RenderingDevice, current_step
 from bringup.backend.adapters import OpFunction
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Executable, Handle
@@ -151,13 +151,13 @@ def is_stepwise(device: Device) -> bool:
     """Whether core runs programs for a device step by step, so that all its memory is asked for
     through the seam.
     """
-    if not isinstance(device, OpsDevice | KernelsDevice):
+    if not isinstance(device, OpsDevice | RenderingDevice):
         return False
-    return type(device).compile in (OpsDevice.compile, KernelsDevice.compile)
+    return type(device).compile is OpsDevice.compile
 
 
-class StepwiseProxy(KernelsDevice):
-    """Another device of functions or kernels, which asks this one for memory.
+class StepwiseProxy(RenderingDevice[Any]):
+    """Another device of functions or of what it renders, which asks this one for memory.
 
     Subclasses say what handles are; ``inside`` gives the inner device's view.
     """
@@ -165,7 +165,7 @@ class StepwiseProxy(KernelsDevice):
     inner: Device
 
     def __init__(self, inner: Device) -> None:
-        assert isinstance(inner, OpsDevice | KernelsDevice)
+        assert isinstance(inner, OpsDevice | RenderingDevice)
         self.inner = inner
         self.capabilities = inner.capabilities
         self.ops = {name: self._wrapped(function) for name, function in inner.ops.items()}
@@ -182,21 +182,33 @@ class StepwiseProxy(KernelsDevice):
         """The same window in words of the inner device."""
         raise NotImplementedError
 
-    def render(self, kernel: Kernel) -> str | bytes:
+    def lower_kernel(self, kernel: Kernel) -> Any:
         """As the inner device."""
-        return self._kernels.render(kernel)
+        return self._rendering.lower_kernel(kernel)
+
+    def render(self, code: Any, /) -> str | bytes:
+        """As the inner device."""
+        return self._rendering.render(code)
 
     def load(self, source: str | bytes, name: str) -> object:
         """As the inner device."""
-        return self._kernels.load(source, name)
+        return self._rendering.load(source, name)
 
-    def launch(self, loaded: Any, kernel: Kernel, views: list[BufferView]) -> None:
+    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> Iterable[object]:
         """As the inner device."""
-        self._kernels.launch(loaded, kernel, [self.inside(view) for view in views])
+        return self._rendering.load_all(sources)
+
+    def scratch_bytes(self, code: Any, /) -> int:
+        """As the inner device."""
+        return self._rendering.scratch_bytes(code)
+
+    def launch(self, loaded: Any, code: Any, views: list[BufferView], /) -> None:
+        """As the inner device."""
+        self._rendering.launch(loaded, code, [self.inside(view) for view in views])
 
     @property
-    def _kernels(self) -> KernelsDevice:
-        assert isinstance(self.inner, KernelsDevice)
+    def _rendering(self) -> RenderingDevice[Any]:
+        assert isinstance(self.inner, RenderingDevice)
         return self.inner
 
 

@@ -1,12 +1,21 @@
 """The seam between core and devices: what a vendor implements, and how core finds it.
 
 A plugin names a module in its metadata (`bringup.backend.plugin`), which makes a `Backend`, which
-opens a `Device`: an `OpsDevice`, a `KernelsDevice`, or one that compiles whole programs itself.
+opens a `Device`: an `OpsDevice`, a `KernelsDevice` or `LoopsDevice`, or one that compiles whole
+programs itself.
 """
 
 from __future__ import annotations
 
-from bringup.backend.adapters import KernelsDevice, OpFunction, OpsDevice, SimpleBackend, claims
+from bringup.backend.adapters import (
+    KernelsDevice,
+    LoopsDevice,
+    OpFunction,
+    OpsDevice,
+    RenderingDevice,
+    SimpleBackend,
+    claims,
+)
 from bringup.backend.adapters_run import current_step, located
 from bringup.backend.capabilities import (
     API_LEVEL,
@@ -54,6 +63,7 @@ __all__ = [
     "KernelStep",
     "KernelsDevice",
     "Limits",
+    "LoopsDevice",
     "Lowered",
     "NoHardware",
     "Numerics",
@@ -62,6 +72,7 @@ __all__ = [
     "Partition",
     "Placement",
     "Program",
+    "RenderingDevice",
     "Segment",
     "Shapes",
     "SimpleBackend",

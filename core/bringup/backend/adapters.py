@@ -1,4 +1,4 @@
-"""Depths 1 and 2: a vendor gives functions or kernels, and gets programs compiled and run.
+"""Depths 1 and 2: a vendor gives functions or a renderer, and gets programs compiled and run.
 
 A whole device whose memory is host memory, of one op:
 
@@ -35,21 +35,24 @@ array([11., 22.], dtype=float32)
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Backend, BufferView, Device, DeviceInfo
-from bringup.backend.vendor_errors import is_vendor_error
+from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
+from bringup.backend.vendor_errors import REPORT, is_vendor_error
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.graph import Literal
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program
+
+if TYPE_CHECKING:  # importing bringup loads no module of loops
+    from bringup.loops.form import Func
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -98,16 +101,20 @@ class _StepsDevice(Device):
 
     def compile(self, program: Program) -> StepsExecutable:
         """Bind every step, upload the constants.  Raises UnsupportedError, CompileError."""
-        return StepsExecutable(self, program, [self._bind(step) for step in program.steps])
-
-    def _bind(self, step: Step) -> Call:
-        if isinstance(step, ControlStep):
-            raise UnsupportedError(
-                f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
-                location=step.location,
-                fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
-            )
-        return self._bind_op(step) if isinstance(step, OpStep) else self._bind_kernel(step)
+        for step in program.steps:
+            if isinstance(step, ControlStep):
+                raise UnsupportedError(
+                    f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
+                    location=step.location,
+                    fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
+                )
+        kernel_steps = [step for step in program.steps if isinstance(step, KernelStep)]
+        kernel_calls = iter(self._bind_kernels(kernel_steps))
+        calls = [
+            self._bind_op(step) if isinstance(step, OpStep) else next(kernel_calls)
+            for step in program.steps
+        ]
+        return StepsExecutable(self, program, calls)
 
     def _bind_op(self, step: OpStep) -> Call:
         op = opdef(step)
@@ -138,12 +145,14 @@ class _StepsDevice(Device):
 
         return run
 
-    def _bind_kernel(self, step: KernelStep) -> Call:
-        raise UnsupportedError(
-            f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
-            location=step.location,
-            fix="leave Capabilities.kernels empty, or derive from KernelsDevice",
-        )
+    def _bind_kernels(self, steps: Sequence[KernelStep]) -> list[Call]:
+        for step in steps:
+            raise UnsupportedError(
+                f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
+                location=step.location,
+                fix="leave Capabilities.kernels empty, or derive from KernelsDevice or LoopsDevice",
+            )
+        return []
 
 
 def _op_runner(
@@ -175,7 +184,114 @@ class OpsDevice(_StepsDevice):
     ops: Mapping[str, OpFunction]
 
 
-class KernelsDevice(_StepsDevice):
+class Renderable(Protocol):
+    """What a renderer takes: `Kernel` or `bringup.loops.Func`."""
+
+    @property
+    def name(self) -> str:
+        """Of the function to render."""
+
+    @property
+    def content(self) -> str:
+        """The text but for the name: equal for what does the same."""
+
+
+_Code = TypeVar("_Code", bound=Renderable)
+_NOTHING = object()
+
+
+class RenderingDevice(_StepsDevice, Generic[_Code]):
+    """Depth 2, whatever is rendered: what `KernelsDevice` and `LoopsDevice` have in common.
+
+    ``Capabilities.kernels`` says what may stand in a kernel.  Code that differs in its name alone
+    is rendered and loaded once, and kept as long as a program uses it.
+    """
+
+    @abstractmethod
+    def lower_kernel(self, kernel: Kernel) -> _Code:
+        """What is rendered of a kernel."""
+
+    @abstractmethod
+    def render(self, code: _Code, /) -> str | bytes:
+        """The code in the device's language.  Raises UnsupportedError, CompileError."""
+
+    @abstractmethod
+    def load(self, source: str | bytes, name: str) -> object:
+        """Something `launch` can use, made of what was rendered.  Raises CompileError."""
+
+    @abstractmethod
+    def launch(self, loaded: Any, code: _Code, views: list[BufferView], /) -> None:
+        """Run what was loaded."""
+
+    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> Iterable[object]:
+        """What `load` gives for each pair of a source and its name; by default, call it for each.
+
+        For a compiler that takes long to start: the sources are those of one program that are not
+        loaded yet, and their names differ.  Raises CompileError.
+        """
+        return (self.load(source, name) for source, name in sources)
+
+    def scratch_bytes(self, code: _Code, /) -> int:
+        """Bytes of device memory that a launch needs beside its buffers; none by default.
+
+        `launch` then gets one more view, the last, of type ``u8[scratch_bytes]``, aligned as
+        buffers are.  It holds anything at first, and the next launch gets the same memory.
+        """
+        return 0
+
+    def _bind_kernels(self, steps: Sequence[KernelStep]) -> list[Call]:
+        codes = []
+        for step in steps:
+            with _errors_of([step], "lowering", str(step.kernel)):
+                codes.append(self.lower_kernel(step.kernel))
+        keys = [code.content for code in codes]
+        # Subclasses need not call an __init__ of ours.
+        cache: WeakValueDictionary[str, _Loaded]
+        cache = self.__dict__.setdefault("_loaded_code", WeakValueDictionary())
+        loaded = {key: found for key in keys if (found := cache.get(key)) is not None}
+        missing: dict[str, tuple[KernelStep, _Code]] = {}
+        for key, step, code in zip(keys, steps, codes, strict=True):
+            if key not in loaded:
+                missing.setdefault(key, (step, code))
+        for key, made in zip(missing, self._render_and_load([*missing.values()]), strict=True):
+            loaded[key] = cache[key] = made
+        return [
+            self._call(step, code, loaded[key])
+            for step, code, key in zip(steps, codes, keys, strict=True)
+        ]
+
+    def _call(self, step: KernelStep, code: _Code, loaded: _Loaded) -> Call:
+        def run(views: list[BufferView]) -> None:
+            self.launch(loaded.handle, code, views)
+
+        return Call(step, run, loaded.source, loaded.scratch)
+
+    def _render_and_load(self, pairs: Sequence[tuple[KernelStep, _Code]]) -> list[_Loaded]:
+        steps = [step for step, _ in pairs]
+        sources: list[tuple[str | bytes, str]] = []
+        texts, scratch = [], []
+        for step, code in pairs:
+            with _errors_of([step], "render", str(code)):
+                source = self.render(code)
+                scratch.append(self.scratch_bytes(code))
+            sources.append((source, code.name))
+            texts.append(source if isinstance(source, str) else str(code))
+        if not steps:
+            return []
+        with _errors_of(steps, "load", "\n\n".join(texts)):
+            handles = iter(self.load_all(sources))
+        made = []
+        for step, text, nbytes in zip(steps, texts, scratch, strict=True):
+            with _errors_of([step], "load", text):
+                handle = next(handles, _NOTHING)
+            if handle is _NOTHING:
+                what = f"{type(self).__name__}.load_all gave nothing for kernel {step.name}"
+                raise CompileError(what, fix=REPORT, source=text)
+            made.append(_Loaded(text, handle, nbytes))
+        return made
+
+
+class KernelsDevice(RenderingDevice[Kernel]):
     """Depth 2: the six byte methods, and ``render``, ``load``, ``launch``; ``ops`` may be mixed in.
 
     ``Capabilities.kernels`` says what may stand in a kernel.  Equal kernels are rendered and loaded
@@ -187,84 +303,101 @@ class KernelsDevice(_StepsDevice):
     ...     def launch(self, loaded, kernel, views): loaded(kernel.points, *views)
     """
 
+    def lower_kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel itself."""
+        return kernel
+
     @abstractmethod
-    def render(self, kernel: Kernel) -> str | bytes:
+    def render(self, kernel: Kernel, /) -> str | bytes:
         """The kernel in the device's language.  Raises UnsupportedError, CompileError."""
 
     @abstractmethod
-    def load(self, source: str | bytes, name: str) -> object:
-        """Something `launch` can use, made of a rendered kernel.  Raises CompileError."""
-
-    @abstractmethod
-    def launch(self, loaded: Any, kernel: Kernel, views: list[BufferView]) -> None:
+    def launch(self, loaded: Any, kernel: Kernel, views: list[BufferView], /) -> None:
         """Run a loaded kernel on views, one per buffer of the kernel that is no tile, in order.
 
         Not called if every output is without elements.  May return before the work is done if
         the device is declared asynchronous.
         """
 
-    def _bind_kernel(self, step: KernelStep) -> Call:
-        loaded = self._loaded(step)
-        kernel = step.kernel
 
-        def run(views: list[BufferView]) -> None:
-            self.launch(loaded.handle, kernel, views)
+class LoopsDevice(RenderingDevice["Func"]):
+    """Depth 2 by loops: a renderer of `bringup.loops.Func` in place of one of kernels.
 
-        return Call(step, run, loaded.source)
+    Core lowers each kernel to a function: nested loops over flat buffers, one scalar op at a time.
+    ``schedule`` changes the loops to what the machine likes, ``render`` writes them in its
+    language.  The rest is as in `KernelsDevice`.
 
-    def _loaded(self, step: KernelStep) -> _Loaded:
-        # Subclasses need not call an __init__ of ours.
-        cache: WeakValueDictionary[Kernel, _Loaded]
-        cache = self.__dict__.setdefault("_loaded_kernels", WeakValueDictionary())
-        key = replace(step.kernel, name="", source=())
-        found = cache.get(key)
-        if found is None:
-            found = cache[key] = self._render_and_load(step)
-        return found
+    >>> class Chip(LoopsDevice):                            # doctest: +SKIP
+    ...     def render(self, func): return my_source(func)
+    ...     def load(self, source, name): return my_driver.module(source).function(name)
+    ...     def launch(self, loaded, func, views): loaded(*views)
+    """
 
-    def _render_and_load(self, step: KernelStep) -> _Loaded:
-        kernel = step.kernel
-        try:
-            source = self.render(kernel)
-        except BringupError as error:
-            device_error(error, step)
-            raise
-        except Exception as error:
-            if not is_vendor_error(error):
-                raise
-            raise _compile_error("render", error, str(kernel), step) from error
-        text = source if isinstance(source, str) else str(kernel)
-        try:
-            return _Loaded(text, self.load(source, kernel.name))
-        except BringupError as error:
-            device_error(error, step)
-            if isinstance(error, CompileError):
-                error.source = error.source or text
-            raise
-        except Exception as error:
-            if not is_vendor_error(error):
-                raise
-            raise _compile_error("load", error, text, step) from error
+    def schedule(self, func: Func) -> Func:
+        """The loops to render, which must compute the same; by default those of the kernel."""
+        return func
+
+    def lower_kernel(self, kernel: Kernel) -> Func:
+        """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
+        return scheduled_loops(kernel, self.schedule)
+
+    @abstractmethod
+    def render(self, func: Func, /) -> str | bytes:
+        """The function in the device's language.  Raises UnsupportedError, CompileError."""
+
+    @abstractmethod
+    def launch(self, loaded: Any, func: Func, views: list[BufferView], /) -> None:
+        """Run a loaded function on views, one per parameter, in order; then one of scratch memory
+        if it `scratch_bytes` asks for any.
+
+        Not called if every output is without elements.  May return before the work is done if
+        the device is declared asynchronous.
+        """
+
+
+def scheduled_loops(kernel: Kernel, schedule: Callable[[Func], Func] | None = None) -> Func:
+    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``."""
+    from bringup.loops import lower_kernel
+
+    func = lower_kernel(kernel)
+    return func if schedule is None else schedule(func)
 
 
 class _Loaded:
-    """A loaded kernel with its source text; weakly held by the cache, strongly by executables."""
+    """Loaded code with its source text; weakly held by the cache, strongly by executables."""
 
-    __slots__ = ("__weakref__", "handle", "source")
+    __slots__ = ("__weakref__", "handle", "scratch", "source")
 
-    def __init__(self, source: str, handle: object) -> None:
+    def __init__(self, source: str, handle: object, scratch: int) -> None:
         self.source = source
         self.handle = handle
+        self.scratch = scratch
 
 
-def _compile_error(what: str, error: Exception, source: str, step: KernelStep) -> CompileError:
-    raised = CompileError(
-        f"{what} of kernel {step.name} failed: {type(error).__name__}: {error}",
-        log=str(error),
-        source=source,
-    )
-    raised.location = step.location
-    return raised
+@contextmanager
+def _errors_of(steps: Sequence[KernelStep], what: str, source: str) -> Iterator[None]:
+    """Errors inside gain the line of the step, if it is one; those of a vendor's code become
+    CompileError.  what: is done inside.  source: with what.
+    """
+    try:
+        yield
+    except BringupError as error:
+        if len(steps) == 1:
+            device_error(error, steps[0])
+        if isinstance(error, CompileError):
+            error.source = error.source or source
+        raise
+    except Exception as error:
+        if not is_vendor_error(error):
+            raise
+        kernels = f"kernel{'s' * (len(steps) > 1)} {', '.join(step.name for step in steps)}"
+        raised = CompileError(
+            f"{what} of {kernels} failed: {type(error).__name__}: {error}",
+            log=str(error),
+            source=source,
+        )
+        raised.location = steps[0].location if len(steps) == 1 else None
+        raise raised from error
 
 
 class SimpleBackend(Backend):
@@ -276,6 +409,9 @@ class SimpleBackend(Backend):
     device module imports a driver: such a module is best imported when it is first needed.
     devices: those present, or a function that finds them (or raises `NoHardware`); one device named
     after the backend if omitted.
+    render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
+    --level source`, ``jit(f).lower(x, target="toy").source``.
+    schedule: likewise.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)
@@ -287,11 +423,16 @@ class SimpleBackend(Backend):
         open: Callable[[int], Device],
         capabilities: Capabilities | Callable[[], Capabilities],
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
+        *,
+        render: Callable[[Func], str] | None = None,
+        schedule: Callable[[Func], Func] | None = None,
     ) -> None:
         self.name = name
         self._open = open
         self._capabilities = capabilities
         self._devices = devices if devices is not None else (DeviceInfo(0, name),)
+        self._render = render
+        self._schedule = schedule
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The devices given, or found by the function given."""
@@ -304,3 +445,14 @@ class SimpleBackend(Backend):
     def open(self, index: int) -> Device:
         """What the function given makes of the index."""
         return self._open(index)
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """What the function given renders of each kernel's loops, equal ones once; no assembly.
+
+        Raises UnsupportedError if none was given.
+        """
+        if self._render is None:
+            return super().lower(program, target)
+        funcs = [scheduled_loops(kernel, self._schedule) for kernel in program.kernels]
+        different = {func.content: func for func in reversed(funcs)}
+        return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

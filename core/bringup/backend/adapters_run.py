@@ -12,11 +12,13 @@ import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
 from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
+from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
+from bringup.types import TensorType
 
 _ATTRS_SHOWN = 200
 _submitting = threading.local()
@@ -93,11 +95,15 @@ def _meanwhile(name: str, value: object) -> Iterator[None]:
 
 @record
 class Call:
-    """A step bound to what runs it on the views of its slots; source: of a rendered kernel."""
+    """A step bound to what runs it on the views of its slots.
+
+    source: of a rendered kernel.  scratch: bytes of a last view beside those of the slots.
+    """
 
     step: Step
     run: Callable[[list[BufferView]], None]
     source: str = ""
+    scratch: int = 0
 
     @property
     def results(self) -> tuple[Slot, ...]:
@@ -120,6 +126,11 @@ class StepsExecutable:
         self._program = program
         self._calls = [c for c in calls if any(s.type.size for s in c.results)]
         self._aliases = dict(program.aliases)
+        # Steps run one after the other, so their scratch is one piece behind the planned slots.
+        scratch = max((c.scratch for c in self._calls), default=0)
+        alignment = device.capabilities.alignment
+        self._scratch_offset = -(-program.arena_bytes // alignment) * alignment
+        self._arena_bytes = self._scratch_offset + scratch if scratch else program.arena_bytes
         self._constants = _upload_all(device, program.constants)
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
@@ -141,8 +152,8 @@ class StepsExecutable:
                 if i not in self._aliases:
                     fresh.append(self._alloc(type_.nbytes, f"output {i} of type {type_}"))
                 outputs.append(inputs[self._aliases[i]] if i in self._aliases else fresh[-1])
-            if program.arena_bytes:
-                arena.append(self._alloc(program.arena_bytes, "the arena"))
+            if self._arena_bytes:
+                arena.append(self._alloc(self._arena_bytes, "the arena"))
             self._issue(inputs, outputs, arena)
         except BaseException:
             # The first error is the one to report; a lost device fails here once more.
@@ -177,6 +188,9 @@ class StepsExecutable:
                     )
                     for slot in call.step.slots
                 ]
+                if call.scratch:
+                    scratch = TensorType((call.scratch,), u8)
+                    views.append(BufferView(arena[0], self._scratch_offset, scratch))
                 with span(call.step.name, "kernel"):
                     call.run(views)
         except Exception as error:

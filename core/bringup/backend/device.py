@@ -4,7 +4,8 @@ A `Backend` describes; a `Device` (opened) runs.  Every device moves bytes with 
 takes work at one of three depths, each an adapter over the next:
 
 1. `OpsDevice`: a table of functions, one per primitive, called on whole buffers;
-2. `KernelsDevice`: ``render`` a kernel, ``load`` and ``launch`` it (op functions may be mixed in);
+2. `KernelsDevice`: ``render`` a kernel, ``load`` and ``launch`` it (op functions may be mixed in),
+   or `LoopsDevice`: the same of a kernel's loops;
 3. `Device` itself: ``compile`` a whole program.
 """
 

@@ -60,6 +60,7 @@ def show(
         "fusion": lambda: files.get(_FUSION, ""),
         "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
+        "loops": lambda: [str(func) for func in compiled.loops],
         "source": lambda: _text(lambda: compiled.source),
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),
@@ -75,8 +76,8 @@ def _print(contents: dict[str, Any]) -> None:
     for level, content in contents.items():
         if level == "passes":
             _print_passes(content)
-        elif level == "kernels":
-            _section(f"kernels: {len(content)}", "\n\n".join(content))
+        elif level in ("kernels", "loops"):
+            _section(f"{level}: {len(content)}", "\n\n".join(content))
         elif level == "cost":
             _section("cost", "\n".join(f"{k} {v:,}" for k, v in content.items()))
         else:

@@ -4,14 +4,17 @@ Grammar of an expression, as `Expr` prints it::
 
     expr  = term {" + " term}
     term  = integer | [integer "*"] atom
-    atom  = ("a" id | name) "[" size "]" | "d" operand "[" first ":" last "]"
+    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]"
           | "(" expr ")//" by | "(" expr ")%" by
     bound = low " <= " expr " < " high
+
+In functions of the loop level, whose loops have names, an axis is such a name alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Never, get_args
 
 from bringup.dtypes import BY_NAME, Precision
@@ -25,7 +28,7 @@ from bringup.ops.table import find
 from bringup.types import TensorType
 
 _AXIS = re.compile(r"a(\d+)\[(\d+)\]")
-_NAMED_AXIS = re.compile(r"([A-Za-z_][\w.]*)\[(\d+)\]")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _DYN = re.compile(r"d(\d+)\[(-?\d+):(-?\d+)\]")
 _INTEGER = re.compile(r"-?\d+")
 _BY = re.compile(r"(//|%)(\d+)")
@@ -40,13 +43,16 @@ _PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
 _STORE = re.compile(r"store b(\d+)\[(.*?)\](?: if (.*))?")
 
 
-def parse_expr(text: str) -> Expr:
-    """The expression that `str` printed as ``text``, term by term as it stands.  Raises ParseError.
+def parse_expr(text: str, loops: Mapping[str, Axis] | None = None) -> Expr:
+    """The expression that `str` printed as ``text``, term by term as it stands.
+
+    loops: the axes by name, where the text has names alone.
+    Raises ParseError.
 
     >>> str(parse_expr("4*a0[8] + (a1[6] + 1)//2 + -3"))
     '4*a0[8] + (a1[6] + 1)//2 + -3'
     """
-    reader = _ExprReader(text)
+    reader = _ExprReader(text, loops)
     try:
         found = reader.expr()
     except RecursionError:
@@ -56,12 +62,12 @@ def parse_expr(text: str) -> Expr:
     return found
 
 
-def parse_bound(text: str) -> Bound:
-    """The condition that `str` printed as ``text``.  Raises ParseError."""
+def parse_bound(text: str, loops: Mapping[str, Axis] | None = None) -> Bound:
+    """The condition that `str` printed as ``text``; see `parse_expr`.  Raises ParseError."""
     found = _BOUND.fullmatch(text)
     if found is None:
         raise ParseError(f"not a bound: {text!r}", fix="write it like 0 <= a0[8] + -1 < 6")
-    return Bound(parse_expr(found[2]), int(found[1]), int(found[3]))
+    return Bound(parse_expr(found[2], loops), int(found[1]), int(found[3]))
 
 
 def _read_bound_attr(text: str) -> Bound:
@@ -72,8 +78,9 @@ def _read_bound_attr(text: str) -> Bound:
 
 
 class _ExprReader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, loops: Mapping[str, Axis] | None) -> None:
         self.text = text
+        self.loops = loops
         self.pos = 0
 
     def fail(self, message: str) -> Never:
@@ -103,17 +110,14 @@ class _ExprReader:
                 return Expr(const, tuple(terms))
 
     def atom(self) -> Atom:
-        axis = self.find(_AXIS)
-        if axis is not None:
-            return Axis(int(axis[1]), int(axis[2]))
         dyn = self.find(_DYN)
         if dyn is not None:
             return Dyn(int(dyn[1]), int(dyn[2]), int(dyn[3]))
-        named = self.find(_NAMED_AXIS)
-        if named is not None:
-            return Axis(0, int(named[2]), named[1])
+        axis = self.axis()
+        if axis is not None:
+            return axis
         if not self.accept("("):
-            self.fail("expected an axis such as a0[4]")
+            self.fail("expected an axis such as " + ("i" if self.loops is not None else "a0[4]"))
         inner = self.expr()
         if not self.accept(")"):
             self.fail("expected ')'")
@@ -121,6 +125,15 @@ class _ExprReader:
         if by is None or int(by[2]) == 0:
             self.fail("expected // or % and a positive integer")
         return Div(inner, int(by[2])) if by[1] == "//" else Mod(inner, int(by[2]))
+
+    def axis(self) -> Axis | None:
+        if self.loops is None:
+            axis = self.find(_AXIS)
+            return Axis(int(axis[1]), int(axis[2])) if axis is not None else None
+        name = self.find(_NAME)
+        if name is not None and name[0] not in self.loops:
+            self.fail(f"there is no loop {name[0]} round this")
+        return self.loops[name[0]] if name is not None else None
 
 
 register_attr_reader("index", parse_expr)

@@ -3,6 +3,7 @@
 ``Kernel -> lower -> Func -> schedule -> Func -> render -> text``
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bringup.loops.form import (
@@ -23,7 +24,9 @@ from bringup.loops.form import (
 from bringup.loops.lower import lower_kernel
 
 if TYPE_CHECKING:
-    from bringup.loops.text import parse_func, print_func
+    from bringup.loops.evaluate import evaluate_func
+    from bringup.loops.text import parse_func, print_func, print_stmt
+    from bringup.loops.verify import verify_func
 
 __all__ = [
     "Alloc",
@@ -37,18 +40,28 @@ __all__ = [
     "Param",
     "Scalar",
     "Store",
+    "evaluate_func",
     "lower_kernel",
     "named_axis",
     "parse_func",
     "print_func",
+    "print_stmt",
     "statements",
+    "verify_func",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Text is for people and tests: a program that is compiled does not wait for its parsers."""
-    if name in ("parse_func", "print_func"):
-        from bringup.loops import text
+#: Modules for people and tests: a program that is compiled does not wait for their import.
+_LAZY = {
+    "evaluate_func": "evaluate",
+    "parse_func": "text",
+    "print_func": "text",
+    "print_stmt": "text",
+    "verify_func": "verify",
+}
 
-        return getattr(text, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"bringup.loops.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

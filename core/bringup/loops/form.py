@@ -25,6 +25,10 @@ from bringup.types import TensorType
 Space = OneOf["global", "scratch", "shared", "register"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out"]
+#: Kinds of loops whose iterations run side by side.
+LANES: tuple[LoopKind, ...] = ("parallel", "block", "thread")
+#: Spaces of which every thread has memory of its own.
+PRIVATE: tuple[Space, ...] = ("register", "scratch")
 
 
 @record(keep_hash=True)
@@ -238,6 +242,8 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 __all__ = [
+    "LANES",
+    "PRIVATE",
     "Alloc",
     "Barrier",
     "Buffer",

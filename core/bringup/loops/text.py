@@ -44,11 +44,12 @@ _T = TypeVar("_T")
 #: By what the text has behind a product.
 _PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
 _SIZE = re.compile(r"(?<=[\w.])\[\d+\]")
-_WORD = re.compile(r"[A-Za-z_][\w.]*")
 _NAME = r"([A-Za-z_][\w.]*)"
 _FUNC = re.compile(rf"func {_NAME}\((.*)\) \{{")
 _PARAM = re.compile(rf"{_NAME}: (\w+) (\S+\[\d+\])")
-_FOR = re.compile(rf"for {_NAME} in (\d+)(?: until (.*?))?(?: (\w+))? \{{")
+_KINDS = "|".join(get_args(LoopKind))
+# An end may end in a name, too.
+_FOR = re.compile(rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{")
 _ALLOC = re.compile(rf"alloc {_NAME}: (\w+) (\S+\[\d+\])")
 _LET = re.compile(r"%(\w+): (\w+) = (.*)")
 _ACCESS = re.compile(rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?")
@@ -62,6 +63,11 @@ def print_func(func: Func) -> str:
     """The function, in the form that `parse_func` reads."""
     head = f"func {func.name}({', '.join(map(str, func.params))}) {{"
     return "\n".join([head, *_lines(func.body, "  "), "}"])
+
+
+def print_stmt(stmt: Stmt) -> str:
+    """The line of a statement, without what it contains."""
+    return _head(stmt) if isinstance(stmt, For | If) else _line(stmt)
 
 
 def _lines(body: Sequence[Stmt], indent: str) -> Iterator[str]:
@@ -242,12 +248,9 @@ class _Reader:
     def loop(self, line: str, scope: _Scope) -> For:
         found = _FOR.fullmatch(line)
         if found is None:
-            self.fail("expected a loop such as for i in 8 until 3*j + 2 vector {")
-        kind: LoopKind | None = next(
-            (k for k in get_args(LoopKind) if k == (found[4] or "serial")), None
-        )
-        if kind is None:
-            self.fail(f"{found[4]!r} is no kind of loop: {', '.join(get_args(LoopKind))}")
+            kinds = ", ".join(get_args(LoopKind))
+            self.fail(f"expected a loop such as for i in 8 until 3*j + 2 vector {{, of: {kinds}")
+        kind = next(k for k in get_args(LoopKind) if k == (found[4] or "serial"))
         end = self.expr(found[3], scope) if found[3] else None
         axis = named_axis(found[1], int(found[2]))
         inner = _Scope(scope)
@@ -338,26 +341,13 @@ class _Reader:
         return tuple(self.value(name[1:], scope) for name in text.split(", ")) if text else ()
 
     def expr(self, text: str, scope: _Scope) -> Expr:
-        return self.read(parse_expr, self.sized(text, scope))
+        return self.read(lambda part: parse_expr(part, scope.axes), text)
 
     def bound(self, text: str, scope: _Scope) -> Bound:
-        return self.read(parse_bound, self.sized(text, scope))
+        return self.read(lambda part: parse_bound(part, scope.axes), text)
 
     def mask(self, text: str | None, scope: _Scope) -> tuple[Bound, ...]:
         return tuple(self.bound(part, scope) for part in text.split(" and ")) if text else ()
 
-    def sized(self, text: str, scope: _Scope) -> str:
-        """An index with the sizes of its loops, as the parser of kernels reads it."""
 
-        def axis(found: re.Match[str]) -> str:
-            name = found[0]
-            if text[found.end() : found.end() + 1] == "[":
-                return name
-            if name not in scope.axes:
-                self.fail(f"there is no loop {name} round this")
-            return str(scope.axes[name])
-
-        return _WORD.sub(axis, text)
-
-
-__all__ = ["parse_func", "print_func"]
+__all__ = ["parse_func", "print_func", "print_stmt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from bringup.backend.device import Executable, Lowered
 from bringup.backend.placement import Placement
@@ -11,6 +12,9 @@ from bringup.graph import Graph
 from bringup.kernel.form import Kernel
 from bringup.program.cost import program_cost
 from bringup.program.program import Cost, Program
+
+if TYPE_CHECKING:  # compiling loads no module of loops
+    from bringup.loops.form import Func
 
 
 class Compiled:
@@ -80,6 +84,13 @@ class Compiled:
         """The fused kernels, in order of launch."""
         return tuple(kernel for program in self.programs for kernel in program.kernels)
 
+    @property
+    def loops(self) -> tuple[Func, ...]:
+        """The loops of each kernel, as every device of loops gets them before its own schedule."""
+        from bringup.loops import lower_kernel
+
+        return tuple(map(lower_kernel, self.kernels))
+
     def cost(self) -> Cost:
         """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.
 
@@ -103,7 +114,10 @@ class Compiled:
     @property
     def asm(self) -> str:
         """What the backend's compiler made of it.  Raises UnsupportedError if it shows none."""
-        return self._texts().asm
+        texts = self._texts()
+        if texts.source and not texts.asm:
+            raise UnsupportedError(f"the backend shows no assembly of {self.graph.name}")
+        return texts.asm
 
     def _texts(self) -> Lowered:
         if self._lowered is None:

@@ -15,6 +15,8 @@ from bringup.backend import (
     BufferView,
     Capabilities,
     KernelsDevice,
+    LoopsDevice,
+    Lowered,
     OpFunction,
     OpsDevice,
     SimpleBackend,
@@ -37,6 +39,7 @@ from bringup.graph import Builder, Literal
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
+from bringup.loops import Func, parse_func
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
 from bringup.types import TensorType
@@ -289,7 +292,7 @@ def test_a_kernel_is_unsupported_by_a_device_of_ops() -> None:
     assert str(caught.value) == (
         "Toy takes ops, and the program holds kernel k0\n"
         "  at model.py:12 (forward)\n"
-        "  fix: leave Capabilities.kernels empty, or derive from KernelsDevice"
+        "  fix: leave Capabilities.kernels empty, or derive from KernelsDevice or LoopsDevice"
     )
 
 
@@ -539,6 +542,181 @@ def test_what_launch_raises_names_the_kernel() -> None:
         "  in instruction: kernel k0(f32[4], f32[4])"
     )
     assert set(chip.blocks) == {x}
+
+
+# Loops
+
+
+class LoopsChip(Memory, LoopsDevice):
+    """Takes every function for the negation of its first buffer."""
+
+    capabilities = Capabilities(kernels=claims(["neg"], ["f32"]))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def render(self, func: Func) -> str | bytes:
+        self.events.append(f"render {func.name}")
+        return f"negate {func.outputs[0].size}"
+
+    def load(self, source: str | bytes, name: str) -> object:
+        self.events.append(f"load {name}")
+        return ("loaded", source)
+
+    def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
+        self.events.append(f"launch {func.name}")
+        assert loaded == ("loaded", f"negate {func.outputs[0].size}")
+        assert [v.type.size for v in views] == [p.buffer.size for p in func.params]
+        self.array(views[1])[...] = -self.array(views[0])
+
+
+LOOPS = """\
+func k0(b0: in f32[4], b1: out f32[4]) {
+  for g0 in 4 parallel {
+    %0: f32 = b0[g0]
+    %1: f32 = neg(%0)
+    b1[g0] = %1
+  }
+}"""
+#: Two elements, from the second input to the second output.
+HX, HZ = slot("input", f32[2], 1), slot("output", f32[2], 1)
+
+
+def different() -> list[KernelStep]:
+    """Two different kernels."""
+    return [
+        KernelStep(negation("k0"), (X, Z), HERE),
+        KernelStep(negation("k1", 2), (HX, HZ), HERE),
+    ]
+
+
+def three() -> Program:
+    """``-(-x)`` and ``-y`` of other sizes; the first and the last kernel are equal."""
+    middle = different()[1]
+    first = KernelStep(negation("k0"), (X, T), HERE)
+    last = KernelStep(negation("k2"), (T, Z), HERE)
+    return program([first, middle, last], arena_bytes=80)
+
+
+def test_a_device_of_loops_gets_each_kernel_lowered_and_equal_ones_once() -> None:
+    seen = []
+
+    class Seeing(LoopsChip):
+        def schedule(self, func: Func) -> Func:
+            seen.append(str(func))
+            return func
+
+    chip = Seeing()
+    run = chip.compile(twice())
+    assert seen == [LOOPS, LOOPS.replace("k0", "k1")]
+    assert chip.events == ["render k0", "load k0"]
+    assert run.source == "negate 4"
+    [z] = run([chip.put(ARRAYS[0])])
+    assert chip.events[2:] == ["launch k0", "launch k1"]
+    assert chip.take(z, V).tolist() == [1, 2, 3, 4]
+
+
+def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
+    class Scheduled(LoopsChip):
+        def schedule(self, func: Func) -> Func:
+            return parse_func(str(func).replace("g0 in 4 parallel", "g0 in 4 vector"))
+
+        def render(self, func: Func) -> str | bytes:
+            assert "for g0 in 4 vector {" in str(func)
+            return super().render(func)
+
+        def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
+            assert "for g0 in 4 vector {" in str(func)
+            super().launch(loaded, func, views)
+
+    chip = Scheduled()
+    [z] = chip.compile(twice())([chip.put(ARRAYS[0])])
+    assert chip.take(z, V).tolist() == [1, 2, 3, 4]
+
+
+def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
+    class Wide(LoopsChip):
+        def scratch_bytes(self, func: Func) -> int:
+            return {4: 100, 2: 40}[func.outputs[0].size]
+
+        def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
+            *views, scratch = views
+            self.array(scratch)[...] = 0x55
+            seen.append((func.name, scratch.offset, str(scratch.type)))
+            super().launch(loaded, func, views)
+
+    seen: list[tuple[str, int, str]] = []
+    chip = Wide()
+    first, second = chip.compile(three())([chip.put(a) for a in ARRAYS])
+    assert seen == [("k0", 128, "u8[100]"), ("k1", 128, "u8[40]"), ("k2", 128, "u8[100]")]
+    assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
+    assert chip.take(second, HZ.type).tolist() == [-10, -20]
+    assert set(chip.blocks) == {1, 2, first, second}
+
+
+class Batched(LoopsChip):
+    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
+        self.events.append(f"load {', '.join(name for _, name in sources)}")
+        return [("loaded", source) for source, _ in sources]
+
+
+def test_sources_of_a_program_can_be_loaded_together() -> None:
+    chip = Batched()
+    first, _ = chip.compile(three())([chip.put(a) for a in ARRAYS])
+    assert chip.events[:3] == ["render k0", "render k1", "load k0, k1"]
+    assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
+
+
+def test_sources_without_a_result_of_loading_are_an_error() -> None:
+    chip = Batched()
+    chip.load_all = lambda sources: ["one"]  # type: ignore[method-assign]
+    with pytest.raises(CompileError, match="load_all gave nothing for kernel k1"):
+        chip.compile(program(different()))
+
+
+def test_a_program_that_fails_to_load_as_a_whole_names_its_kernels() -> None:
+    class Failing(LoopsChip):
+        def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
+            raise RuntimeError("no linker")
+
+    with pytest.raises(CompileError) as caught:
+        Failing().compile(program(different()))
+    assert "load of kernels k0, k1 failed: RuntimeError: no linker" in str(caught.value)
+    assert caught.value.source == "negate 4\n\nnegate 2"
+    assert caught.value.location is None
+    with pytest.raises(CompileError) as caught:
+        Failing().compile(twice())
+    assert caught.value.location is HERE
+
+
+def test_what_a_schedule_raises_becomes_a_compile_error_with_the_kernel() -> None:
+    class Failing(LoopsChip):
+        def schedule(self, func: Func) -> Func:
+            raise KeyError(func.name)
+
+    with pytest.raises(CompileError) as caught:
+        Failing().compile(twice())
+    assert "lowering of kernel k0 failed: KeyError: 'k0'" in str(caught.value)
+    assert caught.value.source == str(negation("k0"))
+    assert caught.value.location is HERE
+
+
+def test_a_backend_of_parts_renders_without_a_device() -> None:
+    def backend(**functions: Any) -> SimpleBackend:
+        return SimpleBackend("toy", lambda _: LoopsChip(), LoopsChip.capabilities, **functions)
+
+    def render(func: Func) -> str:
+        return f"source of {func.name}"
+
+    def schedule(func: Func) -> Func:
+        return parse_func(str(func).replace("func k", "func scheduled_k"))
+
+    with pytest.raises(UnsupportedError, match="does not lower without a device"):
+        backend().lower(twice())
+    assert backend(render=render).lower(twice()) == Lowered("source of k0", "")
+    both = backend(render=render, schedule=schedule).lower(program(different()))
+    assert both.source == "source of scheduled_k0\n\nsource of scheduled_k1"
 
 
 # Declaring

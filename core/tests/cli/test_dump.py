@@ -85,6 +85,42 @@ def test_every_level_of_a_function(subject: str) -> None:
     assert "BRINGUP_DUMP" not in os.environ
 
 
+def test_the_loops_of_each_kernel() -> None:
+    result = dump("twice.ir", "--level", "loops")
+    assert result.stdout == (
+        "loops: 1\n"
+        "func k0_add(b0: in f32[4], b1: out f32[4]) {\n"
+        "  for g0 in 4 parallel {\n"
+        "    %0: f32 = b0[g0]\n"
+        "    %1: f32 = add(%0, %0)\n"
+        "    b1[g0] = %1\n"
+        "  }\n"
+        "}\n\n"
+    )
+    found = json.loads(dump("twice.ir", "--level", "loops", "--json").stdout)
+    assert found["loops"] == [result.stdout.partition("\n")[2].rstrip()]
+
+
+def test_a_folder_of_dumps_has_kernels_and_their_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRINGUP_DUMP", str(tmp_path / "dumps"))
+    compiled = bu.jit(lambda x: x + x).lower(bu.float32[4], target="paper")
+    files = {f.name: f.read_text() for f in (tmp_path / "dumps").rglob("9*.txt")}
+    assert files == {
+        "90-program.txt": f"{compiled.program}\n",
+        "91-kernel-00.txt": f"{compiled.kernels[0]}\n",
+        "92-loops-00.txt": f"{compiled.loops[0]}\n",
+    }
+    assert files["92-loops-00.txt"].startswith("func k0_add(b0: in f32[4], b1: out f32[4]) {\n")
+
+
+def test_a_backend_without_assembly_says_so(install: Install) -> None:
+    install("bare", PLUGIN.replace('"nop"', '""'))
+    result = dump("twice.ir", "--level", "asm", "--target", "bare:v2")
+    assert result.stdout == "asm\nnot shown: the backend shows no assembly of twice\n\n"
+
+
 def test_source_and_assembly_are_shown_when_asked_for() -> None:
     result = dump("twice.ir", "--level", "source", "--level", "asm")
     assert result.stdout == "source\nsource for v2\n\nasm\nnop\n\n"
@@ -131,7 +167,7 @@ def test_a_graph_in_a_file() -> None:
         (["model_of_test.py:forward", *["f32[4]"] * 3], "given: too many positional arguments"),
         (["model_of_test.py"], "model_of_test.py is Python, not a graph"),
         (["twice.ir", "f32[4]"], "a graph in a file has its types already"),
-        (["twice.ir", "--level", "loops"], "there is no level 'loops'"),
+        (["twice.ir", "--level", "loop"], "there is no level 'loop'"),
         (["twice.ir", "--target", "papers"], "no backend is named 'papers'"),
     ],
 )

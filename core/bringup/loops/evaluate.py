@@ -1,0 +1,429 @@
+"""The loop level's reference interpreter: numpy, vectorised over parallel loops, and strict.
+
+Iterations of ``parallel``, ``block`` and ``thread`` loops are lanes, one element each of numpy
+arrays; all other loops run one iteration after the other.  Threads therefore run in lockstep, and
+what the form leaves to chance is an error, never some result.  These raise GraphError: an access
+outside its buffer where the mask allows it; a read of an element that was never written; an ``out``
+element left unwritten; a write to an ``in`` buffer; two lanes of which one writes what the other
+reads or writes, with nothing that orders them (see `bringup.loops.races`); a barrier to which only
+some threads of a block come; a loaded index outside its declared range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Never
+
+import numpy as np
+
+from bringup.errors import GraphError
+from bringup.graph.index import Axis, Bound, Dyn, Expr
+from bringup.kernel.ranges import expr_value, mask_value
+from bringup.loops.form import (
+    LANES,
+    PRIVATE,
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Stmt,
+    Store,
+)
+from bringup.loops.races import Accesses, LaneTree
+from bringup.loops.text import print_stmt
+from bringup.ops.monoids import MONOIDS
+
+Array = np.ndarray[Any, Any]
+
+#: Lanes, and elements of their buffers, that are held at once: the outermost loop runs in parts.
+_AT_ONCE = 1 << 20
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The elements of a buffer, once for each lane of a level.
+
+    row: the first element of each lane, of the shape of that level.
+    written: which elements hold something; None where all do.
+    accesses: None where no two lanes can meet.
+    shares: the ``out`` buffer that has the same memory, of an ``in`` buffer.
+    """
+
+    buffer: Buffer
+    level: int
+    row: Array
+    values: Array
+    written: Array | None
+    accesses: Accesses | None = None
+    shares: Buffer | None = None
+
+
+def evaluate_func(func: Func, buffers: Sequence[Array]) -> None:
+    """Run a function; its ``out`` buffers are written in place.
+
+    buffers: one C-contiguous array per parameter, in order, of the declared dtype and size, of any
+    shape.  An ``out`` array may be the very memory of an ``in`` array; see `Param`.
+    Folds that multiply sum exact products where f64 holds those.
+    Raises GraphError naming the statement that breaks a rule of the form; see the module's text.
+
+    >>> from bringup.loops import parse_func
+    >>> x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    >>> evaluate_func(parse_func('''
+    ... func double(x: in f32[4], y: out f32[4]) {
+    ...   for i in 4 parallel {
+    ...     %0: f32 = x[i]
+    ...     %1: f32 = add(%0, %0)
+    ...     y[i] = %1
+    ...   }
+    ... }'''), [x, y])
+    >>> y.tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    """
+    machine = _Machine(func)
+    machine.bind(buffers)
+    with np.errstate(all="ignore"):
+        machine.block(func.body, np.ones(1, np.bool_))
+    machine.finish()
+
+
+class _Machine:
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.tree = LaneTree()
+        self.memories: dict[Buffer, _Memory] = {}
+        self.scalars: dict[Scalar, Array] = {}
+        self.axes: dict[Axis, Array] = {}
+        self.stmt: Stmt | None = None
+
+    def fail(self, what: str) -> Never:
+        notes = (print_stmt(self.stmt),) if self.stmt is not None else ()
+        raise GraphError(f"func {self.func.name}: {what}", notes=notes)
+
+    # -- parameters --------------------------------------------------------------------------------
+
+    def bind(self, buffers: Sequence[Array]) -> None:
+        """Give the parameters their memory."""
+        params = self.func.params
+        if len(buffers) != len(params):
+            self.fail(f"takes {len(params)} buffers, got {len(buffers)}")
+        for param, array in zip(params, buffers, strict=True):
+            buffer = param.buffer
+            if array.dtype != buffer.dtype.numpy or array.size != buffer.size:
+                self.fail(f"{param}: got {array.dtype} of shape {array.shape}")
+            if not array.flags.c_contiguous:
+                self.fail(f"{param}: the array is not contiguous")
+            written = np.zeros(array.size, np.bool_) if param.role == "out" else None
+            values = array.reshape(-1)
+            memory = _Memory(buffer, 0, np.zeros(1, np.int64), values, written)
+            if written is not None:
+                memory.accesses = Accesses(self.tree, array.size, private=False)
+            self.memories[buffer] = memory
+        for out in self.func.outputs:
+            for buffer, memory in self.memories.items():
+                if buffer != out and np.may_share_memory(memory.values, self.memories[out].values):
+                    self.share(memory, self.memories[out])
+
+    def share(self, memory: _Memory, out: _Memory) -> None:
+        """Let an ``in`` buffer and an ``out`` buffer be one memory."""
+        same = memory.values.ctypes.data == out.values.ctypes.data
+        same = same and memory.values.nbytes == out.values.nbytes
+        if memory.written is not None or memory.shares is not None or not same:
+            self.fail(f"{memory.buffer.name} and {out.buffer.name} overlap in memory")
+        if memory.values.itemsize != out.values.itemsize:
+            self.fail(f"{memory.buffer.name} and {out.buffer.name} overlap in memory")
+        memory.shares, memory.accesses = out.buffer, out.accesses
+
+    def finish(self) -> None:
+        """Every element of an ``out`` buffer is written."""
+        self.stmt = None
+        for buffer in self.func.outputs:
+            written = self.memories[buffer].written
+            assert written is not None
+            missing = np.flatnonzero(~written)
+            if missing.size:
+                many = f"{missing.size} of {buffer.size} elements of {buffer.name}"
+                self.fail(f"{many} are never written, element {missing[0]} first")
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def block(self, body: Sequence[Stmt], alive: Array) -> None:
+        """Run statements in the lanes where ``alive``, which broadcasts with them, holds."""
+        outer = self.scalars
+        self.scalars = dict(outer)
+        for stmt in body:
+            self.stmt = stmt
+            match stmt:
+                case Let():
+                    self.scalars[stmt.result] = self.let(stmt, alive)
+                case Load():
+                    self.scalars[stmt.result] = self.load(stmt, alive)
+                case Store():
+                    self.store(stmt, alive)
+                case For():
+                    self.loop(stmt, alive)
+                case If():
+                    self.branch(stmt, alive)
+                case Alloc():
+                    self.alloc(stmt.buffer, alive)
+                case Barrier():
+                    self.barrier(alive)
+        self.scalars = outer
+
+    def branch(self, stmt: If, alive: Array) -> None:
+        alive = alive & self.holds(stmt.mask)
+        if stmt.test is not None:
+            alive = alive & self.value(stmt.test)
+        if alive.any():
+            self.block(stmt.body, alive)
+
+    def loop(self, loop: For, alive: Array) -> None:
+        if loop.axis in self.axes:
+            self.fail(f"loop {loop.name} stands within itself")
+        end = self.index(loop.end) if loop.end is not None else None
+        if loop.kind in LANES:
+            self.lanes(loop, end, alive)
+        else:
+            for i in range(loop.axis.size):
+                running = alive if end is None else alive & (i < end)
+                if not running.any():
+                    break
+                self.axes[loop.axis] = np.array([i], np.int64)
+                self.block(loop.body, running)
+        self.axes.pop(loop.axis, None)
+
+    def lanes(self, loop: For, end: Array | None, alive: Array) -> None:
+        """Run the iterations of a loop beside each other."""
+        size, depth = loop.axis.size, self.tree.depth
+        step = max(1, _AT_ONCE // _elements_of(loop)) if depth == 0 else max(size, 1)
+        if self.tree.has_other_threads(loop):
+            for accesses in self.accesses():
+                accesses.strangers()
+        for low in range(0, size, step):
+            self.stmt = loop
+            values = self.tree.spread(np.arange(low, min(low + step, size), dtype=np.int64))
+            self.axes[loop.axis] = values
+            self.tree.enter(loop, values)
+            running = alive & (values < (size if end is None else end))
+            if running.any():
+                self.block(loop.body, running)
+            self.memories = {b: m for b, m in self.memories.items() if m.level <= depth}
+            if loop.kind != "thread" and low + step >= size:
+                for accesses in self.accesses():
+                    accesses.join()
+            self.tree.leave()
+
+    def accesses(self) -> Iterator[Accesses]:
+        """Those of every memory that is there, once each."""
+        known = {id(m.accesses): m.accesses for m in self.memories.values()}
+        return (accesses for accesses in known.values() if accesses is not None)
+
+    def alloc(self, buffer: Buffer, alive: Array) -> None:
+        level = self.tree.block if buffer.space == "shared" else self.tree.depth
+        memory, shape = self.memories.get(buffer), self.tree.ids[level].shape
+        if memory is None or memory.row.shape != shape:
+            rows = np.arange(self.tree.ids[level].size, dtype=np.int64).reshape(shape)
+            count = rows.size * buffer.size
+            values = np.zeros(count, buffer.dtype.numpy)
+            memory = _Memory(buffer, level, rows * buffer.size, values, np.zeros(count, np.bool_))
+            if buffer.space not in PRIVATE:
+                memory.accesses = Accesses(self.tree, count, private=False)
+            self.memories[buffer] = memory
+            return
+        # It is the memory of the iteration before, whose readers writes may still disturb.
+        assert memory.written is not None
+        again = np.broadcast_to(alive, self.tree.shape).reshape(-1, memory.row.size).any(axis=0)
+        memory.written.reshape(memory.row.size, buffer.size)[again] = False
+
+    def barrier(self, alive: Array) -> None:
+        level = self.tree.block
+        if level == self.tree.depth:
+            self.fail("a barrier stands outside the loops of threads")
+        blocks = self.tree.ids[level].reshape(-1)
+        threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
+        some, every = threads.any(axis=0), threads.all(axis=0)
+        if (some != every).any():
+            self.fail("only some threads of a block come to this barrier")
+        for accesses in self.accesses():
+            accesses.barrier(blocks[every])
+
+    # -- scalars -----------------------------------------------------------------------------------
+
+    def value(self, scalar: Scalar) -> Array:
+        if scalar not in self.scalars:
+            self.fail(f"{scalar} is not defined here")
+        return self.scalars[scalar]
+
+    def let(self, stmt: Let, alive: Array) -> Array:
+        dtype, attrs = stmt.result.dtype.numpy, stmt.attrs
+        match stmt.op.name:
+            case "constant":
+                return np.full(1, attrs["value"].scalar)
+            case "index":
+                return self.index(attrs["index"], stmt.operands, alive).astype(dtype)
+            case "inside":
+                return self.holds(attrs["mask"], stmt.operands, alive)
+        operands = np.broadcast_arrays(*map(self.value, stmt.operands))
+        result = np.asarray(stmt.op.reference(*operands, **attrs))
+        if result.dtype != dtype:
+            self.fail(f"{stmt.op.name} gives {result.dtype}, not {stmt.result.dtype}")
+        return result
+
+    def index(
+        self, expr: Expr, scalars: Sequence[Scalar] = (), alive: Array | None = None
+    ) -> Array:
+        """The value of an index expression in every lane."""
+        strange = expr.axes() - self.axes.keys()
+        if strange:
+            self.fail(f"{expr} uses a loop that is not round it")
+        try:
+            return expr_value(expr, self.axes, self.loaded([expr], scalars, alive))
+        except GraphError as error:
+            self.fail(error.what)
+
+    def holds(
+        self, mask: Sequence[Bound], scalars: Sequence[Scalar] = (), alive: Array | None = None
+    ) -> Array:
+        """Whether every bound holds, in every lane."""
+        for bound in mask:
+            self.index(bound.expr, scalars, alive)
+        return mask_value(mask, self.axes, self.loaded([b.expr for b in mask], scalars, alive))
+
+    def loaded(
+        self, exprs: Iterable[Expr], scalars: Sequence[Scalar], alive: Array | None
+    ) -> list[Array]:
+        """The values of loaded indices, in range in lanes that do not run."""
+        values = [self.value(scalar) for scalar in scalars]
+        if alive is None or alive.all():
+            return values
+        for atom in (a for e in exprs for a in e.atoms() if isinstance(a, Dyn)):
+            value = values[atom.operand]
+            values[atom.operand] = np.where(alive, value, value.dtype.type(atom.first))
+        return values
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def access(self, stmt: Load | Store, alive: Array) -> tuple[_Memory, Array, Array]:
+        """The memory of an access, the element in every lane, and where there is an access."""
+        if stmt.buffer not in self.memories:
+            self.fail(f"there is no buffer {stmt.buffer.name} here")
+        memory, size = self.memories[stmt.buffer], stmt.buffer.size
+        index = self.index(stmt.index, stmt.operands, alive)
+        live = alive & self.holds(stmt.mask, stmt.operands, alive)
+        index, live = np.broadcast_arrays(index, live)
+        wrong = live & ((index < 0) | (index >= size))
+        if wrong.any():
+            element = f"element {index[wrong][0]} of {stmt.buffer.name}"
+            self.fail(f"{element} is {_done(stmt)}, which has {size}")
+        cells, live = np.broadcast_arrays(np.where(live, index, 0) + memory.row, live)
+        return memory, cells, live
+
+    def can_meet(self, memory: _Memory) -> bool:
+        """Whether two of the lanes that run may access one element of a memory."""
+        if memory.written is None and memory.shares is None:
+            return False
+        if memory.accesses is None and memory.level < self.tree.depth:
+            memory.accesses = Accesses(self.tree, memory.values.size, private=True)
+        return memory.accesses is not None
+
+    def load(self, stmt: Load, alive: Array) -> Array:
+        memory, cells, live = self.access(stmt, alive)
+        if not memory.values.size or not live.any():
+            return np.zeros(live.shape, stmt.buffer.dtype.numpy)
+        self.check_written(stmt, memory, cells, live)
+        if memory.shares is not None:
+            replaced = self.memories[memory.shares].written
+            assert replaced is not None
+            if (live & replaced[cells]).any():
+                other = memory.shares.name
+                self.fail(f"{stmt.buffer.name} is read where {other} has replaced it")
+        if self.can_meet(memory):
+            self.note(stmt, memory, cells, live)
+        return np.where(live, memory.values[cells], stmt.buffer.dtype.numpy.type(0))
+
+    def store(self, stmt: Store, alive: Array) -> None:
+        memory, cells, live = self.access(stmt, alive)
+        if memory.written is None:
+            self.fail(f"{stmt.buffer.name} is written, an in buffer is only read")
+        if stmt.buffer.space in PRIVATE:
+            levels = range(memory.level, self.tree.depth)
+            if any(self.tree.splits_threads(level) for level in levels):
+                self.fail(f"a thread writes {stmt.buffer.name}, which is private to its block")
+        value, dtype = self.value(stmt.value), stmt.buffer.dtype.numpy
+        if value.dtype != dtype:
+            self.fail(f"{stmt.buffer.name} holds {stmt.buffer.dtype}, not {stmt.value.dtype}")
+        if stmt.fold:
+            self.check_written(stmt, memory, cells, live)
+        if self.can_meet(memory):
+            self.note(stmt, memory, cells, live)
+        shape = self.tree.shape
+        live = np.broadcast_to(live, shape)
+        cells = np.broadcast_to(cells, shape)[live]
+        if stmt.fold:
+            factor = self.value(stmt.factor) if stmt.factor is not None else None
+            parts = [np.broadcast_to(v, shape)[live] for v in (value, factor) if v is not None]
+            memory.values[cells] = _combined(stmt.fold, memory.values[cells], *parts)
+        else:
+            memory.values[cells] = np.broadcast_to(value, shape)[live]
+        memory.written[cells] = True
+
+    def check_written(self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array) -> None:
+        if memory.written is None or not memory.written.size:
+            return
+        wrong = live & ~memory.written[cells]
+        if wrong.any():
+            element = f"element {(cells - memory.row)[wrong][0]} of {stmt.buffer.name}"
+            self.fail(f"{element} is {_done(stmt)} before it was written")
+
+    def note(self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array) -> None:
+        """Check an access against those of other lanes."""
+        assert memory.accesses is not None
+        shape = self.tree.shape
+        live = np.broadcast_to(live, shape)
+        used = np.broadcast_to(cells, shape)[live]
+        accesses = memory.accesses
+        conflict = (accesses.read if isinstance(stmt, Load) else accesses.write)(used, live)
+        if conflict is not None:
+            at, loop = conflict
+            element = f"element {used[at] % max(stmt.buffer.size, 1)} of {stmt.buffer.name}"
+            other = "writes" if isinstance(stmt, Load) else "accesses"
+            self.fail(f"{element} is {_done(stmt)}, and another iteration {other} it: {loop}")
+
+
+def _done(stmt: Load | Store) -> str:
+    if isinstance(stmt, Load):
+        return "read"
+    return "folded into" if stmt.fold else "written"
+
+
+def _combined(fold: str, element: Array, value: Array, factor: Array | None = None) -> Array:
+    """What a folding store makes of the elements."""
+    if factor is None:
+        return np.asarray(MONOIDS[fold].row.reference(element, value))
+    dtype = element.dtype
+    if dtype.kind in "iu":
+        return np.asarray(element + value * factor)
+    # Products of two f32 are exact in f64, those of f64 are rounded.
+    wide = np.float64
+    return (element.astype(wide) + value.astype(wide) * factor.astype(wide)).astype(dtype)
+
+
+def _elements_of(loop: For) -> int:
+    """Lanes within one iteration of a loop, or elements of the buffers within it if more."""
+    lanes = 1
+    for stmt in loop.body:
+        if isinstance(stmt, For):
+            inner = _elements_of(stmt)
+            lanes = max(lanes, inner * max(stmt.axis.size, 1) if stmt.kind in LANES else inner)
+        elif isinstance(stmt, If):
+            lanes = max(lanes, _elements_of(For(loop.axis, stmt.body)))
+    memory = sum(s.buffer.size for s in loop.body if isinstance(s, Alloc))
+    return max(lanes, memory)
+
+
+__all__ = ["evaluate_func"]

@@ -1,0 +1,37 @@
+"""Schedules: how the loops of a function are run, as steps that keep what they compute.
+
+Each primitive is a function ``Func -> Func``; `Schedule` is a list of them as text.
+"""
+
+from bringup.loops.schedule.folds import rfactor
+from bringup.loops.schedule.iteration import (
+    fuse,
+    pad,
+    parallelize,
+    peel,
+    split,
+    unroll,
+    vectorize,
+)
+from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
+from bringup.loops.schedule.threads import bind
+
+__all__ = [
+    "PRIMITIVES",
+    "Schedule",
+    "Step",
+    "apply",
+    "bind",
+    "distribute",
+    "fuse",
+    "hoist",
+    "pad",
+    "parallelize",
+    "peel",
+    "reorder",
+    "rfactor",
+    "split",
+    "unroll",
+    "vectorize",
+]

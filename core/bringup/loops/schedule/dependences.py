@@ -1,0 +1,226 @@
+"""Which iterations of loops touch the same memory, so that their order matters.
+
+Folds of one monoid into one element may come in any order, so they never conflict.  An ``out``
+parameter may have the memory of an ``in`` parameter that is read at the index at which it is
+written (`bringup.loops.form.Param`), so those two count as one buffer there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
+from bringup.kernel.ranges import span
+from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Stmt, Store
+from bringup.loops.schedule.rewrite import Body, Mask
+from bringup.records import record
+
+
+@record(eq=False)
+class Access:
+    """One load or store within a block.
+
+    kind: ``load``, ``store``, or the monoid of a fold.
+    facts: what holds wherever it happens.
+    axes: the loops of the block round it.
+    """
+
+    stmt: Load | Store
+    kind: str
+    facts: Mask
+    axes: tuple[Axis, ...]
+
+    @property
+    def buffer(self) -> Buffer:
+        """What it touches."""
+        return self.stmt.buffer
+
+    @property
+    def index(self) -> Expr:
+        """Where."""
+        return self.stmt.index
+
+
+def accesses(body: Body, facts: Mask = (), axes: tuple[Axis, ...] = ()) -> tuple[Access, ...]:
+    """The accesses of a block to memory that outlives it."""
+    private: set[Buffer] = set()
+    found = tuple(_accesses(body, facts, axes, private))
+    return tuple(a for a in found if a.buffer not in private) if private else found
+
+
+def _accesses(
+    body: Body, facts: Mask, axes: tuple[Axis, ...], private: set[Buffer]
+) -> Iterator[Access]:
+    for stmt in body:
+        match stmt:
+            case Load():
+                yield Access(stmt, "load", facts + stmt.mask, axes)
+            case Store():
+                yield Access(stmt, stmt.fold or "store", facts + stmt.mask, axes)
+            case For():
+                yield from _accesses(stmt.body, facts + stmt.bounds, (*axes, stmt.axis), private)
+            case If():
+                yield from _accesses(stmt.body, facts + stmt.mask, axes, private)
+            case Alloc():
+                private.add(stmt.buffer)
+
+
+def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
+    """The accesses to each buffer that the function allocates, with the loops inside its scope."""
+    found: dict[Buffer, list[Access]] = {}
+
+    def walk(body: Body) -> None:
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, Alloc):
+                scope = _accesses(body[number + 1 :], (), (), set())
+                mine = [access for access in scope if access.buffer == stmt.buffer]
+                found.setdefault(stmt.buffer, []).extend(mine)
+            elif isinstance(stmt, For | If):
+                walk(stmt.body)
+
+    walk(func.body)
+    return found
+
+
+def has_barrier(body: Sequence[Stmt]) -> bool:
+    """Whether threads meet somewhere in a block."""
+    return any(
+        isinstance(s, Barrier) or (isinstance(s, For | If) and has_barrier(s.body)) for s in body
+    )
+
+
+def may_conflict(one: Access, other: Access) -> bool:
+    """Whether the order of two accesses matters if they meet at one element."""
+    if one.kind == other.kind and one.kind != "store":
+        return False
+    if one.buffer == other.buffer:
+        return True
+    if "load" not in (one.kind, other.kind) or not may_share(one.buffer, other.buffer):
+        return False
+    return one.axes != other.axes or _is_equal(one.index, other.index)
+
+
+def may_share(one: Buffer, other: Buffer) -> bool:
+    """Whether a parameter that is read may have the memory of one that is written.
+
+    It may only if every element is read by the iteration that writes it.
+    """
+    return (
+        one.space == other.space == "global"
+        and one.dtype.itemsize == other.dtype.itemsize
+        and one.size == other.size
+    )
+
+
+def _is_equal(one: Expr, other: Expr) -> bool:
+    """Whether two expressions are equal; parsed ones have their terms in the order of the text."""
+    return one is other or (one.const == other.const and dict(one.terms) == dict(other.terms))
+
+
+def conflicts(body: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    """Every pair of accesses whose order may matter, those of one statement with itself too."""
+    for number, one in enumerate(body):
+        if one.kind == "load":
+            pairs = [other for other in body[number + 1 :] if other.kind != "load"]
+        else:
+            pairs = list(body[number:])
+        for other in pairs:
+            if may_conflict(one, other):
+                yield one, other
+
+
+def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[Axis]) -> bool:
+    """Whether two accesses that meet at one element do so in the same iteration of ``axis``.
+
+    inner: the axes that may differ between the two; all others have one value.
+
+    With the index ``a·x + b·y + c·z``, where ``a`` and every greater coefficient is a multiple of
+    more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
+    ``z``.
+    """
+    first, second = _Parts(one, inner), _Parts(other, inner)
+    if first.fixed != second.fixed:
+        return False
+    if _is_apart(first, second):
+        return True
+    shared = {atom for atom in first.terms if first.terms[atom] == second.terms.get(atom)}
+    if axis in shared:
+        return _agrees(first, second, axis)
+    # A loop that was fused stands in the index as its quotient and its remainder.
+    whole = Expr.of(axis)
+    parts = [a for a in shared if isinstance(a, Div | Mod) and a.of == whole]
+    divisors = {a.by for a in parts if isinstance(a, Div)} & {
+        a.by for a in parts if isinstance(a, Mod)
+    }
+    return any(
+        all(_agrees(first, second, a) for a in parts if a.by == divisor) for divisor in divisors
+    )
+
+
+class _Parts:
+    """The terms of an index that may differ between two iterations, and what is fixed."""
+
+    def __init__(self, access: Access, inner: frozenset[Axis]) -> None:
+        self.const = access.index.const
+        self.facts = access.facts
+        self.terms: dict[Atom, int] = {}
+        fixed: list[tuple[Atom, int]] = []
+        for atom, c in access.index.terms:
+            if isinstance(atom, Axis):
+                varies = atom in inner
+            else:
+                # A loaded index may differ as the memory that it came from.
+                varies = isinstance(atom, Dyn) or not inner.isdisjoint(Expr(0, ((atom, 1),)).axes())
+                varies = varies or any(isinstance(a, Dyn) for a in Expr(0, ((atom, 1),)).atoms())
+            if varies:
+                self.terms[atom] = c
+            else:
+                fixed.append((atom, c))
+        self.fixed = tuple(fixed)
+
+    def span(self, below: int | None = None, but: Atom | None = None) -> tuple[int, int]:
+        """The range of the terms with coefficients up to ``below``, all if None, but one atom."""
+        terms = tuple(
+            (a, c) for a, c in self.terms.items() if a != but and (below is None or abs(c) <= below)
+        )
+        return span(Expr(0, terms), self.facts)
+
+
+def _is_apart(one: _Parts, other: _Parts) -> bool:
+    """Whether no element is touched by both."""
+    low, high = one.span()
+    least, most = other.span()
+    shift = one.const - other.const
+    if low + shift > most or high + shift < least:
+        return True
+    divisor = math.gcd(*one.terms.values(), *other.terms.values())
+    return divisor > 1 and shift % divisor != 0
+
+
+def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
+    """Whether the atom has one value wherever the two indices are equal; both have it."""
+    c = abs(one.terms[atom])
+    if isinstance(atom, Dyn) or any(isinstance(a, Dyn) for a in Expr(0, ((atom, 1),)).atoms()):
+        return False
+    shift = one.const - other.const
+    greater = [f for p in (one, other) for f in p.terms.values() if abs(f) > c]
+    if greater:
+        divisor = math.gcd(*greater)
+        (low, high), (least, most) = one.span(c), other.span(c)
+        if max(high - least + shift, most - low - shift) >= divisor:
+            return False
+    (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
+    return max(high - least + shift, most - low - shift) < c
+
+
+__all__ = [
+    "Access",
+    "accesses",
+    "conflicts",
+    "has_barrier",
+    "may_conflict",
+    "may_share",
+    "meets_only_within",
+    "private_accesses",
+]

@@ -1,0 +1,166 @@
+"""Primitives that divide folds: rfactor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.errors import ScheduleError
+from bringup.graph.index import Expr
+from bringup.loops.form import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    Load,
+    Store,
+    named_axis,
+    statements,
+)
+from bringup.loops.schedule.dependences import accesses
+from bringup.loops.schedule.rewrite import (
+    Body,
+    Mask,
+    Names,
+    constant,
+    loops_of,
+    map_accesses,
+    rewrite_loops,
+)
+from bringup.ops.monoids import MONOIDS
+
+
+def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
+    """Folds into ``buffer`` within loop ``at`` go to a register for each point of loops ``over``.
+
+    The registers, named ``buffer.at``, start with the neutral element before the loop and are
+    folded into the buffer after it, in loops of the same names.  So a fold becomes several that do
+    not wait for one another, and one into ``buffer.at`` becomes several shorter chains.
+    Raises ScheduleError for an unknown loop, where nothing folds into the buffer, where the loop
+    does something else with it, and where other loops than ``over`` choose the element.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[32], y: out f32[1]) {
+    ...   for i in 4 {
+    ...     for j in 8 {
+    ...       %0: f32 = x[8*i + j]
+    ...       y[0] add= %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(rfactor(func, "i", "y", "j"))
+    func f(x: in f32[32], y: out f32[1]) {
+      alloc y.i: register f32[8]
+      for j in 8 {
+        %y: f32 = -0.0
+        y.i[j] = %y
+      }
+      for i in 4 {
+        for j in 8 {
+          %0: f32 = x[8*i + j]
+          y.i[j] add= %0
+        }
+      }
+      for j in 8 {
+        %y_1: f32 = y.i[j]
+        y[0] add= %y_1
+      }
+    }
+    """
+    names = Names(func)
+
+    def change(old: For, _facts: Mask) -> Body:
+        return _divided(old, buffer, over, names)
+
+    return rewrite_loops(func, (at,), change)
+
+
+def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
+    inner = _loops_over(loop, over)
+    folds = _folds_into(loop, buffer)
+    target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
+    chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
+    if not chosen <= {within.axis for within in inner}:
+        names_of = ", ".join(sorted(axis.name for axis in chosen))
+        raise ScheduleError(
+            f"the element of {buffer} depends on the loops {names_of}",
+            fix="name all of them, so that each element has registers of its own",
+        )
+    if index.first < 0 or index.last >= target.size:
+        raise ScheduleError(
+            f"some folds into {buffer}[{index}] do not exist", fix="pad the loops round them first"
+        )
+    points, point = 1, Expr()
+    for within in inner:
+        points *= within.axis.size
+        point = point * within.axis.size + Expr.of(within.axis)
+    name = names.buffer(f"{buffer}.{loop.name}")
+    registers = Buffer(name, target.dtype, points, "register")
+    scalar = buffer.replace(".", "_")
+    start, part = (names.scalar(scalar, target.dtype) for _ in range(2))
+    neutral = MONOIDS[fold].neutral(target.dtype.numpy)
+    before = (constant(start, neutral), Store(registers, point, start))
+    after = (Load(part, registers, point), Store(target, index, part, fold=fold))
+
+    def divided(stmt: Load | Store) -> Load | Store:
+        if stmt not in folds or isinstance(stmt, Load):
+            return stmt
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    new = map_accesses((loop,), divided)
+    return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
+
+
+def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
+    """The loops of these names within a loop, or the loop itself."""
+    result: list[For] = []
+    for name in over:
+        axes = [within for within in loops_of((loop,)) if within.name == name]
+        if not axes:
+            present = ", ".join(dict.fromkeys(within.name for within in loops_of((loop,))))
+            raise ScheduleError(
+                f"there is no loop {name} within loop {loop.name}",
+                notes=(f"loops there: {present}",),
+                fix="name loops within it",
+            )
+        if len({within.axis for within in axes}) > 1:
+            raise ScheduleError(
+                f"loops {name} within loop {loop.name} differ in length",
+                fix="split them in the same way",
+            )
+        result.append(axes[0])
+    return result
+
+
+def _folds_into(loop: For, buffer: str) -> list[Store]:
+    """The folds into a buffer within a loop, which must be all that the loop does with it."""
+    mine = [access for access in accesses(loop.body) if access.buffer.name == buffer]
+    folds = [a.stmt for a in mine if isinstance(a.stmt, Store) and a.stmt.fold]
+    if not folds:
+        buffers = {s.buffer.name for s in statements(loop.body) if isinstance(s, Store) and s.fold}
+        raise ScheduleError(
+            f"nothing folds into {buffer} within loop {loop.name}",
+            notes=(f"folds there: {', '.join(sorted(buffers)) or 'none'}",),
+            fix="name a buffer that is folded into there",
+        )
+    first = folds[0]
+    if len(folds) < len(mine) or any(
+        s.fold != first.fold or s.index != first.index or s.operands for s in folds
+    ):
+        raise ScheduleError(
+            f"loop {loop.name} does more with {buffer} than folds of one kind into one element",
+            fix="name a loop that only folds into it",
+        )
+    return folds
+
+
+def _nested(loops: Sequence[For], body: Body) -> Body:
+    """A block within loops over all points, run as those that it belongs to."""
+    for loop in reversed(loops):
+        kind = loop.kind if loop.kind in ("vector", "unroll") else "serial"
+        body = (For(named_axis(loop.name, loop.axis.size), body, kind),)
+    return body
+
+
+__all__ = ["rfactor"]

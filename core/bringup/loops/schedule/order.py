@@ -1,0 +1,474 @@
+"""Primitives that change the order of statements: reorder, distribute and hoist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bringup.errors import ScheduleError
+from bringup.graph.index import Axis, Expr
+from bringup.loops.form import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Stmt,
+    Store,
+    statements,
+)
+from bringup.loops.schedule.dependences import (
+    Access,
+    accesses,
+    conflicts,
+    has_barrier,
+    may_share,
+    meets_only_within,
+)
+from bringup.loops.schedule.rewrite import (
+    Body,
+    Mask,
+    Names,
+    Substitution,
+    exprs_of,
+    loops_of,
+    map_accesses,
+    no_loop,
+    rebuilt,
+    rewrite_loops,
+    used_scalars,
+    with_body,
+    with_kind,
+    with_place,
+)
+
+# ---- reorder ---------------------------------------------------------------------------------
+
+
+def reorder(func: Func, *loops: str) -> Func:
+    """The loops of a nest in this order, from the outermost to the innermost.
+
+    The loops hold one another with nothing beside them but scalars and conditions, which go
+    innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
+    that have all of them.  An early end that names a loop which goes inside becomes a condition.
+    Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
+    which an element could be read or written at another time.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[12], y: out f32[4]) {
+    ...   for i in 4 {
+    ...     for j in 3 {
+    ...       %0: f32 = x[3*i + j]
+    ...       y[i] add= %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(reorder(func, "j", "i"))
+    func f(x: in f32[12], y: out f32[4]) {
+      for j in 3 {
+        for i in 4 {
+          %0: f32 = x[3*i + j]
+          y[i] add= %0
+        }
+      }
+    }
+    """
+    names, found = frozenset(loops), 0
+    for name in loops:
+        if all(loop.name != name for loop in loops_of(func.body)):
+            raise no_loop(func, name)
+    if len(names) < len(loops):
+        raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")
+
+    def walk(body: Body, facts: Mask) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, For):
+                if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
+                    found += 1
+                    result.append(_reordered(stmt, loops, facts))
+                    continue
+                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
+            elif isinstance(stmt, If):
+                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.mask)))
+            else:
+                result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body, ())
+    if not found:
+        raise ScheduleError(
+            f"no nest has all of the loops {', '.join(loops)}",
+            fix="name loops that hold one another",
+        )
+    return Func(func.name, func.params, body)
+
+
+def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
+    """One nest in another order."""
+    nest: dict[str, For] = {}
+    sunk: list[Stmt] = []
+    conditions: list[If] = []
+    body: Body = (outermost,)
+    missing = set(order)
+    while missing:
+        *scalars, last = body
+        if not isinstance(last, For | If) or not all(isinstance(s, Let | Load) for s in scalars):
+            raise _not_perfect(nest, missing)
+        sunk += scalars
+        if isinstance(last, If):
+            conditions.append(If(last.mask, (), last.test))
+            sunk.append(conditions[-1])
+        else:
+            nest[last.name] = last
+            missing.discard(last.name)
+        body = last.body
+    # Loops between those that are named keep their places.
+    names = list(nest)
+    free = iter(order)
+    wanted = [next(free) if name in order else name for name in names]
+    _check_order(list(nest.values()), wanted, body, sunk, facts)
+    for stmt in reversed(sunk):
+        body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
+    limits: Mask = ()
+    loops: list[For] = []
+    for number, name in enumerate(wanted):
+        loop = nest[name]
+        inside = {nest[n].axis for n in wanted[number:]}
+        if loop.end is not None and not inside.isdisjoint(loop.end.axes()):
+            limits += loop.bounds
+            loop = For(loop.axis, (), loop.kind)
+        loops.append(loop)
+    body = (If(limits, body),) if limits else body
+    for loop in reversed(loops):
+        body = (with_body(loop, body),)
+    (result,) = body
+    assert isinstance(result, For)
+    return result
+
+
+def _not_perfect(nest: Mapping[str, For], missing: set[str]) -> ScheduleError:
+    within = f"inside loop {list(nest)[-1]}" if nest else "there"
+    return ScheduleError(
+        f"loop {', '.join(sorted(missing))} is not all that is left {within}",
+        fix="distribute the loop round them, so that each part is a nest of its own",
+    )
+
+
+def _check_order(
+    nest: Sequence[For], wanted: Sequence[str], body: Body, sunk: Sequence[Stmt], facts: Mask
+) -> None:
+    """Raise ScheduleError if the new order could change a value.
+
+    Two iterations that meet at one element must stay in their order.  They do if they differ in
+    one loop alone, and if the loops in which they may differ keep their order.
+    """
+    axes = tuple(loop.axis for loop in nest)
+    ends = tuple(bound for loop in nest for bound in loop.bounds)
+    inner = frozenset((*axes, *(loop.axis for loop in loops_of(body))))
+    if has_barrier(body):
+        raise ScheduleError(
+            f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
+        )
+    found = accesses((*sunk, *body), facts + ends, axes)
+    written = {a.buffer for a in found if a.kind != "load"}
+    for stmt in sunk:
+        if isinstance(stmt, Load) and stmt.buffer in written:
+            raise ScheduleError(
+                f"a load of {stmt.buffer.name} stands between the loops, and they write it",
+                fix="distribute the loop round them",
+            )
+    old = [loop.name for loop in nest]
+    # The outermost parallel loops carry nothing: their iterations are independent.
+    while nest and nest[0].kind in ("parallel", "block"):
+        nest = nest[1:]
+    for one, other in conflicts(found):
+        differ = {loop.name for loop in nest if not meets_only_within(one, other, loop.axis, inner)}
+        before = [name for name in old if name in differ]
+        if len(before) > 1 and before != [name for name in wanted if name in differ]:
+            raise ScheduleError(
+                f"iterations of the loops {' and '.join(before)} meet at elements of "
+                f"{one.buffer.name}, so their order matters",
+                fix=f"keep the order {', '.join(before)}",
+            )
+
+
+# ---- distribute ------------------------------------------------------------------------------
+
+
+def distribute(func: Func, *loops: str) -> Func:
+    """One nest of the loops for each nest within them, and for the statements between those.
+
+    What an iteration holds from one part to the next goes to registers with an element for each
+    iteration: a buffer of the block becomes as many times as large, and a scalar that a further
+    part reads is stored and loaded.  All new nests have the same names.
+    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
+    another, and where an iteration needs what an earlier one wrote.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
+    ...   for i in 4 {
+    ...     %0: f32 = x[3*i]
+    ...     for j in 3 {
+    ...       %1: f32 = x[3*i + j]
+    ...       %2: f32 = sub(%1, %0)
+    ...       y[3*i + j] = %2
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(distribute(func, "i"))
+    func f(x: in f32[12], y: out f32[12]) {
+      alloc v0: register f32[4]
+      for i in 4 {
+        %0: f32 = x[3*i]
+        v0[i] = %0
+      }
+      for i in 4 {
+        %0_1: f32 = v0[i]
+        for j in 3 {
+          %1: f32 = x[3*i + j]
+          %2: f32 = sub(%1, %0_1)
+          y[3*i + j] = %2
+        }
+      }
+    }
+    """
+    names = Names(func)
+    if not loops:
+        raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
+
+    def change(old: For, facts: Mask) -> Body:
+        nest = [old]
+        for name in loops[1:]:
+            (within, *others) = nest[-1].body
+            if others or not isinstance(within, For) or within.name != name:
+                raise ScheduleError(
+                    f"loop {nest[-1].name} does not hold loop {name} alone",
+                    fix="name loops that hold one another, from the outermost in",
+                )
+            nest.append(within)
+        for loop in nest:
+            if loop.kind in ("block", "thread"):
+                raise ScheduleError(
+                    f"loop {loop.name} is bound, so its parts would not share registers",
+                    fix="distribute loops before they are bound",
+                )
+        return _Distribution(nest, names, facts).blocks()
+
+    return rewrite_loops(func, loops[:1], change)
+
+
+class _Distribution:
+    """One nest of loops that is distributed over the parts of its body."""
+
+    def __init__(self, nest: Sequence[For], names: Names, facts: Mask) -> None:
+        self.nest, self.names, self.facts = nest, names, facts
+        self.points, self.point = 1, Expr()
+        for loop in nest:
+            self.points *= loop.axis.size
+            self.point = self.point * loop.axis.size + Expr.of(loop.axis)
+
+    def blocks(self) -> Body:
+        """The new nests, with the buffers that connect them before them."""
+        body = self.nest[-1].body
+        buffers = {
+            stmt.buffer: Buffer(
+                stmt.buffer.name,
+                stmt.buffer.dtype,
+                stmt.buffer.size * self.points,
+                stmt.buffer.space,
+            )
+            for stmt in body
+            if isinstance(stmt, Alloc)
+        }
+        parts = self.parts(body)
+        self.check(parts, buffers)
+        parts, registers = self.connected(parts)
+        allocs: list[Stmt] = [Alloc(b) for b in (*buffers.values(), *registers)]
+        if allocs:
+            # Iterations of a parallel loop would not see one another's registers.
+            self.nest = [with_kind(loop, "serial") if loop.kind == "parallel" else loop
+                         for loop in self.nest]  # fmt: skip
+
+        def spread(stmt: Load | Store) -> Load | Store:
+            buffer = buffers.get(stmt.buffer)
+            if buffer is None:
+                return stmt
+            return with_place(stmt, buffer, stmt.index * self.points + self.point)
+
+        return (*allocs, *(self.nested(map_accesses(tuple(p), spread)) for p in parts if p))
+
+    def parts(self, body: Body) -> list[list[Stmt]]:
+        """The body cut before and after each loop and condition."""
+        parts: list[list[Stmt]] = [[]]
+        for stmt in body:
+            if isinstance(stmt, For | If):
+                parts += [[stmt], []]
+            elif not isinstance(stmt, Alloc):
+                parts[-1].append(stmt)
+        return parts
+
+    def check(self, parts: Sequence[Sequence[Stmt]], private: Mapping[Buffer, Buffer]) -> None:
+        """Raise ScheduleError if a part reads or writes what another iteration needs first."""
+        carrying = [loop for loop in self.nest if loop.kind != "parallel"]
+        if not carrying:
+            return
+        axes = tuple(loop.axis for loop in self.nest)
+        facts = self.facts + tuple(bound for loop in self.nest for bound in loop.bounds)
+        found: list[tuple[int, Access]] = []
+        for number, part in enumerate(parts):
+            mine = accesses(tuple(part), facts, axes)
+            found += [(number, access) for access in mine if access.buffer not in private]
+        inner = frozenset(axes).union(*(a.axes for _, a in found))
+        number_of = {id(access): number for number, access in found}
+        for one, other in conflicts([access for _, access in found]):
+            if number_of[id(one)] == number_of[id(other)]:
+                continue
+            for loop in carrying:
+                if not meets_only_within(one, other, loop.axis, inner):
+                    raise ScheduleError(
+                        f"an iteration of loop {loop.name} needs what another one does with "
+                        f"{one.buffer.name}",
+                        fix="distribute loops whose iterations are independent",
+                    )
+
+    def connected(self, parts: Sequence[Sequence[Stmt]]) -> tuple[list[list[Stmt]], list[Buffer]]:
+        """The parts with scalars of earlier ones stored and loaded; constants are repeated."""
+        defined: dict[Scalar, tuple[int, Let | Load]] = {}
+        for number, part in enumerate(parts):
+            for stmt in part:
+                if isinstance(stmt, Let | Load):
+                    defined[stmt.result] = (number, stmt)
+        result = [list(part) for part in parts]
+        registers: dict[Scalar, Buffer] = {}
+        for number, part in enumerate(parts):
+            reads = [s for stmt in statements(tuple(part)) for s in used_scalars(stmt)]
+            before: list[Stmt] = []
+            renamed: dict[Scalar, Scalar] = {}
+            for scalar in dict.fromkeys(reads):
+                if scalar not in defined or defined[scalar][0] == number:
+                    continue
+                home, stmt = defined[scalar]
+                copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
+                if isinstance(stmt, Let) and stmt.op.name == "constant":
+                    before.append(Let(copy, stmt.op, (), stmt.attrs))
+                    continue
+                if scalar not in registers:
+                    name = self.names.buffer(f"v{scalar.name}")
+                    register = Buffer(name, scalar.dtype, self.points, "register")
+                    registers[scalar] = register
+                    result[home].append(Store(register, self.point, scalar))
+                before.append(Load(copy, registers[scalar], self.point))
+            if renamed:
+                result[number] = [*before, *_renamed(result[number], renamed)]
+        return result, list(registers.values())
+
+    def nested(self, body: Body) -> For:
+        """A part within the loops."""
+        for loop in reversed(self.nest):
+            body = (with_body(loop, body),)
+        (result,) = body
+        assert isinstance(result, For)
+        return result
+
+
+def _renamed(body: Sequence[Stmt], scalars: Mapping[Scalar, Scalar]) -> Body:
+    """The statements reading other scalars."""
+    place = Substitution({}, scalars=scalars)
+    return place(tuple(body))
+
+
+# ---- hoist -----------------------------------------------------------------------------------
+
+
+def hoist(func: Func, *loops: str) -> Func:
+    """What does not change from iteration to iteration leaves the loops.
+
+    Scalars leave, loads of memory that the loop does not write, and a condition that is all the
+    loop holds.  A load that could be outside its buffer stays where the loop may have no iteration.
+    Raises ScheduleError for an unknown loop.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[1], y: out f32[4]) {
+    ...   for i in 4 {
+    ...     %0: f32 = x[0]
+    ...     %1: f32 = exp(%0)
+    ...     y[i] = %1
+    ...   }
+    ... }''')
+    >>> print(hoist(func, "i"))
+    func f(x: in f32[1], y: out f32[4]) {
+      %0: f32 = x[0]
+      %1: f32 = exp(%0)
+      for i in 4 {
+        y[i] = %1
+      }
+    }
+    """
+
+    def change(old: For, _facts: Mask) -> Body:
+        varying = {old.axis, *(loop.axis for loop in loops_of(old.body))}
+        inside = set(statements(old.body))
+        written = {s.buffer for s in inside if isinstance(s, Store)}
+        written |= {s.buffer for s in inside if isinstance(s, Alloc)}
+        if old.kind in ("parallel", "block", "thread"):
+            # Another thread may run on before this one reads, and write the same memory.
+            written |= {p.buffer for p in func.params for w in written if may_share(p.buffer, w)}
+        fixed: list[Stmt] = []
+        body: list[Stmt] = []
+        changing: set[Scalar] = set()
+        for stmt in old.body:
+            if isinstance(stmt, Let | Load):
+                if _is_fixed(stmt, varying, changing, written, old):
+                    fixed.append(stmt)
+                    continue
+                changing.add(stmt.result)
+            body.append(stmt)
+        if not fixed and not (len(body) == 1 and isinstance(body[0], If)):
+            return (old,)
+        return (*fixed, *_without_fixed_condition(old, tuple(body), varying, changing))
+
+    return rewrite_loops(func, loops, change)
+
+
+def _is_fixed(
+    stmt: Let | Load, varying: set[Axis], changing: set[Scalar], written: set[Buffer], loop: For
+) -> bool:
+    """Whether a scalar is the same in every iteration, and may be computed without any."""
+    if not changing.isdisjoint(stmt.operands):
+        return False
+    if any(not varying.isdisjoint(expr.axes()) for expr in exprs_of(stmt)):
+        return False
+    if isinstance(stmt, Let):
+        return True
+    if stmt.buffer in written:
+        return False
+    always_runs = loop.end is None or loop.end.first >= 1
+    return always_runs or (stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size)
+
+
+def _without_fixed_condition(
+    loop: For, body: Body, varying: set[Axis], changing: set[Scalar]
+) -> Body:
+    """The loop, within the conditions of its body that are the same in every iteration."""
+    if not body:
+        return ()
+    if len(body) > 1 or not isinstance(body[0], If):
+        return (with_body(loop, body),)
+    condition = body[0]
+    fixed = tuple(b for b in condition.mask if varying.isdisjoint(b.expr.axes()))
+    left = tuple(b for b in condition.mask if b not in fixed)
+    test = condition.test if condition.test is not None and condition.test in changing else None
+    fixed_test = condition.test if test is None else None
+    if left or test is not None:
+        body = (If(left, condition.body, test),)
+    else:
+        body = condition.body
+    new = with_body(loop, body)
+    return (If(fixed, (new,), fixed_test),) if fixed or fixed_test is not None else (new,)
+
+
+__all__ = ["distribute", "hoist", "reorder"]

@@ -1,0 +1,465 @@
+"""What every primitive is made of: find loops by name, substitute axes, name copies.
+
+A substitution decides what it can: a bound that always holds is dropped, a load whose mask never
+holds becomes the constant 0, a `select` of a constant becomes its operand, and the scalars that
+nobody reads any more are dropped.  Statements that do not change stay the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from bringup.dtypes import DType
+from bringup.errors import ScheduleError
+from bringup.graph import Literal
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
+from bringup.kernel.ranges import span
+from bringup.loops.form import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Scalar,
+    Stmt,
+    Store,
+    statements,
+)
+from bringup.ops.table import lookup
+
+Body = tuple[Stmt, ...]
+Mask = tuple[Bound, ...]
+#: What a primitive makes of one loop, given the conditions that hold wherever the loop runs.
+Change = Callable[[For, Mask], Sequence[Stmt]]
+
+
+def with_body(loop: For, body: Body) -> For:
+    """The same loop round other statements."""
+    return For(loop.axis, body, loop.kind, loop.end)
+
+
+def rebuilt(stmt: For | If, body: Body) -> For | If:
+    """The same loop or condition round other statements; itself round the same."""
+    if body is stmt.body:
+        return stmt
+    return with_body(stmt, body) if isinstance(stmt, For) else If(stmt.mask, body, stmt.test)
+
+
+def map_accesses(body: Body, change: Callable[[Load | Store], Load | Store]) -> Body:
+    """The block with each load and store changed."""
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Load() | Store():
+                result.append(change(stmt))
+            case For() | If():
+                result.append(rebuilt(stmt, map_accesses(stmt.body, change)))
+            case _:
+                result.append(stmt)
+    return body if _is_same(result, body) else tuple(result)
+
+
+def with_place(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
+    """The same access to another place."""
+    if isinstance(stmt, Load):
+        return Load(stmt.result, buffer, index, stmt.mask, stmt.operands)
+    return Store(
+        buffer,
+        index,
+        stmt.value,
+        stmt.mask,
+        stmt.fold,
+        stmt.factor,
+        stmt.precision,
+        stmt.operands,
+    )
+
+
+def with_kind(loop: For, kind: LoopKind) -> For:
+    """The same loop, run in another way."""
+    return For(loop.axis, loop.body, kind, loop.end)
+
+
+def rewrite_loops(func: Func, names: Sequence[str], change: Change) -> Func:
+    """Replace every loop of these names, inner ones first.
+
+    Raises ScheduleError if one of the names has no loop.
+    """
+    missing = set(names)
+
+    def walk(body: Body, facts: Mask) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            if not isinstance(stmt, For | If):
+                result.append(stmt)
+                continue
+            more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+            new = rebuilt(stmt, walk(stmt.body, facts + more))
+            if isinstance(new, For) and new.name in names:
+                missing.discard(new.name)
+                result += change(new, facts)
+            else:
+                result.append(new)
+        return body if _is_same(result, body) else tuple(result)
+
+    func = _with_unique_scalars(func)
+    body = walk(func.body, ())
+    for name in names:
+        if name in missing:
+            raise no_loop(func, name)
+    return func if body is func.body else Func(func.name, func.params, body)
+
+
+def _with_unique_scalars(func: Func) -> Func:
+    """Each scalar with a name of its own, so that scalars of two blocks may meet in one."""
+    names: set[str] = set()
+    count = 0
+    for stmt in statements(func.body):
+        if isinstance(stmt, Let | Load):
+            names.add(stmt.result.name)
+            count += 1
+    if len(names) == count:
+        return func
+    return Func(func.name, func.params, Substitution({}, names=Names())(func.body))
+
+
+def _is_same(result: Sequence[Stmt], body: Body) -> bool:
+    if len(result) != len(body):
+        return False
+    return all(new is old for new, old in zip(result, body, strict=True))
+
+
+def loops_of(body: Body) -> Iterator[For]:
+    """Every loop, outer ones first."""
+    return (stmt for stmt in statements(body) if isinstance(stmt, For))
+
+
+def loop_names(func: Func) -> tuple[str, ...]:
+    """The names of the loops, each once, outer ones first."""
+    return tuple(dict.fromkeys(loop.name for loop in loops_of(func.body)))
+
+
+def no_loop(func: Func, name: str) -> ScheduleError:
+    """The error for a name that no loop has."""
+    names = loop_names(func)
+    close = get_close_matches(name, names, 1)
+    fix = f"did you mean {close[0]}?" if close else "name one of these loops"
+    return ScheduleError(
+        f"there is no loop {name} in {func.name}", notes=(f"loops: {', '.join(names)}",), fix=fix
+    )
+
+
+def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
+    """Raise ScheduleError if a loop already has one of the names, but for those of loops that go.
+
+    Raises it for a name that stands there twice, too.
+    """
+    present = loop_names(func)
+    for name in names:
+        if (name in present and name not in but) or names.count(name) > 1:
+            raise ScheduleError(
+                f"a loop {name} exists already in {func.name}",
+                notes=(f"loops: {', '.join(present)}",),
+                fix="choose a name that no loop has",
+            )
+
+
+class Names:
+    """The names of scalars and buffers of a function, for copies that must not repeat them."""
+
+    def __init__(self, func: Func | None = None) -> None:
+        self._taken = {param.buffer.name for param in func.params} if func else set()
+        for stmt in statements(func.body) if func else ():
+            if isinstance(stmt, Let | Load):
+                self._taken.add("%" + stmt.result.name)
+            elif isinstance(stmt, Alloc):
+                self._taken.add(stmt.buffer.name)
+
+    def _fresh(self, prefix: str, wanted: str) -> str:
+        name, number = wanted, 0
+        while prefix + name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(prefix + name)
+        return name
+
+    def scalar(self, wanted: str, dtype: DType) -> Scalar:
+        """A scalar of a name that is free, ``wanted`` or one like it."""
+        return Scalar(self._fresh("%", wanted), dtype)
+
+    def buffer(self, wanted: str) -> str:
+        """A free name for a buffer."""
+        return self._fresh("", wanted)
+
+
+def decided(mask: Iterable[Bound], facts: Mask = ()) -> Mask | None:
+    """The bounds that are still open where the facts hold; None if one never holds."""
+    still: list[Bound] = []
+    for bound in mask:
+        if bound.always or bound in still:
+            continue
+        if bound.never:
+            return None
+        if facts:
+            low, high = span(bound.expr, facts)
+            if low >= bound.low and high < bound.high:
+                continue
+            if high < bound.low or low >= bound.high:
+                return None
+        still.append(bound)
+    return tuple(still)
+
+
+def constant(result: Scalar, value: object) -> Let:
+    """The statement that gives a scalar a constant."""
+    return Let(result, lookup("constant"), (), {"value": Literal.of(value, result.dtype)})
+
+
+def used_scalars(stmt: Stmt) -> tuple[Scalar, ...]:
+    """The scalars that a statement reads by itself, not those within its body."""
+    match stmt:
+        case Let() | Load():
+            return stmt.operands
+        case Store():
+            factor = (stmt.factor,) if stmt.factor is not None else ()
+            return (stmt.value, *factor, *stmt.operands)
+        case If() if stmt.test is not None:
+            return (stmt.test,)
+    return ()
+
+
+def exprs_of(stmt: Stmt) -> Iterator[Expr]:
+    """The index expressions that a statement has by itself, those of its bounds included."""
+    match stmt:
+        case Load() | Store():
+            yield stmt.index
+            yield from (bound.expr for bound in stmt.mask)
+        case Let():
+            if "index" in stmt.attrs and isinstance(stmt.attrs["index"], Expr):
+                yield stmt.attrs["index"]
+            elif stmt.op.name == "inside":
+                yield from (bound.expr for bound in stmt.attrs["mask"])
+        case If():
+            yield from (bound.expr for bound in stmt.mask)
+        case For() if stmt.end is not None:
+            yield stmt.end
+
+
+def without_dead(body: Body) -> Body:
+    """Without scalars that nothing reads, and without loops and conditions that became empty."""
+    return _live(body, set())
+
+
+def _live(body: Body, used: set[Scalar]) -> Body:
+    result: list[Stmt] = []
+    for stmt in reversed(body):
+        if isinstance(stmt, Let | Load) and stmt.result not in used:
+            continue
+        new: Stmt = stmt
+        if isinstance(stmt, For | If):
+            inner = _live(stmt.body, used)
+            if not inner:
+                continue
+            new = rebuilt(stmt, inner)
+        used.update(used_scalars(stmt))
+        result.append(new)
+    result.reverse()
+    return body if _is_same(result, body) else tuple(result)
+
+
+class Substitution:
+    """Axes as expressions of others, in a block.
+
+    table: what stands for each axis.
+    facts: conditions that hold wherever the new block runs.
+    names: makes the block a copy beside the original: its scalars get free names.
+    scalars: what is read in place of scalars from outside the block.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[Axis, Expr],
+        facts: Mask = (),
+        names: Names | None = None,
+        scalars: Mapping[Scalar, Scalar] | None = None,
+    ) -> None:
+        self._table = table
+        self._facts = facts
+        self._names = names
+        self._exprs: dict[Expr, Expr] = {}
+        self._scalars: dict[Scalar, Scalar] = dict(scalars or {})
+        self._constants: dict[Scalar, Any] = {}
+        self._has_dead = False
+
+    def __call__(self, body: Body) -> Body:
+        """The block after the substitution."""
+        result = self._block(body)
+        return without_dead(result) if self._has_dead else result
+
+    def expr(self, expr: Expr) -> Expr:
+        """An expression after the substitution."""
+        known = self._exprs.get(expr)
+        if known is None:
+            table = self._table
+            touched = any(a in table or isinstance(a, Div | Mod) for a, _ in expr.terms)
+            known = self._exprs[expr] = expr.substitute(table) if touched else expr
+        return known
+
+    def bounds(self, mask: Sequence[Bound]) -> Mask:
+        """Conditions after the substitution, none of them dropped."""
+        return tuple(self._bound(bound) for bound in mask)
+
+    def _bound(self, bound: Bound) -> Bound:
+        expr = self.expr(bound.expr)
+        return bound if expr is bound.expr else Bound(expr, bound.low, bound.high)
+
+    def mask(self, mask: Mask) -> Mask | None:
+        """Conditions after the substitution; None if one of them never holds."""
+        if not mask:
+            return mask
+        result = decided(self.bounds(mask), self._facts)
+        return mask if result == mask else result
+
+    def _block(self, body: Body) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            match stmt:
+                case Let():
+                    new = self._let(stmt)
+                    if new is not None:
+                        result.append(new)
+                case Load():
+                    result.append(self._load(stmt))
+                case Store():
+                    mask = self.mask(stmt.mask)
+                    if mask is None:
+                        self._has_dead = True
+                    else:
+                        result.append(self._store(stmt, mask))
+                case For():
+                    result.append(self._loop(stmt))
+                case If():
+                    result += self._branch(stmt)
+                case _:
+                    result.append(stmt)
+        return body if _is_same(result, body) else tuple(result)
+
+    def _read(self, scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        table = self._scalars
+        if table and any(s in table for s in scalars):
+            return tuple(table.get(s, s) for s in scalars)
+        return scalars
+
+    def _defined(self, scalar: Scalar) -> Scalar:
+        if self._names is None:
+            return scalar
+        new = self._scalars[scalar] = self._names.scalar(scalar.name, scalar.dtype)
+        return new
+
+    def _let(self, stmt: Let) -> Let | None:
+        operands, attrs, name = self._read(stmt.operands), stmt.attrs, stmt.op.name
+        if name == "index":
+            index = self.expr(attrs["index"])
+            attrs = attrs if index is attrs["index"] else {**attrs, "index": index}
+        elif name == "inside":
+            mask = self.mask(attrs["mask"])
+            if not mask:
+                return self._constant(stmt.result, mask is not None)
+            attrs = attrs if mask is attrs["mask"] else {"mask": mask}
+        elif name == "select" and operands[0] in self._constants:
+            # Readers of the choice read the chosen operand in its place.
+            self._scalars[stmt.result] = operands[1 if self._constants[operands[0]] else 2]
+            return None
+        result = self._defined(stmt.result)
+        if result is stmt.result and operands is stmt.operands and attrs is stmt.attrs:
+            return stmt
+        return Let(result, stmt.op, operands, attrs)
+
+    def _constant(self, result: Scalar, value: object) -> Let:
+        self._has_dead = True
+        new = self._defined(result)
+        self._constants[new] = value
+        return constant(new, value)
+
+    def _load(self, stmt: Load) -> Let | Load:
+        mask = self.mask(stmt.mask)
+        if mask is None:
+            self._has_dead = True
+            return constant(self._defined(stmt.result), 0)
+        index, operands = self.expr(stmt.index), self._read(stmt.operands)
+        result = self._defined(stmt.result)
+        new = (result, index, mask, operands)
+        old = (stmt.result, stmt.index, stmt.mask, stmt.operands)
+        if all(a is b for a, b in zip(new, old, strict=True)):
+            return stmt
+        return Load(result, stmt.buffer, index, mask, operands)
+
+    def _store(self, stmt: Store, mask: Mask) -> Store:
+        index, operands = self.expr(stmt.index), self._read(stmt.operands)
+        value = self._scalars.get(stmt.value, stmt.value)
+        factor = stmt.factor and self._scalars.get(stmt.factor, stmt.factor)
+        new = (index, value, mask, factor, operands)
+        old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
+        if all(a is b for a, b in zip(new, old, strict=True)):
+            return stmt
+        return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
+
+    def _loop(self, stmt: For) -> For:
+        end = None if stmt.end is None else self.expr(stmt.end)
+        if end is not None and end.first >= stmt.axis.size:
+            end = None
+        before = self._facts
+        loop = For(stmt.axis, (), stmt.kind, end)
+        self._facts += loop.bounds
+        body = self._block(stmt.body)
+        self._facts = before
+        if body is stmt.body and end is stmt.end:
+            return stmt
+        return For(stmt.axis, body, stmt.kind, end)
+
+    def _branch(self, stmt: If) -> Sequence[Stmt]:
+        mask = self.mask(stmt.mask)
+        test = stmt.test and self._scalars.get(stmt.test, stmt.test)
+        if test in self._constants:
+            mask = mask if self._constants[test] else None
+            test = None
+        if mask is None:
+            self._has_dead = True
+            return ()
+        before = self._facts
+        self._facts += mask
+        body = self._block(stmt.body)
+        self._facts = before
+        if not mask and test is None:
+            return body
+        if body is stmt.body and mask is stmt.mask and test is stmt.test:
+            return (stmt,)
+        return (If(mask, body, test),)
+
+
+__all__ = [
+    "Body",
+    "Mask",
+    "Names",
+    "Substitution",
+    "check_new_names",
+    "constant",
+    "decided",
+    "exprs_of",
+    "loop_names",
+    "loops_of",
+    "map_accesses",
+    "no_loop",
+    "rebuilt",
+    "rewrite_loops",
+    "used_scalars",
+    "with_body",
+    "with_kind",
+    "with_place",
+    "without_dead",
+]

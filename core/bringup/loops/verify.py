@@ -1,0 +1,521 @@
+"""The loop level as a specification: rules as data, checked in order, each relying on those before
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import get_args
+
+import numpy as np
+
+from bringup.dtypes import f32
+from bringup.errors import GraphError, OpTypeError
+from bringup.graph.index import Axis, Bound, Dyn, Expr
+from bringup.graph.ir import attrs_key
+from bringup.kernel.ranges import expr_value, is_row_major, mask_value, outside, positions, span
+from bringup.loops.form import (
+    LANES,
+    PRIVATE,
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Role,
+    Scalar,
+    Space,
+    Stmt,
+    Store,
+)
+from bringup.loops.text import print_stmt
+from bringup.ops.monoids import MONOIDS
+from bringup.ops.table import Kind, Trait
+from bringup.records import record
+
+#: What is wrong with a function, each time with the statement; empty if nothing.
+Check = Callable[[Func], Iterator[tuple[Stmt | None, str]]]
+Problems = Iterator[tuple[Stmt | None, str]]
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+@record
+class FuncRule:
+    """One rule: its name, what it says, and the check that lists violations."""
+
+    name: str
+    says: str
+    check: Check
+
+
+def verify_func(func: Func) -> None:
+    """Check every rule of `FUNC_RULES`.
+
+    Raises GraphError with the rule broken first, the statement and the function's text.
+    Sizes too large to look at position by position, and conditions on data, are accepted where
+    intervals do not decide; `evaluate_func` is exact.
+
+    >>> from bringup.loops import parse_func
+    >>> verify_func(parse_func('''
+    ... func f(y: out f32[4]) {
+    ...   for i in 4 parallel {
+    ...     %0: f32 = 2.0
+    ...     y[0] = %0
+    ...   }
+    ... }'''))                                    # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    GraphError: func f: every iteration of parallel loop i writes y[0]
+    """
+    for rule in FUNC_RULES:
+        for stmt, what in rule.check(func):
+            raise GraphError(
+                f"func {func.name}: {what}",
+                notes=tuple(str(func).splitlines()),
+                instruction=print_stmt(stmt) if stmt is not None else None,
+                fix=f"rule {rule.name}: {rule.says}",
+            )
+
+
+@record(eq=False)
+class _Scope:
+    """What surrounds a statement.
+
+    mask: what holds wherever it runs: conditions and early ends.
+    guarded: whether data decides, too, where it runs.
+    homes: the buffers that exist, with the loops in whose iterations each exists once.
+    """
+
+    loops: tuple[For, ...] = ()
+    mask: tuple[Bound, ...] = ()
+    guarded: bool = False
+    homes: Mapping[Buffer, tuple[For, ...]] = {}
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(loop.axis for loop in self.loops)
+
+    def within(self, stmt: For | If) -> _Scope:
+        """What surrounds the body of a statement."""
+        if isinstance(stmt, For):
+            mask = (*self.mask, *stmt.bounds)
+            return _Scope((*self.loops, stmt), mask, self.guarded, self.homes)
+        guarded = self.guarded or stmt.test is not None
+        return _Scope(self.loops, (*self.mask, *stmt.mask), guarded, self.homes)
+
+    def meeting(self, buffer: Buffer) -> list[For]:
+        """The loops round an access whose iterations have one memory in common."""
+        home = self.homes[buffer]
+        return [loop for loop in self.loops if loop.kind in LANES and loop not in home]
+
+
+def _walk(func: Func) -> Iterator[tuple[Stmt, _Scope]]:
+    """Every statement with what surrounds it."""
+    yield from _walk_block(func.body, _Scope(homes={p.buffer: () for p in func.params}))
+
+
+def _walk_block(body: Sequence[Stmt], scope: _Scope) -> Iterator[tuple[Stmt, _Scope]]:
+    for stmt in body:
+        yield stmt, scope
+        if isinstance(stmt, For | If):
+            yield from _walk_block(stmt.body, scope.within(stmt))
+        elif isinstance(stmt, Alloc):
+            home = scope.loops
+            if stmt.buffer.space == "shared":
+                home = tuple(loop for loop in home if loop.kind != "thread")
+            homes = {**scope.homes, stmt.buffer: home}
+            scope = _Scope(scope.loops, scope.mask, scope.guarded, homes)
+
+
+def _accesses(func: Func) -> Iterator[tuple[Load | Store, _Scope]]:
+    for stmt, scope in _walk(func):
+        if isinstance(stmt, Load | Store):
+            yield stmt, scope
+
+
+def _done(stmt: Load | Store) -> str:
+    return "reads" if isinstance(stmt, Load) else "writes"
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def _buffers(func: Func) -> Problems:
+    if not func.outputs:
+        yield None, "nothing is written: no parameter is out"
+    for param in func.params:
+        if param.role not in get_args(Role):
+            yield None, f"parameter {param.buffer.name} has the role {param.role!r}"
+        if param.buffer.space != "global":
+            yield None, f"parameter {param.buffer} is not global"
+    for stmt, scope in _walk(func):
+        if isinstance(stmt, Alloc):
+            if stmt.buffer.space not in get_args(Space):
+                yield stmt, f"{stmt.buffer.space!r} is no space"
+            if stmt.buffer.space == "shared" and not any(v.kind == "block" for v in scope.loops):
+                yield stmt, f"{stmt.buffer} is common to the threads of a block, yet in no block"
+
+
+def _names(func: Func) -> Problems:
+    names = [p.buffer.name for p in func.params]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            yield None, f"{name!r} is no name"
+        if names.count(name) > 1:
+            yield None, f"two parameters are called {name}"
+    yield from _names_within(func.body, {("buffer", name) for name in names})
+
+
+def _names_within(body: Sequence[Stmt], seen: set[tuple[str, str]]) -> Problems:
+    seen = set(seen)
+    for stmt in body:
+        name: tuple[str, str] | None = None
+        match stmt:
+            case For():
+                name = ("loop", stmt.name)
+            case Alloc():
+                name = ("buffer", stmt.buffer.name)
+            case Let() | Load():
+                name = ("scalar", stmt.result.name)
+        if name in seen:
+            yield stmt, f"{name[0]} {name[1]} has the name of another that is seen here"
+        elif name is not None:
+            # The name of a scalar may be a number, behind the sign that marks it.
+            if not _NAME.fullmatch(name[1] if name[0] != "scalar" else f"_{name[1]}"):
+                yield stmt, f"{name[1]!r} is no name"
+            if isinstance(stmt, For) and stmt.name in get_args(LoopKind):
+                yield stmt, f"loop {stmt.name} is called as a kind of loops"
+            if not isinstance(stmt, For):
+                seen.add(name)
+        if isinstance(stmt, For | If):
+            yield from _names_within(stmt.body, seen if name is None else {*seen, name})
+
+
+def _scope(func: Func) -> Problems:
+    yield from _scope_within(func.body, set(), {p.buffer for p in func.params})
+
+
+def _scope_within(body: Sequence[Stmt], scalars: set[Scalar], buffers: set[Buffer]) -> Problems:
+    scalars, buffers = set(scalars), set(buffers)
+    for stmt in body:
+        for scalar in _read_by(stmt):
+            if scalar not in scalars:
+                yield stmt, f"there is no {scalar}: {scalar.dtype} here"
+        if isinstance(stmt, Load | Store) and stmt.buffer not in buffers:
+            yield stmt, f"there is no buffer {stmt.buffer} here"
+        match stmt:
+            case Let() | Load():
+                scalars.add(stmt.result)
+            case Alloc():
+                buffers.add(stmt.buffer)
+            case For() | If():
+                yield from _scope_within(stmt.body, scalars, buffers)
+
+
+def _read_by(stmt: Stmt) -> tuple[Scalar, ...]:
+    match stmt:
+        case Let() | Load():
+            return stmt.operands
+        case Store():
+            factor = () if stmt.factor is None else (stmt.factor,)
+            return (stmt.value, *factor, *stmt.operands)
+        case If():
+            return () if stmt.test is None else (stmt.test,)
+    return ()
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def _scalars(func: Func) -> Problems:
+    for stmt, _ in _walk(func):
+        if isinstance(stmt, Let):
+            what = _let(stmt)
+            if what:
+                yield stmt, what
+        elif isinstance(stmt, If) and stmt.test is not None and stmt.test.dtype.name != "bool":
+            yield stmt, f"{stmt.test}, a {stmt.test.dtype}, is no condition"
+
+
+def _let(stmt: Let) -> str | None:
+    """What is wrong with a scalar: it is one op of the table on scalars."""
+    op = stmt.op
+    pointwise = op.kind is Kind.ELEMENTWISE or Trait.POINTWISE in op.traits
+    computed = pointwise or op.name in ("constant", "index", "inside")
+    if not computed:
+        return f"{op.name} is not an op on scalars"
+    try:
+        bound = op.bind(stmt.attrs)
+        types = op.result_types(tuple(s.type for s in stmt.operands), bound)
+    except (OpTypeError, GraphError) as error:
+        return error.what
+    if attrs_key(bound) != attrs_key(stmt.attrs):
+        return f"the attributes of {op.name} are not bound"
+    if types != (stmt.result.type,):
+        return f"{op.name} gives {types[0]}, not {stmt.result.type}"
+    return None
+
+
+def _access_types(func: Func) -> Problems:
+    read_only = set(func.inputs)
+    for stmt, _ in _accesses(func):
+        scalar = stmt.result if isinstance(stmt, Load) else stmt.value
+        if scalar.dtype is not stmt.buffer.dtype:
+            yield stmt, f"{stmt.buffer} is accessed as {scalar.dtype}"
+        if isinstance(stmt, Store):
+            if stmt.buffer in read_only:
+                yield stmt, f"{stmt.buffer.name} is an in buffer, which is only read"
+            what = _fold(stmt)
+            if what:
+                yield stmt, what
+
+
+def _fold(stmt: Store) -> str | None:
+    dtype = stmt.buffer.dtype
+    if stmt.fold and stmt.fold not in MONOIDS:
+        return f"there is no fold {stmt.fold!r}"
+    if stmt.fold and dtype not in MONOIDS[stmt.fold].dtypes:
+        return f"fold {stmt.fold!r} does not take {dtype}"
+    if stmt.factor is not None:
+        if stmt.fold != "add":
+            return "a product is summed: only fold 'add' has a factor"
+        if stmt.factor.dtype is not dtype:
+            return f"the factor {stmt.factor} is {stmt.factor.dtype}, not {dtype}"
+    if stmt.precision != "highest" and (stmt.factor is None or dtype is not f32):
+        return f"{stmt.precision} is for products of f32"
+    return None
+
+
+# -- loops and indices -----------------------------------------------------------------------------
+
+
+def _indices(func: Func) -> Problems:
+    for stmt, scope in _walk(func):
+        for expr, operands in _expressions(stmt):
+            strange = sorted(axis.name for axis in expr.axes() - {*scope.axes})
+            if strange:
+                yield stmt, f"index {expr} uses {', '.join(strange)}, which is no loop round it"
+            numbers = {a.operand for a in expr.atoms() if isinstance(a, Dyn)}
+            if any(n >= len(operands) or not operands[n].dtype.is_integer for n in numbers):
+                yield stmt, f"index {expr} names operands that are no loaded integers"
+
+
+def _expressions(stmt: Stmt) -> Iterator[tuple[Expr, tuple[Scalar, ...]]]:
+    """The index expressions of a statement, with the operands that they may name."""
+    match stmt:
+        case Load() | Store():
+            yield stmt.index, stmt.operands
+            yield from ((b.expr, stmt.operands) for b in stmt.mask)
+        case Let() if stmt.op.name == "index":
+            yield stmt.attrs["index"], stmt.operands
+        case Let() if stmt.op.name == "inside":
+            yield from ((b.expr, stmt.operands) for b in stmt.attrs["mask"])
+        case If():
+            yield from ((b.expr, ()) for b in stmt.mask)
+        case For() if stmt.end is not None:
+            yield stmt.end, ()
+
+
+def _loops(func: Func) -> Problems:
+    for stmt, scope in _walk(func):
+        if not isinstance(stmt, For):
+            continue
+        if stmt.kind not in get_args(LoopKind):
+            yield stmt, f"{stmt.kind!r} is no kind of loop"
+        if stmt.axis.size < 0:
+            yield stmt, f"loop {stmt.name} has a negative size"
+        if stmt.axis.id:
+            yield stmt, f"the axis of loop {stmt.name} has a number"
+        if stmt.end is not None and span(stmt.end, scope.mask)[0] < 1:
+            yield stmt, f"loop {stmt.name} may have no iteration: it ends at {stmt.end}"
+        outer = {loop.kind for loop in scope.loops}
+        if stmt.kind == "thread" and "block" not in outer:
+            yield stmt, f"thread loop {stmt.name} is in no block loop"
+        if stmt.kind in ("parallel", "block") and "thread" in outer:
+            yield stmt, f"{stmt.kind} loop {stmt.name} is in a thread loop"
+
+
+def _ranges(func: Func) -> Problems:
+    for stmt, scope in _accesses(func):
+        if scope.guarded:
+            continue
+        size = stmt.buffer.size
+        wrong = outside(stmt.index, (*stmt.mask, *scope.mask), scope.axes, size)
+        if wrong is not None:
+            element = f"element {wrong} of {stmt.buffer.name}, which has {size}"
+            yield stmt, f"an access {_done(stmt)} {element}: index {stmt.index}"
+
+
+def _registers(func: Func) -> Problems:
+    for stmt, scope in _accesses(func):
+        if stmt.buffer.space != "register":
+            continue
+        if any(isinstance(atom, Dyn) for atom in stmt.index.atoms()):
+            yield stmt, f"register buffer {stmt.buffer.name} is indexed by data"
+        unrolled = {v.axis for v in scope.loops if v.kind in ("unroll", "vector")}
+        strange = sorted(axis.name for axis in stmt.index.axes() - unrolled)
+        if strange:
+            loops = ", ".join(strange)
+            yield stmt, f"register buffer {stmt.buffer.name} is indexed by {loops}, not unrolled"
+
+
+def _outputs(func: Func) -> Problems:
+    for buffer in func.outputs:
+        stores = [(s, c) for s, c in _accesses(func) if isinstance(s, Store) and s.buffer == buffer]
+        stores = [(s, c) for s, c in stores if all(axis.size for axis in c.axes)]
+        written = np.zeros(buffer.size, np.bool_)
+        for stmt, scope in stores:
+            mask = (*stmt.mask, *scope.mask)
+            axes = _used([stmt.index, *(b.expr for b in mask)], scope.axes)
+            if not mask and is_row_major(stmt.index, axes):
+                written[: stmt.index.last + 1] = True
+                continue
+            table = positions(axes)
+            if table is None or stmt.operands:
+                written[:] = True  # it is not decided
+                continue
+            index, holds = np.broadcast_arrays(
+                expr_value(stmt.index, table), mask_value(mask, table)
+            )
+            written[index[holds]] = True
+        missing = np.flatnonzero(~written)
+        if missing.size:
+            yield None, f"element {missing[0]} of {buffer.name}, which is out, is never written"
+
+
+def _used(exprs: Iterable[Expr], axes: Sequence[Axis]) -> list[Axis]:
+    used = frozenset[Axis]().union(*(e.axes() for e in exprs))
+    return [axis for axis in axes if axis in used]
+
+
+# -- loops whose iterations run side by side -------------------------------------------------------
+
+
+def _races(func: Func) -> Problems:
+    for stmt, scope in _accesses(func):
+        if isinstance(stmt, Load):
+            continue
+        meeting = scope.meeting(stmt.buffer)
+        if stmt.buffer.space in PRIVATE and any(loop.kind == "thread" for loop in meeting):
+            yield stmt, f"a thread writes {stmt.buffer.name}, which is private to its block"
+        if scope.guarded or stmt.operands or not all(axis.size for axis in scope.axes):
+            continue
+        mask = (*stmt.mask, *scope.mask)
+        used = stmt.index.axes().union(*(b.expr.axes() for b in mask))
+        element = f"{stmt.buffer.name}[{stmt.index}]"
+        for loop in meeting:
+            if loop.axis not in used and loop.axis.size > 1:
+                yield stmt, f"every iteration of {loop.kind} loop {loop.name} writes {element}"
+        independent = [loop.axis for loop in meeting if loop.kind != "thread"]
+        home = [loop.axis for loop in scope.homes[stmt.buffer]]
+        twice = _written_twice(stmt.index, mask, independent, home, scope.axes)
+        if twice is not None:
+            loops = ", ".join(axis.name for axis in independent)
+            yield stmt, f"several iterations of {loops} write element {twice}: {element}"
+
+
+def _written_twice(
+    index: Expr, mask: Sequence[Bound], lanes: list[Axis], home: list[Axis], axes: Sequence[Axis]
+) -> int | None:
+    """An element that two iterations of independent loops write; None if none or undecided.
+
+    home: loops in whose iterations the memory exists once.
+    """
+    if not lanes or _is_injective(index, lanes):
+        return None
+    used = _used([index, *(b.expr for b in mask)], axes)
+    table = positions([axis for axis in axes if axis in used or axis in lanes])
+    if table is None:
+        return None
+    lane, memory = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for axis in lanes:
+        lane = lane * axis.size + table[axis]
+    for axis in home:
+        memory = memory * axis.size + table.get(axis, np.zeros(1, np.int64))
+    parts = np.broadcast_arrays(memory, expr_value(index, table), lane, mask_value(mask, table))
+    memory, element, lane = (part[parts[-1]] for part in parts[:-1])
+    order = np.lexsort((lane, element, memory))
+    memory, element, lane = memory[order], element[order], lane[order]
+    same = (memory[1:] == memory[:-1]) & (element[1:] == element[:-1]) & (lane[1:] != lane[:-1])
+    return int(element[1:][same][0]) if same.any() else None
+
+
+def _is_injective(index: Expr, lanes: Sequence[Axis]) -> bool:
+    """Whether positions of loops, all of these among them, give each another value: every
+    coefficient is greater than what smaller ones add up to.
+    """
+    reach = 0
+    for atom, c in sorted(index.terms, key=lambda term: abs(term[1])):
+        if not isinstance(atom, Axis) or abs(c) <= reach:
+            return False
+        reach += abs(c) * atom.last
+    return {axis for axis in lanes if axis.size > 1} <= index.axes()
+
+
+def _barriers(func: Func) -> Problems:
+    yield from _barriers_within(func.body, (), frozenset(), None)
+
+
+def _barriers_within(
+    body: Sequence[Stmt], threads: tuple[Axis, ...], varying: frozenset[Scalar], why: str | None
+) -> Problems:
+    """Barriers to which some threads may not come.
+
+    threads: the axes of the thread loops round the block.
+    varying: scalars that may differ between threads.
+    why: what decides by thread whether the block runs.
+    """
+    for stmt in body:
+        if isinstance(stmt, Barrier):
+            if not threads:
+                yield stmt, "a barrier stands outside the loops of threads"
+            elif why:
+                yield stmt, f"only some threads may come to a barrier: {why}"
+        elif isinstance(stmt, Let | Load):
+            exprs = [expr for expr, _ in _expressions(stmt)]
+            differs = not varying.isdisjoint(stmt.operands) or bool(_used(exprs, threads))
+            if isinstance(stmt, Load) and threads:
+                differs = differs or stmt.buffer.space in PRIVATE
+            varying |= {stmt.result} if differs else frozenset()
+        elif isinstance(stmt, If):
+            by_thread = bool(_used([b.expr for b in stmt.mask], threads)) or stmt.test in varying
+            inner = why or (print_stmt(stmt) if by_thread else None)
+            yield from _barriers_within(stmt.body, threads, varying, inner)
+        elif isinstance(stmt, For):
+            inside = (*threads, stmt.axis) if stmt.kind == "thread" else threads
+            by_thread = stmt.end is not None and bool(
+                stmt.kind == "thread" or _used([stmt.end], threads)
+            )
+            inner = why or (print_stmt(stmt) if by_thread else None)
+            yield from _barriers_within(stmt.body, inside, varying, inner)
+
+
+FUNC_RULES: tuple[FuncRule, ...] = (
+    FuncRule(
+        "buffers",
+        "parameters are global, one at least is out, and what is shared is allocated in a block",
+        _buffers,
+    ),
+    FuncRule("names", "what a block sees has one name each, within its kind", _names),
+    FuncRule("scope", "scalars and buffers are used below their definition, in its block", _scope),
+    FuncRule("scalars", "a scalar is one elementwise op of the table, of the right type", _scalars),
+    FuncRule(
+        "accesses", "an access has its buffer's dtype, and none writes an in buffer", _access_types
+    ),
+    FuncRule(
+        "indices", "an index uses the loops round it and integers among its operands", _indices
+    ),
+    FuncRule("loops", "loops may end early, after one iteration; threads are in a block", _loops),
+    FuncRule("ranges", "where its mask holds, an access lies inside the buffer", _ranges),
+    FuncRule("registers", "registers have constant indices once loops are unrolled", _registers),
+    FuncRule("outputs", "every element of an out buffer is written", _outputs),
+    FuncRule("races", "iterations that run side by side write different elements", _races),
+    FuncRule("barriers", "all threads of a block come to a barrier", _barriers),
+)
+
+__all__ = ["FUNC_RULES", "FuncRule", "verify_func"]

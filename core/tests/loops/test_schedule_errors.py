@@ -1,0 +1,169 @@
+"""What schedules refuse: unknown names, and whatever could change a value."""
+
+from __future__ import annotations
+
+import pytest
+
+from bringup.errors import ParseError, ScheduleError
+from bringup.loops import parse_func
+from bringup.loops.schedule import Schedule, Step, apply
+
+COPY = "%0: f32 = x[i]\n y[i] = %0"
+
+
+def loop(body: str) -> str:
+    return f"func f(x: in f32[10], y: out f32[10]) {{\nfor i in 10 {{\n{body}\n}}\n}}"
+
+
+STENCIL = loop("%0: f32 = y[i + -1] if 1 <= i < 10\n y[i] = %0")
+SUM = loop("%0: f32 = x[i]\n y[0] add= %0")
+WAVE = """func f(y: out f32[16]) {
+for i in 3 {
+for j in 3 {
+%0: f32 = y[4*i + j + 1]
+y[4*i + j + 4] = %0
+}
+}
+}"""
+SIBLINGS = """func f(y: out f32[12]) {
+for i in 3 {
+for j in 4 {
+%0: f32 = 0.0
+y[4*i + j] = %0
+}
+for k in 4 {
+%1: f32 = y[k]
+y[4*i + k] = %1
+}
+}
+}"""
+THREADS = """func f(x: in f32[64], y: out f32[64]) {
+for b in 2 block {
+alloc s: shared f32[32]
+for t in 32 thread {
+%0: f32 = x[32*b + t]
+s[t] = %0
+barrier
+%1: f32 = s[-1*t + 31]
+y[32*b + t] = %1
+}
+}
+}"""
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "an unknown loop": (loop(COPY), "split j a b 4", "there is no loop j"),
+    "a name that exists": (SIBLINGS, "split i j b 4", "a loop j exists already"),
+    "a name for both halves": (loop(COPY), "split i a a 4", "a loop a exists already"),
+    "an empty block": (loop(COPY), "split i a b 0", "blocks of 0 iterations"),
+    "an unknown tail": (loop(COPY), "split i a b 4 tail=none", "there is no tail 'none'"),
+    "a fold twice": (SUM, "split i a b 4 tail=overlap", "folds into y"),
+    "a read of what an iteration wrote": (
+        STENCIL,
+        "split i a b 4 tail=overlap",
+        "may be the same memory",
+    ),
+    "a read of a parameter that may share memory": (
+        loop(COPY),
+        "split i a b 4 tail=overlap",
+        "reads x and writes y",
+    ),
+    "no whole block": (loop(COPY), "split i a b 16 tail=overlap", "less than one block"),
+    "the last block of a loop that ends early": (
+        loop(COPY),
+        "split i a b 4\nsplit b c d 3 tail=peel",
+        "ends early, so it has no last block",
+    ),
+    "threads that do not all meet": (THREADS, "split t a c 5", "threads meet inside loop t"),
+    "nothing between the seams": (loop(COPY), "peel i 5 5", "leave none"),
+    "a negative seam": (loop(COPY), "peel i -1 0", "a negative number"),
+    "the last iterations of a loop that ends early": (
+        loop(COPY),
+        "split i a b 4\npeel b 0 1",
+        "its last iterations are not known",
+    ),
+    "a nest with more in it": (SIBLINGS, "fuse i j l", "does not hold loop j alone"),
+    "two kinds": (
+        loop(COPY),
+        "split i a b 5\nparallelize a\nfuse a b i",
+        "loop a is parallel and loop b serial",
+    ),
+    "a store past the end": (loop(COPY), "split i a b 4\npad b", "no loop b ends early"),
+    "an order that moves a read before a write": (WAVE, "reorder j i", "their order matters"),
+    "a nest that is not there": (SIBLINGS, "reorder j k", "no nest has all of the loops"),
+    "a nest with siblings": (SIBLINGS, "reorder j i", "is not all that is left inside loop i"),
+    "a loop named twice": (SIBLINGS, "reorder i i", "names a loop twice"),
+    "parts that need one another": (SIBLINGS, "distribute i", "needs what another one does"),
+    "no loops": (SIBLINGS, "distribute", "no loops to distribute"),
+    "bound loops": (THREADS, "distribute b", "loop b is bound"),
+    "lanes that need one another": (STENCIL, "vectorize i", "touch the same elements of y"),
+    "two vector loops": (
+        loop(COPY),
+        "split i a b 5\nvectorize b\nvectorize a",
+        "holds a vector loop",
+    ),
+    "parallel folds": (SUM, "parallelize i", "touch the same elements of y"),
+    "threads that need one another": (STENCIL, "bind i thread", "touch the same elements of y"),
+    "an unknown kind of thread": (loop(COPY), "bind i warp", "cannot be bound to 'warp'"),
+    "no fold": (loop(COPY), "split i a b 5\nrfactor a y b", "nothing folds into y"),
+    "an unknown loop within": (SUM, "split i a b 5\nrfactor a y c", "no loop c within loop a"),
+    "a fold whose element depends on another loop": (
+        loop("for j in 4 {\n%0: f32 = x[j]\n y[i] add= %0\n}"),
+        "rfactor i y j",
+        "depends on the loops i",
+    ),
+    "a fold that is read": (
+        loop("for j in 4 {\n%0: f32 = y[0]\n y[0] add= %0\n}"),
+        "rfactor i y j",
+        "does more with y than folds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    text, steps, message = REFUSED[name]
+    *before, last = Schedule.parse(steps).steps
+    func = apply(parse_func(text), before)
+    with pytest.raises(ScheduleError) as caught:
+        last(func)
+    assert message in caught.value.what
+    assert caught.value.instruction == str(last)
+    assert caught.value.fix
+
+
+def test_an_unknown_loop_has_a_suggestion() -> None:
+    func = parse_func(loop(COPY))
+    with pytest.raises(ScheduleError) as caught:
+        apply(func, Schedule.parse("split i i.outer i.inner 4\nvectorize i.iner"))
+    assert str(caught.value).splitlines() == [
+        "there is no loop i.iner in f",
+        "  loops: i.outer, i.inner",
+        "  in instruction: vectorize i.iner",
+        "  fix: did you mean i.inner?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        ("twist i", "line 1: there is no primitive twist", "use bind, "),
+        ("\nsplit i a", "line 2: split: missing a required argument", "write split loop outer"),
+        ("split i a b 4 size=5", "multiple values for argument 'size'", "[tail=guard]"),
+        ("unroll i by=2", "unexpected keyword argument 'by'", "write unroll loops…"),
+    ],
+)
+def test_wrong_steps(text: str, message: str, fix: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        Schedule.parse(text)
+    assert message in caught.value.what
+    assert fix in (caught.value.fix or "")
+
+
+def test_text_comes_back() -> None:
+    text = "split g0 g0.o g0.i 8 tail=peel\nreorder a b c\nbind a block"
+    schedule = Schedule.parse(f"# a comment\n\n{text}  # and one more\n")
+    assert str(schedule) == text
+    assert Schedule.parse(str(schedule)) == schedule
+    assert schedule == Schedule(
+        (Step("split", ("g0", "g0.o", "g0.i", 8), (("tail", "peel"),)),)
+    ) + (Schedule.parse("reorder a b c\nbind a block"))

@@ -1,0 +1,116 @@
+"""Random primitives on random kernels keep every value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from growing import _numbers, grown, launches
+from hypothesis import given
+from hypothesis import strategies as st
+from schedules import assert_equal_values, is_exact
+
+from bringup.dtypes import i32, u8
+from bringup.errors import ScheduleError
+from bringup.kernel.form import Kernel
+from bringup.kernel.limits import Limits
+from bringup.loops import Func, lower_kernel, parse_func
+from bringup.loops.form import Store, statements
+from bringup.loops.schedule import PRIMITIVES, Schedule, Step, apply
+from bringup.loops.schedule.rewrite import loop_names
+from bringup.program.plan import overwrites
+
+Draw = Callable[[int], int]
+
+
+class _Choices:
+    """Arguments for primitives from a list of small numbers, most of them of existing loops."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = iter(numbers)
+        self.fresh = 0
+
+    def below(self, limit: int) -> int:
+        return next(self.numbers, 0) % max(limit, 1)
+
+    def loop(self, func: Func) -> str:
+        names = loop_names(func)
+        return names[self.below(len(names))]
+
+    def loops(self, func: Func, most: int = 3) -> tuple[str, ...]:
+        """Distinct loops in any order."""
+        names, chosen = list(loop_names(func)), []
+        for _ in range(1 + self.below(min(most, len(names)))):
+            chosen.append(names.pop(self.below(len(names))))
+        return tuple(chosen)
+
+    def name(self) -> str:
+        self.fresh += 1
+        return f"n{self.fresh}"
+
+    def step(self, func: Func) -> Step:
+        name = list(PRIMITIVES)[self.below(len(PRIMITIVES))]
+        loop = self.loop(func)
+        match name:
+            case "split":
+                tail = ("guard", "guard", "peel", "overlap")[self.below(4)]
+                args = (loop, self.name(), self.name(), 1 + self.below(5))
+                return Step(name, args, (("tail", tail),))
+            case "peel":
+                return Step(name, (loop, self.below(3), self.below(3)))
+            case "fuse":
+                return Step(name, (loop, self.loop(func), self.name()))
+            case "bind":
+                return Step(name, (loop, ("block", "thread")[self.below(2)]))
+            case "rfactor":
+                folds = [s.buffer.name for s in statements(func.body)
+                         if isinstance(s, Store) and s.fold]  # fmt: skip
+                buffer = folds[self.below(len(folds))] if folds else "none"
+                return Step(name, (loop, buffer, *self.loops(func, 2)))
+            case "reorder" | "distribute":
+                return Step(name, self.loops(func))
+        return Step(name, (loop,))
+
+
+def _kernels(numbers: list[int]) -> list[Kernel]:
+    """The kernels of a random graph of integers, whose folds are exact in any order."""
+    made = launches(grown(numbers, (i32, i32, u8)), Limits(), depth=False)
+    return [launch.kernel for launch in made if launch.kernel is not None]
+
+
+def _shared(kernel: Kernel, func: Func) -> dict[str, str]:
+    """An input whose memory each output may have, where there is one."""
+    shared: dict[str, str] = {}
+    for target in kernel.outputs:
+        for source in kernel.inputs:
+            types = [kernel.buffers[n].type for n in (source, target)]
+            free = f"b{source}" not in shared.values() and types[0].nbytes == types[1].nbytes
+            if free and types[0].size and overwrites(kernel, source, target):
+                shared[f"b{target}"] = f"b{source}"
+                break
+    return shared
+
+
+@given(
+    st.one_of(_numbers(6, 30), _numbers(35, 60)),
+    st.lists(st.integers(0, 5039), min_size=20, max_size=80),
+)
+def test_random_primitives_keep_values(graph: list[int], numbers: list[int]) -> None:
+    choices = _Choices(numbers)
+    for kernel in _kernels(graph)[:2]:
+        before = lower_kernel(kernel)
+        if not is_exact(before) or not loop_names(before):
+            continue
+        func, done = before, Schedule()
+        for _ in range(1 + choices.below(8)):
+            step = choices.step(func)
+            try:
+                func = step(func)
+            except ScheduleError:
+                continue
+            done += Schedule((step,))
+        assert str(parse_func(str(func))) == str(func)
+        assert str(apply(before, Schedule.parse(str(done)))) == str(func)
+        shared = _shared(kernel, before)
+        assert_equal_values(before, func)
+        if shared:
+            assert_equal_values(before, func, shared)
