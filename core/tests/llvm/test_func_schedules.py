@@ -16,7 +16,7 @@ from bringup.graph import Builder, Graph, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import fuse
 from bringup.kernel.limits import Limits
-from bringup.llvm.func.schedules import map_loops
+from bringup.llvm.func.schedules import scheduled
 from bringup.llvm.loops.schedule import LoopTarget, schedule
 from bringup.loops import For, Func, If, Load, lower_kernel, statements
 from bringup.ops.build import broadcast_to, convert, rows
@@ -32,7 +32,7 @@ TARGET = LoopTarget(vector_bits=256)
 def mapped(kernel: Kernel) -> Func:
     """The loops of a kernel; as a CPU runs them if nothing folds."""
     plan = schedule(kernel, TARGET)
-    return map_loops(plan) if plan.is_map else lower_kernel(kernel)
+    return scheduled(plan) if plan.is_map else lower_kernel(kernel)
 
 
 class Launches:

@@ -17,7 +17,7 @@ from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
 from bringup.llvm.func.render import emit_func
-from bringup.llvm.func.schedules import map_loops
+from bringup.llvm.func.schedules import scheduled
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.schedule import (
     LINE_BYTES,
@@ -55,7 +55,7 @@ def emit_kernel(
             return packed
     plan = schedule(kernel, target)
     if plan.is_map:
-        return emit_func(module, map_loops(plan), name)
+        return emit_func(module, scheduled(plan), name)
     return _KernelEmitter(module, plan, name).run()
 
 

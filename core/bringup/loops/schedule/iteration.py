@@ -48,7 +48,8 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     """``loop`` as ``outer`` blocks of ``size`` iterations of ``inner`` each.
 
     tail: what happens to the iterations after the last whole block.  ``guard``: the inner loop ends
-    early in the last block.  ``peel``: they become a loop ``loop.t``.  ``overlap``: they become a
+    early in the last block.  ``peel``: they become a loop ``loop.t``; of a loop that ends early, if
+    ``size`` divides its length otherwise, in a condition on the early end.  ``overlap``: they become a
     block that ends where the loop ends and repeats iterations of the block before.
     Raises ScheduleError for an unknown loop, a name that exists, a size below 1, and for a tail
     that could change values.
@@ -92,6 +93,8 @@ class _Split:
         self.last_block = old.axis.size % size
 
     def with_tail(self, tail: Tail, names: Names) -> Body:
+        if self.old.end is not None and tail == "peel" and not self.last_block:
+            return self.blocks_and_rest(names)
         if not self.last_block or tail == "guard":
             return (self.blocks(ceil_div(self.old.axis.size, self.size)),)
         if self.old.end is not None:
@@ -144,6 +147,26 @@ class _Split:
         if limit:
             body = (If(limit, body),)
         return with_body(outer_loop, (with_body(inner_loop, body),))
+
+    def blocks_and_rest(self, names: Names) -> Body:
+        """The whole blocks of a loop that may end early, and what is left where it does."""
+        old, size, end = self.old, self.size, self.old.end
+        assert end is not None
+        count, left = old.axis.size // size, end % size
+        outer, inner = named_axis(self.outer, count), named_axis(self.inner, size)
+        blocks = For(outer, (), old.kind, end // size)
+        at = Expr.of(outer) * size + Expr.of(inner)
+        body = Substitution({old.axis: at}, self.facts + blocks.bounds)(old.body)
+        whole = with_body(blocks, (For(inner, body, old.kind),))
+        if left.last < 1:
+            return (whole,)
+        ends = (Bound(end, 0, old.axis.size),)
+        axis = named_axis(f"{old.name}.t", left.last)
+        rest = For(axis, (), old.kind, None if left.is_const else left)
+        place = Substitution(
+            {old.axis: Expr.of(axis) + end + left * -1}, self.facts + ends + rest.bounds, names
+        )
+        return (whole, If(ends, (with_body(rest, place(old.body)),)))
 
     def copy(self, name: str, count: int, names: Names) -> For:
         """The last iterations again, as a loop of their own."""
@@ -377,9 +400,18 @@ def _masked(body: Body, loop: For, facts: Mask) -> Body:
     return tuple(result)
 
 
+#: Kinds of loops whose iterations stay in order.
+ORDERED = ("serial", "unroll")
+
+
 def unroll(func: Func, *loops: str) -> Func:
     """The renderer writes the loops out, one copy of the body for each iteration."""
     return with_independent_kind(func, loops, "unroll")
+
+
+def serialize(func: Func, *loops: str) -> Func:
+    """The iterations of the loops run one after the other, in order, by one thread."""
+    return with_independent_kind(func, loops, "serial")
 
 
 def vectorize(func: Func, *loops: str) -> Func:
@@ -402,7 +434,7 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
-        if old.kind not in (kind, "parallel", "block", "thread") and kind != "unroll":
+        if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
             _check_independent(old, kind, facts)
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
             raise ScheduleError(
@@ -443,6 +475,7 @@ __all__ = [
     "pad",
     "parallelize",
     "peel",
+    "serialize",
     "split",
     "unroll",
     "vectorize",
