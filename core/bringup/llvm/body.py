@@ -20,7 +20,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.index import divided, fits_i32
 from bringup.llvm.scalar import combine, empty, literal, neutral, register_type, render, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
-from bringup.llvm.text.masked import fold_lanes
+from bringup.llvm.text.masked import fold_lanes, pairwise
 from bringup.records import record
 
 Position = tuple[int, ...]
@@ -342,17 +342,10 @@ def accumulate(
 
 def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val:
     """Combine accumulators pairwise, and then their lanes if ``across``."""
-    live = list(parts)
-    while len(live) > 1:
-        half = (len(live) + 1) // 2
-        pairs = [
-            combine(b, fold.kind, fold.dtype, x, y)
-            for x, y in zip(live[:half], live[half:], strict=False)
-        ]
-        live = pairs + live[len(pairs) : half]
+    folded = pairwise(parts, lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
     if not across:
-        return live[0]
-    return fold_lanes(b, live[0], lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
+        return folded
+    return fold_lanes(b, folded, lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
 
 
 # -- division of many elements by one divisor ------------------------------------------------------

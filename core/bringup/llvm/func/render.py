@@ -12,20 +12,22 @@ them.  ``unroll`` loops are written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.prefetch import Ahead, prefetches
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
-from bringup.llvm.scalar import literal, memory_type, register_type, render
+from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
-from bringup.llvm.text.masked import clamp, lanes_below
+from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
 
@@ -72,6 +74,7 @@ class _FuncEmitter:
     scalars: the registers of the scalars that are visible, by name.
     divisors: definitions of scalars that divide in deeper loops, whose reciprocal is computed once.
     reciprocals: of such scalars, by name.
+    ahead: what vector loops prefetch.
     """
 
     def __init__(self, module: Module, func: Func, name: str) -> None:
@@ -87,11 +90,14 @@ class _FuncEmitter:
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
+        self.ahead: Mapping[For, Sequence[Ahead]] = {}
 
     def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
+        if nest:
+            self.ahead = prefetches(nest[-1].axis, body)
         with b.loop(begin, end) as loop, self.indices.block():
             unit: Val = loop.index
             for n, each in reversed(list(enumerate(nest))):
@@ -249,6 +255,8 @@ class _FuncEmitter:
         end = self._end(stmt)
         if stmt.kind == "vector":
             self._vector(stmt, end)
+        elif stmt.kind == "unroll" and end is None and _is_independent(stmt):
+            self._interleaved(stmt)
         elif stmt.kind == "unroll" or stmt.axis.size == 1:
             for i in range(stmt.axis.size):
                 self.indices.axes[stmt.axis] = index = i64_const(i)
@@ -256,6 +264,40 @@ class _FuncEmitter:
                 self._where(exists, stmt.body)
         else:
             self._serial(stmt, end)
+
+    def _interleaved(self, stmt: For) -> None:
+        """Copies of a vector loop, statement by statement, so that none waits for another."""
+        (vectors,) = stmt.body
+        assert isinstance(vectors, For)
+        outer = self.scalars
+        copies = [dict(outer) for _ in range(stmt.axis.size)]
+
+        def emit() -> None:
+            for inner in vectors.body:
+                parts: list[Val] = []
+                for i, scalars in enumerate(copies):
+                    self.indices.axes[stmt.axis] = i64_const(i)
+                    self.scalars = scalars
+                    if _is_shared_fold(inner, stmt.axis):
+                        parts.append(scalars[inner.value.name])
+                    else:
+                        self.body((inner,))
+                if _is_shared_fold(inner, stmt.axis):
+                    kind, dtype = inner.fold, inner.buffer.dtype
+                    value = pairwise(parts, lambda x, y: combine(self.b, kind, dtype, x, y))
+                    self.memory.store(inner, value, None, ())
+            for i in range(stmt.axis.size):
+                self.indices.axes[stmt.axis] = i64_const(i)
+                self._prefetch(vectors)
+
+        self._vector(vectors, None, emit)
+        self.scalars = outer
+
+    def _prefetch(self, stmt: For) -> None:
+        for buffer, index in self.ahead.get(stmt, ()):
+            element, pointer = memory_type(buffer.dtype), self.memory.pointers[buffer.name]
+            offset = self.indices.scalar(index)
+            prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
 
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
@@ -286,8 +328,13 @@ class _FuncEmitter:
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
 
-    def _vector(self, stmt: For, end: Val | None) -> None:
-        """The lanes of a vector loop; those beyond its end are masked."""
+    def _vector(
+        self, stmt: For, end: Val | None, body: Callable[[], None] | None = None
+    ) -> None:
+        """The lanes of a vector loop; those beyond its end are masked.
+
+        body: emits the statements, in place of their order.
+        """
         indices, size = self.indices, stmt.axis.size
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
@@ -306,7 +353,11 @@ class _FuncEmitter:
             indices.lane, indices.lanes = stmt.axis, lanes
             indices.axes[stmt.axis] = i64_const(0)
             with self._lanes(alive, guarded=False):
-                self.body(stmt.body)
+                if body is None:
+                    self.body(stmt.body)
+                    self._prefetch(stmt)
+                else:
+                    body()
             indices.lane, indices.lanes = None, 1
 
         if known is None and stmt.end is not None and stmt.end.first < 1:
@@ -314,6 +365,28 @@ class _FuncEmitter:
             self._branch(self.b.icmp("sgt", end, i64_const(0)), stmt.body, emit)
         else:
             emit()
+
+
+def _is_independent(stmt: For) -> bool:
+    """Whether the copies of a loop are one vector loop each, of which none needs another's result.
+
+    What one stores no other loads, because loads and stores are of different buffers.
+    """
+    vectors = stmt.body[0] if len(stmt.body) == 1 else None
+    if not isinstance(vectors, For) or vectors.kind != "vector" or vectors.end is not None:
+        return False
+    if not all(isinstance(inner, Let | Load | Store) for inner in vectors.body):
+        return False
+    stored = {inner.buffer.name for inner in vectors.body if isinstance(inner, Store)}
+    loaded = {inner.buffer.name for inner in vectors.body if isinstance(inner, Load)}
+    return stored.isdisjoint(loaded)
+
+
+def _is_shared_fold(stmt: Stmt, axis: Axis) -> TypeGuard[Store]:
+    """Whether all iterations of a loop fold a value into the same elements."""
+    if not isinstance(stmt, Store) or not stmt.fold or stmt.factor is not None or stmt.operands:
+        return False
+    return axis not in stmt.index.axes() and not stmt.mask
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

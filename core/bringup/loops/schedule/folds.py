@@ -11,6 +11,7 @@ from bringup.loops.form import (
     Buffer,
     For,
     Func,
+    If,
     Load,
     Store,
     named_axis,
@@ -30,7 +31,7 @@ from bringup.ops.monoids import MONOIDS
 
 
 def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
-    """Folds into ``buffer`` within loop ``at`` go to a register for each point of loops ``over``.
+    """Folds into ``buffer`` in loops ``over`` of loop ``at`` go to a register for each point of them.
 
     The registers, named ``buffer.at``, start with the neutral element before the loop and are
     folded into the buffer after it, in loops of the same names.  So a fold becomes several that do
@@ -76,7 +77,7 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
-    folds = _folds_into(loop, buffer)
+    folds = _within(_folds_into(loop, buffer), loop, over)
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -153,6 +154,28 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
             fix="name a loop that only folds into it",
         )
     return folds
+
+
+def _within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> list[Store]:
+    """Those of the folds that are in every loop ``over``; what else folds there stays as it is."""
+    inside: list[Store] = []
+
+    def walk(body: Body, missing: frozenset[str]) -> None:
+        for stmt in body:
+            if isinstance(stmt, For):
+                walk(stmt.body, missing - {stmt.name})
+            elif isinstance(stmt, If):
+                walk(stmt.body, missing)
+            elif isinstance(stmt, Store) and not missing and stmt in folds:
+                inside.append(stmt)
+
+    walk((loop,), frozenset(over))
+    if not inside:
+        raise ScheduleError(
+            f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
+            fix="name loops that hold a fold",
+        )
+    return inside
 
 
 def _nested(loops: Sequence[For], body: Body) -> Body:
