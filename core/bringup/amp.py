@@ -69,8 +69,8 @@ class Policy:
     output: DType = dataclasses.field(metadata=_STATIC)
 
     def __init__(self, compute: object = bf16, param: object = f32, output: object = f32) -> None:
-        for name, given in (("compute", compute), ("param", param), ("output", output)):
-            object.__setattr__(self, name, promotion.dtype_among("Policy", name, given, FLOATS))
+        for name, dtype in (("compute", compute), ("param", param), ("output", output)):
+            object.__setattr__(self, name, promotion.dtype_among("Policy", name, dtype, FLOATS))
 
     def cast_to_compute(self, tree: T) -> T:
         """A container with its floats in the dtype of operations."""
@@ -109,7 +109,7 @@ class Policy:
 
 def _cast(tree: T, dtype: DType) -> T:
     leaves, treedef = flatten(tree)
-    for n, (leaf, real) in enumerate(zip(leaves, _are_alone(treedef), strict=True)):
+    for n, (leaf, real) in enumerate(zip(leaves, _are_whole_arrays(treedef), strict=True)):
         if real and isinstance(leaf, Array | np.ndarray | np.generic):
             array = as_array(leaf)
             if array.dtype in FLOATS:
@@ -118,13 +118,13 @@ def _cast(tree: T, dtype: DType) -> T:
     return result
 
 
-def _are_alone(treedef: TreeDef) -> list[bool]:
-    """Of each leaf, whether it is no part of an array, as complex and quantised ones have."""
+def _are_whole_arrays(treedef: TreeDef) -> list[bool]:
+    """For each leaf, whether it is an array and not a part of one that is complex or quantised."""
     if treedef.kind is None:
         return [True]
     if treedef.kind is ComplexArray or getattr(treedef.kind, "_is_array", False):
         return [False] * treedef.leaves
-    return [real for child in treedef.children for real in _are_alone(child)]
+    return [real for child in treedef.children for real in _are_whole_arrays(child)]
 
 
 def all_finite(tree: Any) -> Array:
@@ -156,14 +156,14 @@ def select(condition: Operand, tree: T, other: T) -> T:
             fix="give one truth for the whole containers, such as all_finite(gradients)",
         )
     leaves, treedef = flatten(tree)
-    others, found = flatten(other)
-    if found != treedef:
+    other_leaves, other_treedef = flatten(other)
+    if other_treedef != treedef:
         raise OpTypeError(
-            f"select: the containers differ: {treedef} and {found}",
+            f"select: the containers differ: {treedef} and {other_treedef}",
             fix="give what was there before, and what takes its place",
         )
     picked: T = unflatten(
-        treedef, [where(chosen, a, b) for a, b in zip(leaves, others, strict=True)]
+        treedef, [where(chosen, a, b) for a, b in zip(leaves, other_leaves, strict=True)]
     )
     return picked
 
@@ -254,10 +254,10 @@ class LossScale:
         grows = good >= self.period
         grown = smaller(self.scale * self.factor, self.largest)
         shrunk = maximum(self.scale / self.factor, self.least)
-        kept = where(grows, grown, self.scale)
+        next_scale = where(grows, grown, self.scale)
         return dataclasses.replace(
             self,
-            scale=where(finite, kept, shrunk),
+            scale=where(finite, next_scale, shrunk),
             good=where(logical_and(finite, good < self.period), good, 0),
         )
 
@@ -309,8 +309,8 @@ def quantize(x: Operand, dtype: object = f8e4m3fn, *, scale: Operand | None = No
         factor = _scale_of(_amax(wide), kind)
     else:
         factor = convert(as_array(scale), f32)
-    most = finfo(kind).max
-    return Quantized(convert(clip(wide / factor, -most, most), kind), factor)
+    bound = finfo(kind).max
+    return Quantized(convert(clip(wide / factor, -bound, bound), kind), factor)
 
 
 @guarded_methods
@@ -360,7 +360,7 @@ def _amax(wide: Array) -> Array:
 
 
 def _scale_of(amax: Array, kind: DType) -> Array:
-    """What divides an array of this magnitude; 1 where that leaves nothing to divide by."""
+    """The scale of an array of this largest magnitude; 1 where it would be 0."""
     factor = amax / finfo(kind).max
     return where(factor > 0, factor, 1.0)
 

@@ -670,10 +670,10 @@ def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
     >>> sorted(set(x.tolist())), 750 < float(bu.sum(x != 0)) < 850
     ([0.0, 1.25], True)
     """
-    from bringup.api.keys import checked
+    from bringup.api.keys import single_key
     from bringup.api.samplers import bernoulli, parameter
 
-    x, key = as_float(x), checked("dropout", key)
+    x, key = as_float(x), single_key("dropout", key)
     rate = parameter("dropout", "rate", rate, key)
     if isinstance(rate, Array):
         kept = 1 - convert(rate, x.dtype)

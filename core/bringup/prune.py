@@ -79,8 +79,8 @@ def masks(
     """
     leaves, treedef = flatten(params)
     arrays = [as_array(x) for x in leaves]
-    taken = [n for n, p in enumerate(arrays) if (prunes or matrices)(p)]
-    blocks = [_blocks("masks", arrays[n], block) for n in taken]
+    pruned = [n for n, p in enumerate(arrays) if (prunes or matrices)(p)]
+    blocks = [_blocks("masks", arrays[n], block) for n in pruned]
     scores = [
         reshape(mean(abs(convert(b, f32 if b.dtype.bits < 32 else b.dtype)), axis=(-3, -1)), (-1,))
         for b in blocks
@@ -94,9 +94,9 @@ def masks(
     else:
         raise OpTypeError(f"masks: scope={scope!r}", fix='give "layer" or "global"')
     result = [ones((), dtype=bool_) for _ in arrays]
-    for n, kept, whole in zip(taken, chosen, blocks, strict=True):
-        *outer, rows, height, columns, width = whole.shape
-        spread = reshape(kept, (*outer, rows, 1, columns, 1))
+    for n, keep, blocked in zip(pruned, chosen, blocks, strict=True):
+        *outer, rows, height, columns, width = blocked.shape
+        spread = reshape(keep, (*outer, rows, 1, columns, 1))
         full = broadcast_to(spread, (*outer, rows, height, columns, width))
         result[n] = reshape(full, arrays[n].shape)
     return unflatten(treedef, result)
@@ -224,7 +224,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         full = tree_map(lambda x: ones(as_array(x).shape, dtype=bool_), params)
         return PruningState(zeros((), dtype=i32), full)
 
-    def made(params: Any, step: Array) -> Any:
+    def made_masks(params: Any, step: Array) -> Any:
         now = share(step) if callable(share) else share
         result = masks(params, now, **how)
         return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, result)
@@ -235,8 +235,8 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         due = step % every == 0
         if until is not None:
             due = due & (step <= until)
-        kept = cond(due, lambda: made(params, step), lambda: state.masks)
-        return masked(params, kept), PruningState(step, kept)
+        new_masks = cond(due, lambda: made_masks(params, step), lambda: state.masks)
+        return masked(params, new_masks), PruningState(step, new_masks)
 
     return Gradual(init, update)
 
@@ -270,18 +270,18 @@ def without_units(params: Any, layers: Sequence[Units]) -> Any:
     leaves, treedef = flatten(params)
     arrays = dict(zip(treedef.paths(), map(as_array, leaves), strict=True))
     for layer in layers:
-        places = {**layer.made, **layer.read}
-        count = _units(arrays, places)
-        made, read = (
-            np.any([_nonzero(arrays[path], axis, count) for path, axis in given.items()], axis=0)
-            if given
+        axis_of = {**layer.made, **layer.read}
+        count = _units(arrays, axis_of)
+        is_made, is_read = (
+            np.any([_nonzero(arrays[path], axis, count) for path, axis in axes.items()], axis=0)
+            if axes
             else np.ones(count, bool)
-            for given in (layer.made, layer.read)
+            for axes in (layer.made, layer.read)
         )
-        kept = np.flatnonzero(made & read)
-        for path, axis in places.items():
+        units = np.flatnonzero(is_made & is_read)
+        for path, axis in axis_of.items():
             width = arrays[path].shape[axis] // count
-            entries = (kept[:, None] * width + np.arange(width)).reshape(-1)
+            entries = (units[:, None] * width + np.arange(width)).reshape(-1)
             arrays[path] = take(arrays[path], entries, axis=axis)
     return unflatten(treedef, list(arrays.values()))
 
@@ -344,7 +344,7 @@ class BlockSparse:
         _, height, width = self.blocks.shape
         rows, columns = self.shape
         full = zeros((rows // height, columns // width, height, width), dtype=self.blocks.dtype)
-        full = full.at[self._places()].set(self.blocks)
+        full = full.at[self._block_indices()].set(self.blocks)
         return reshape(permute_dims(full, (0, 2, 1, 3)), self.shape)
 
     def __rmatmul__(self, x: Operand) -> Array:
@@ -361,10 +361,10 @@ class BlockSparse:
             "per_row": max(Counter(pattern.rows).values(), default=0),
             "per_column": max(Counter(pattern.columns).values(), default=0),
         }
-        operands = convert(x, dtype), convert(self.blocks, dtype), *self._places()
+        operands = convert(x, dtype), convert(self.blocks, dtype), *self._block_indices()
         return apply("block_sparse_dot", operands, attrs)
 
-    def _places(self) -> tuple[Array, Array]:
+    def _block_indices(self) -> tuple[Array, Array]:
         return asarray(self.pattern.rows, dtype=i32), asarray(self.pattern.columns, dtype=i32)
 
 
@@ -390,8 +390,10 @@ def block_sparse(w: Operand, *, block: Block = (32, 32)) -> BlockSparse:
     split = permute_dims(_blocks("block_sparse", array, block), (0, 2, 1, 3))
     # Block columns first: a product sums over the blocks of a column.
     columns, rows = np.nonzero((np.asarray(split) != 0).any(axis=(2, 3)).T)
-    places = (tuple(rows.tolist()), tuple(columns.tolist()))
-    return BlockSparse(split[rows, columns], Pattern((array.shape[0], array.shape[1]), *places))
+    block_index = (tuple(rows.tolist()), tuple(columns.tolist()))
+    return BlockSparse(
+        split[rows, columns], Pattern((array.shape[0], array.shape[1]), *block_index)
+    )
 
 
 def block_sparse_params(
@@ -429,22 +431,22 @@ def block_sparse_params(
     return tree_map(small, params)
 
 
-def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
+def _units(arrays: Mapping[str, Array], axis_of: Mapping[str, int]) -> int:
     """How many units a layer has: the length of its shortest axis."""
-    unknown = [path for path in places if path not in arrays]
-    if unknown or not places:
+    unknown = [path for path in axis_of if path not in arrays]
+    if unknown or not axis_of:
         raise OpTypeError(
             f"without_units: no parameter is named {', '.join(unknown) or 'at all'}",
             fix=f"name some of {', '.join(arrays)}",
         )
-    fits = {path: -arrays[path].ndim <= axis < arrays[path].ndim for path, axis in places.items()}
-    sizes = {path: arrays[path].shape[axis] for path, axis in places.items() if fits[path]}
+    fits = {path: -arrays[path].ndim <= axis < arrays[path].ndim for path, axis in axis_of.items()}
+    sizes = {path: arrays[path].shape[axis] for path, axis in axis_of.items() if fits[path]}
     count = min(sizes.values(), default=0)
-    wrong = [path for path in places if path not in sizes or (count and sizes[path] % count)]
+    wrong = [path for path in axis_of if path not in sizes or (count and sizes[path] % count)]
     if wrong or not count:
-        path = (wrong or list(places))[0]
+        path = (wrong or list(axis_of))[0]
         raise OpTypeError(
-            f"without_units: axis {places[path]} of {path}, {arrays[path].type}, does not count"
+            f"without_units: axis {axis_of[path]} of {path}, {arrays[path].type}, does not count"
             f" the {count} units of the layer",
             fix="name the axis of each parameter that has an entry for every unit",
         )
@@ -472,7 +474,7 @@ def _blocks(name: str, p: Array, block: Block) -> Array:
 
 
 def _best(scores: Array, share: float | Array) -> Array:
-    """Which scores remain when that share of them, the least, is taken out."""
+    """Which scores remain when the smallest ones, that share of all, are removed."""
     out = clip(rounded(convert(as_array(share), f32) * float(scores.size)), 0.0, float(scores.size))
     return argsort(argsort(scores)) >= convert(out, i32)
 

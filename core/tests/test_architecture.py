@@ -77,6 +77,7 @@ EXEMPT = {
     ("core/bringup/dtypes.py", "dtypes imports types"): "`f32[4, 8]` spells a type",
     ("core/bringup/dtypes.py", "dtypes imports api"): "`f32(0.5)` makes an array",
     ("core/bringup/api/foreign_names.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
+    ("core/bringup/c/names.py", "names the device 'template'"): "a keyword of C++",
 }
 
 # (module, what it imports): why this import may lie on a cycle. One that is on none is an error.

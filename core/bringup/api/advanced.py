@@ -76,7 +76,7 @@ def picks(type_: TensorType, key: Any) -> Picks:
     slices: list[slice] = []
     by_dim: dict[int, Index] = {}
     sizes: list[int] = []  # of the result's dimensions that are sliced or new
-    marks: list[int] = []  # how many of those stand before each index
+    plain_before: list[int] = []  # how many of those stand before each index
     for item in items:
         dim = len(slices)
         if item is None:
@@ -86,13 +86,13 @@ def picks(type_: TensorType, key: Any) -> Picks:
             sizes.append(len(_range(item, type_.shape[dim])))
         else:
             by_dim[dim] = _from_start(item, dim, type_)
-            marks.append(len(sizes))
+            plain_before.append(len(sizes))
             slices.append(slice(None))
     # Indices side by side keep their place; otherwise their dimensions come first.
-    at = marks[0] if together else 0
+    insert_at = plain_before[0] if together else 0
     indices = _alike(list(by_dim.values()), type_)
-    shape = (*sizes[:at], *indices[0].shape, *sizes[at:])
-    front = _sliced_before(items, at)
+    shape = (*sizes[:insert_at], *indices[0].shape, *sizes[insert_at:])
+    front = _sliced_before(items, insert_at)
     return Picks(tuple(slices), tuple(by_dim), indices, front, shape)
 
 
@@ -100,10 +100,10 @@ def _is_plain(item: Any) -> bool:
     return item is None or item is Ellipsis or isinstance(item, slice)
 
 
-def _sliced_before(items: Sequence[Any], at: int) -> int:
-    """Of the first ``at`` sliced or new dimensions, how many are sliced."""
+def _sliced_before(items: Sequence[Any], count: int) -> int:
+    """Of the first `count` sliced or new dimensions, how many are sliced."""
     plain = [item for item in items if item is None or isinstance(item, slice)]
-    return sum(item is not None for item in plain[:at])
+    return sum(item is not None for item in plain[:count])
 
 
 def _range(item: slice, size: int) -> range:
@@ -171,11 +171,11 @@ def _width(item: Any) -> int:
 
 
 def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
-    wanted = type_.shape[max(start, 0) : max(start, 0) + mask.ndim]
-    if tuple(mask.shape) != wanted:
+    shape = type_.shape[max(start, 0) : max(start, 0) + mask.ndim]
+    if tuple(mask.shape) != shape:
         raise ArrayIndexError(
             f"a mask of shape {tuple(mask.shape)} does not fit {type_}, whose dimensions there"
-            f" are {wanted}",
+            f" are {shape}",
             fix="give the mask the sizes of the dimensions that it stands for",
         )
 
@@ -224,8 +224,8 @@ def _without_dots(type_: TensorType, items: Sequence[Any]) -> list[Any]:
             f"{problem} for {type_}, which has rank {type_.rank}",
             fix=f"give indices for at most {type_.rank} dimensions, and at most one '...'",
         )
-    at = dots[0] if dots else len(items)
-    return [*items[:at], *[slice(None)] * (type_.rank - used), *items[at + 1 :]]
+    position = dots[0] if dots else len(items)
+    return [*items[:position], *[slice(None)] * (type_.rank - used), *items[position + 1 :]]
 
 
 def _from_start(item: Any, dim: int, type_: TensorType) -> Index:
@@ -317,8 +317,8 @@ def selected(x: Array, key: Any) -> Array | None:
 def numbers(x: Array, picked: Picks) -> tuple[Array, dict[str, Any]]:
     """The indices as one array, and the dimension numbers of a gather or scatter at them."""
     rank = len(picked.positions)
-    kept = x.ndim - len(picked.dims)
-    offset = tuple(d if d < picked.front else d + rank for d in range(kept))
+    window_rank = x.ndim - len(picked.dims)
+    offset = tuple(d if d < picked.front else d + rank for d in range(window_rank))
     attrs = {
         "offset": offset,
         "index_map": picked.dims,
@@ -363,6 +363,6 @@ def written(x: Array, picked: Picks, kind: str, values: Array) -> Array:
     if not values.size:
         return x
     indices, attrs = numbers(x, picked)
-    kept = [n for d, n in enumerate(x.shape) if d not in picked.dims]
-    shape = (*kept[: picked.front], *picked.positions, *kept[picked.front :])
+    window_sizes = [n for d, n in enumerate(x.shape) if d not in picked.dims]
+    shape = (*window_sizes[: picked.front], *picked.positions, *window_sizes[picked.front :])
     return apply("scatter", (x, indices, reshape(values, shape)), {**attrs, "kind": kind})

@@ -111,8 +111,8 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
         # It must run even if nobody looks at its results.
         buffers = [array._concrete("an operand")._buffer for array in arrays]
-        made = deferred.run_graph(graph, buffers, device)
-        pairs = zip(graph.outputs, made, strict=True)
+        results = deferred.run_graph(graph, buffers, device)
+        pairs = zip(graph.outputs, results, strict=True)
         return [Array(v.type, device, buffer) for v, buffer in pairs]
     table: dict[Value, Source] = {
         value: source(array) for value, array in zip(graph.inputs, arrays, strict=True)

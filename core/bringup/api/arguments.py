@@ -14,21 +14,21 @@ import numpy as np
 from bringup.errors import AxisError, BringupError, OpTypeError
 
 
-def integer_of(name: str, what: str, value: int) -> int:
-    """An int, numpy's included.  Raises OpTypeError, which calls the argument `what`."""
+def integer_of(name: str, argument: str, value: int) -> int:
+    """An int, numpy's included.  Raises OpTypeError, which calls the argument `argument`."""
     try:
         result = operator.index(value)
     except TypeError:
-        raise OpTypeError(f"{name}: {what} {value!r} is no integer", fix="use an int") from None
+        raise OpTypeError(f"{name}: {argument} {value!r} is no integer", fix="use an int") from None
     if not -(2**63) <= result < 2**63:
         raise OpTypeError(
-            f"{name}: {what} is an integer of {result.bit_length()} bits",
+            f"{name}: {argument} is an integer of {result.bit_length()} bits",
             fix="use an int of 64 bits",
         )
     return result
 
 
-def number_of(name: str, what: str, value: Any) -> float:
+def number_of(name: str, argument: str, value: Any) -> float:
     """A float, numpy's and 0-d arrays included.  Raises OpTypeError."""
     try:
         if isinstance(value, str | bytes):  # float() would read it
@@ -38,27 +38,27 @@ def number_of(name: str, what: str, value: Any) -> float:
         if isinstance(error, BringupError):
             raise
         raise OpTypeError(
-            f"{name}: {what} {value!r} is no number: {error}", fix="use a float"
+            f"{name}: {argument} {value!r} is no number: {error}", fix="use a float"
         ) from None
 
 
-def flag_of(name: str, what: str, value: Any) -> bool:
+def flag_of(name: str, argument: str, value: Any) -> bool:
     """A bool, from whatever Python takes for one value.  Raises OpTypeError."""
     if isinstance(value, bool | int | float | np.bool_) or value is None:
         return bool(value)
-    raise OpTypeError(f"{name}: {what} {value!r} is no bool", fix="use True or False")
+    raise OpTypeError(f"{name}: {argument} {value!r} is no bool", fix="use True or False")
 
 
-def choice_of(name: str, what: str, value: Any, choices: Iterable[str]) -> str:
+def choice_of(name: str, argument: str, value: Any, choices: Iterable[str]) -> str:
     """One of some texts.  Raises OpTypeError."""
     if isinstance(value, str) and value in choices:
         return value
     raise OpTypeError(
-        f"{name}: {what} {value!r} is unknown", fix=f"use one of {', '.join(choices)}"
+        f"{name}: {argument} {value!r} is unknown", fix=f"use one of {', '.join(choices)}"
     )
 
 
-def items_of(name: str, what: str, value: Any) -> list[Any]:
+def items_of(name: str, argument: str, value: Any) -> list[Any]:
     """The items of a sequence, of an array its rows.  Raises OpTypeError."""
     try:
         if isinstance(value, str | bytes | dict | set):
@@ -66,16 +66,16 @@ def items_of(name: str, what: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError:
         raise OpTypeError(
-            f"{name}: {what} {value!r} are no sequence", fix="give a list or a tuple"
+            f"{name}: {argument} {value!r} are no sequence", fix="give a list or a tuple"
         ) from None
 
 
-def pair_of(name: str, what: str, value: Any) -> list[Any]:
+def pair_of(name: str, argument: str, value: Any) -> list[Any]:
     """The two items of a sequence.  Raises OpTypeError."""
-    items = items_of(name, what, value)
+    items = items_of(name, argument, value)
     if len(items) != 2:
         raise OpTypeError(
-            f"{name}: {what} {value!r} are {len(items)}, not two", fix="give a tuple of two"
+            f"{name}: {argument} {value!r} are {len(items)}, not two", fix="give a tuple of two"
         )
     return items
 
@@ -95,10 +95,10 @@ def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int
     """Non-negative axes in increasing order, all for None; AxisError for repeated ones."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
-    axes = tuple(sorted(axis_of(name, a, rank) for a in given))
+    listed = axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
+    axes = tuple(sorted(axis_of(name, a, rank) for a in listed))
     if len(set(axes)) != len(axes):
-        raise AxisError(f"{name}: axes {tuple(given)} repeat one", fix="name each axis once")
+        raise AxisError(f"{name}: axes {tuple(listed)} repeat one", fix="name each axis once")
     return axes
 
 
@@ -109,8 +109,8 @@ def shape_of(name: str, shape: int | Sequence[int], *, inferred: bool = False) -
     Raises OpTypeError for what is no int, and for negative sizes.
     """
     try:
-        given = shape if isinstance(shape, Sequence) else (shape,)
-        sizes = tuple(integer_of(name, "a size", size) for size in given)
+        listed = shape if isinstance(shape, Sequence) else (shape,)
+        sizes = tuple(integer_of(name, "a size", size) for size in listed)
     except TypeError:
         raise OpTypeError(
             f"{name}: {shape!r} is no shape",

@@ -176,14 +176,14 @@ class Array:
         Raises ConversionError if ``copy=False`` cannot be had.
         """
         host = self._exported("a numpy array of", _NOT_NUMPY)
-        wanted = host.dtype if dtype is None else np.dtype(dtype)
-        zero_copy = not host.flags.writeable and wanted == host.dtype
+        target = host.dtype if dtype is None else np.dtype(dtype)
+        zero_copy = not host.flags.writeable and target == host.dtype
         if copy is False and not zero_copy:
             raise ConversionError(
-                f"{self._type} on {self.device} does not become numpy's {wanted} without a copy",
+                f"{self._type} on {self.device} does not become numpy's {target} without a copy",
                 fix="leave out copy=False",
             )
-        return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
+        return host.astype(target, copy=bool(copy) and not host.flags.writeable)
 
     def item(self) -> Scalar:
         """The only element as a Python scalar.  Raises ConversionError for other sizes.

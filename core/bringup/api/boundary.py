@@ -40,24 +40,26 @@ def guarded(fn: F, called: str = "", module: str = "") -> F:
     The result has the signature, the name and the globals of `fn`.
     """
     if getattr(fn, _MARK, None) == id(fn) or fn in _PUBLISHED:
-        found: F = _PUBLISHED.get(fn, fn)
-        return found
-    made = _boundary(fn, called, _explained, _users)
+        published: F = _PUBLISHED.get(fn, fn)
+        return published
+    boundary = _boundary(fn, called, _explained, _user_traceback)
     # Use the globals of `fn`: tools find the module of a function by them.
-    own: Any = FunctionType(made.__code__, fn.__globals__, made.__name__, None, made.__closure__)
-    update_wrapper(own, fn)
-    setattr(own, _MARK, id(own))  # of its own, because `functools.wraps` copies attributes
+    wrapper: Any = FunctionType(
+        boundary.__code__, fn.__globals__, boundary.__name__, None, boundary.__closure__
+    )
+    update_wrapper(wrapper, fn)
+    setattr(wrapper, _MARK, id(wrapper))  # of its own, because `functools.wraps` copies attributes
     if module:
-        own.__module__ = module
-        _PUBLISHED[fn] = own
-    result: F = own
+        wrapper.__module__ = module
+        _PUBLISHED[fn] = wrapper
+    result: F = wrapper
     return result
 
 
 def guarded_methods(cls: C) -> C:
     """A class whose own methods, and the properties that raise, are `guarded`; a decorator.
 
-    Methods that another function made, as operators are, see to their errors themselves.  A
+    Methods that another function made, as operators are, handle their errors themselves.  A
     constructor is guarded if users call it: if the class or the constructor says what it raises.
     """
     for name, value in list(vars(cls).items()):
@@ -108,25 +110,25 @@ def hide(error: Exception, called: str) -> None:
     called: what the user calls the instruction at fault, if the operator is in the user's code; in
     ours the function that it is a part of has the name.
     """
-    frame, between = sys._getframe(1), {__file__, sys._getframe(1).f_code.co_filename}
-    while frame.f_back is not None and frame.f_code.co_filename in between:
+    frame, our_files = sys._getframe(1), {__file__, sys._getframe(1).f_code.co_filename}
+    while frame.f_back is not None and frame.f_code.co_filename in our_files:
         frame = frame.f_back
-    _complete(error, "" if frame.f_code.co_filename.startswith(NOT_USERS) else called)
-    error.__traceback__ = _users(error)
+    _add_call_site(error, "" if frame.f_code.co_filename.startswith(NOT_USERS) else called)
+    error.__traceback__ = _user_traceback(error)
 
 
-def _complete(error: Exception, called: str) -> None:
+def _add_call_site(error: Exception, called: str) -> None:
     """Tell an error of ours what the user called, if that has a name, and on which line."""
     if not isinstance(error, BringupError):
         return
-    op, colon, rest = error.what.partition(": ")
+    op, colon, message = error.what.partition(": ")
     if called and colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
-        error.what, error.op = f"{called}: {rest}", None
+        error.what, error.op = f"{called}: {message}", None
     if error.location is None:
         error.location = user_location()
 
 
-def _users(error: BaseException, *callables: Any, seen: set[int] | None = None) -> Any:
+def _user_traceback(error: BaseException, *callables: Any, seen: set[int] | None = None) -> Any:
     """The traceback of an error without our frames, unless they are wanted or needed.
 
     callables: what the user gave us to call, and sequences of it.
@@ -147,22 +149,22 @@ def _users(error: BaseException, *callables: Any, seen: set[int] | None = None) 
         names = [re.escape(name) for name in _names(callables)]
         if not re.match(rf"({'|'.join(names)})\(\) (takes|got|missing) ", str(error)):
             return error.__traceback__
-    kept = [e for e in entries if not e.tb_frame.f_code.co_filename.startswith(NOT_USERS)]
+    user_entries = [e for e in entries if not e.tb_frame.f_code.co_filename.startswith(NOT_USERS)]
     following = None
-    for entry in reversed(kept):
+    for entry in reversed(user_entries):
         entry.tb_next, following = following, entry
     for cause in (error.__cause__, error.__context__):
         if cause is not None and cause.__traceback__ is not None and id(cause) not in seen:
-            cause.__traceback__ = _users(cause, seen=seen)
+            cause.__traceback__ = _user_traceback(cause, seen=seen)
     return following
 
 
 def _names(callables: Any) -> Iterator[str]:
-    for each in callables:
-        if isinstance(each, list | tuple):
-            yield from _names(each)
-        elif callable(each):
-            inner = inspect.unwrap(each)
+    for function in callables:
+        if isinstance(function, list | tuple):
+            yield from _names(function)
+        elif callable(function):
+            inner = inspect.unwrap(function)
             if not inspect.getmodule(inner) or hasattr(inner, "__qualname__"):
                 yield inner.__qualname__
 
@@ -175,7 +177,7 @@ def _explained(
     kwargs: dict[str, Any],
 ) -> Exception:
     """The error itself, or ours for arguments that `fn` does not take."""
-    _complete(error, called)
+    _add_call_site(error, called)
     entry = error.__traceback__
     if type(error) is not TypeError or entry is None or entry.tb_next is not None:
         return error
@@ -184,19 +186,19 @@ def _explained(
         signature.bind(*args, **kwargs)
     except TypeError as refused:
         name = fn.__name__
-        shown = f"{name}({_shown(signature)})"
+        shown = f"{name}({_bare_parameters(signature)})"
         explained = OpTypeError(
             f"{name}: {refused}",
             location=user_location(),
             notes=(f"it is {shown}",),
-            fix=_fix(name, signature, args, kwargs),
+            fix=_argument_fix(name, signature, args, kwargs),
         )
         explained.__suppress_context__ = True
         return explained
     return error
 
 
-def _shown(signature: inspect.Signature) -> str:
+def _bare_parameters(signature: inspect.Signature) -> str:
     """The parameters without their annotations."""
     bare = [
         p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "self"
@@ -204,7 +206,7 @@ def _shown(signature: inspect.Signature) -> str:
     return str(inspect.Signature(bare))[1:-1]
 
 
-def _fix(
+def _argument_fix(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
     from bringup.api.foreign_names import PARAMETERS
@@ -212,31 +214,31 @@ def _fix(
     parameters = signature.parameters
     by_position = [p for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     named = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for given in kwargs:
-        if given not in parameters:
-            close = [n for n in PARAMETERS.get(given, ()) if n in parameters]
-            close = close or difflib.get_close_matches(given, parameters, n=1)
+    for keyword in kwargs:
+        if keyword not in parameters:
+            close = [n for n in PARAMETERS.get(keyword, ()) if n in parameters]
+            close = close or difflib.get_close_matches(keyword, parameters, n=1)
             if not close:
-                return f"leave out {given}=, which it does not have"
+                return f"leave out {keyword}=, which it does not have"
             if parameters[close[0]] in by_position:
                 return f"give it by position, as {close[0]}, not by name"
-            return f"write {close[0]}= instead of {given}="
-        if parameters[given] in by_position:
-            return f"give {given} by position, not by name"
+            return f"write {close[0]}= instead of {keyword}="
+        if parameters[keyword] in by_position:
+            return f"give {keyword} by position, not by name"
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    places = [p.name for p in parameters.values() if p.kind in kinds]
-    extra = args[len(places) :]
+    positional = [p.name for p in parameters.values() if p.kind in kinds]
+    extra = args[len(positional) :]
     if not extra:
         needed = [p.name for p in parameters.values() if p.default is p.empty and p.name != "self"]
         return f"give it {', '.join(needed)}"
     integers = all(type(x) is int for x in extra)
-    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and integers:
-        whole = [*places[:-1], repr(args[len(places) - 1 :])]
-        return f"give {places[-1]} as one tuple: {name}({', '.join(whole)})"
+    if positional[-1:] in (["shape"], ["axes"], ["repetitions"]) and integers:
+        arguments = [*positional[:-1], repr(args[len(positional) - 1 :])]
+        return f"give {positional[-1]} as one tuple: {name}({', '.join(arguments)})"
     if len(extra) <= len(named):
-        rest = [f"{n}={_literal(x)}" for n, x in zip(named, extra, strict=False)]
-        return f"name what comes after: {name}({', '.join([*places, *rest])})"
-    return f"give it {len(places)} at most"
+        named_arguments = [f"{n}={_literal(x)}" for n, x in zip(named, extra, strict=False)]
+        return f"name what comes after: {name}({', '.join([*positional, *named_arguments])})"
+    return f"give it {len(positional)} at most"
 
 
 def _literal(value: Any) -> str:
@@ -264,29 +266,29 @@ _SPACES = (
 
 
 def publish(
-    own: dict[str, Any], called: str = "bringup", later: Mapping[str, str] | None = None
+    namespace: dict[str, Any], called: str = "bringup", later: Mapping[str, str] | None = None
 ) -> None:
     """Make a module a public namespace: its functions are `guarded`, ``dir`` lists ``__all__``, and
     a name that is missing gets an answer.
 
-    own: the globals of the module, with ``__all__``.
+    namespace: the globals of the module, with ``__all__``.
     called: what users call it.
     later: names that are imported when they are first asked for, and the module each is in, which
     ends in a colon where the name stands for the module itself.
     """
-    names: Sequence[str] = own["__all__"]
+    names: Sequence[str] = namespace["__all__"]
     for name in names:
-        if isinstance(own.get(name), FunctionType):
-            own[name] = guarded(own[name], name, own["__name__"])
+        if isinstance(namespace.get(name), FunctionType):
+            namespace[name] = guarded(namespace[name], name, namespace["__name__"])
 
     def get(name: str) -> object:
         home = (later or {}).get(name)
         if home is not None:
             module = importlib.import_module(home.rstrip(":"))
             result = module if home.endswith(":") else getattr(module, name)
-            return own.setdefault(
+            return namespace.setdefault(
                 name,
-                guarded(result, name, own["__name__"])
+                guarded(result, name, namespace["__name__"])
                 if isinstance(result, FunctionType)
                 else result,
             )
@@ -294,54 +296,54 @@ def publish(
             raise AttributeError(f"module {called!r} has no attribute {name!r}")
         raise _missing(name, names, called)
 
-    own["__getattr__"] = guarded(get)
-    own["__dir__"] = lambda: list(names)
+    namespace["__getattr__"] = guarded(get)
+    namespace["__dir__"] = lambda: list(names)
 
 
 def _missing(name: str, names: Sequence[str], called: str) -> MissingAttributeError:
     """The error for a name that a public namespace does not have."""
     space = called.removeprefix("bringup").lstrip(".")
     close = [f"{called}.{n}" for n in (f"vector_{name}", f"matrix_{name}") if n in names]
-    fix = _answer(name, space) or _suggestion(name, names, lambda n: f"{called}.{n}", close)
+    fix = _known_fix(name, space) or _suggestion(name, names, lambda n: f"{called}.{n}", close)
     return MissingAttributeError(
         f"{called} has no {name!r}",
         fix=fix or f"names are those of the Python array API standard; dir({called}) lists them",
     )
 
 
-def missing_attribute(x: Any, what: str, name: str, kind: str = "Array") -> MissingAttributeError:
+def missing_attribute(x: Any, label: str, name: str, kind: str = "Array") -> MissingAttributeError:
     """The error for an attribute that an object of ours does not have.
 
-    what: how the message calls the object.
+    label: how the message calls the object.
     kind: the section of the table of foreign names that is about such objects.
     """
-    own = [n for n in dir(type(x)) if not n.startswith("_")]
+    attributes = [n for n in dir(type(x)) if not n.startswith("_")]
     space = importlib.import_module("bringup")
     function = kind == "Array" and name in space.__all__ and callable(getattr(space, name))
     return MissingAttributeError(
-        f"{what} has no attribute {name!r}",
+        f"{label} has no attribute {name!r}",
         fix=(f"use bringup.{name}(x, …)" if function else None)
-        or _answer(name, kind)
-        or _suggestion(name, own, lambda n: f"x.{n}")
-        or f"there are {', '.join(own)}",
+        or _known_fix(name, kind)
+        or _suggestion(name, attributes, lambda n: f"x.{n}")
+        or f"there are {', '.join(attributes)}",
     )
 
 
-def _answer(name: str, space: str) -> str | None:
-    """What the table of foreign names says of one, or where else of ours it is."""
+def _known_fix(name: str, space: str) -> str | None:
+    """The fix for a missing name: from the table of foreign names, or the namespace that has it."""
     from bringup.api import foreign_names
 
     rows = [row for row in foreign_names.table() if row.name == name]
-    own = next((row.fix for row in rows if row.space == space), None)
-    if own is not None:
-        return own
+    fix = next((row.fix for row in rows if row.space == space), None)
+    if fix is not None:
+        return fix
     root = importlib.import_module("bringup")
-    for other in ("", *_SPACES):
+    for other_space in ("", *_SPACES):
         module = root
-        for part in other.split(".") if other else ():
+        for part in other_space.split(".") if other_space else ():
             module = getattr(module, part)
-        if other != space and name in module.__all__:
-            return f"use bringup.{other + '.' if other else ''}{name}"
+        if other_space != space and name in module.__all__:
+            return f"use bringup.{other_space + '.' if other_space else ''}{name}"
     return rows[0].fix if rows else None
 
 

@@ -61,11 +61,11 @@ def aligned(
     dtype: theirs; by default the one they meet in.
     """
     try:
-        found, weak = common(operands)
+        common_dtype, weak = common(operands)
     except OpTypeError as error:
         error.what = f"{name}: {error.what}"
         raise
-    type_ = TensorType(common_shape(name, operands), dtype or found)
+    type_ = TensorType(common_shape(name, operands), dtype or common_dtype)
     device = next((x._device for x in operands if isinstance(x, Array)), None)
     return [fit(x, type_, device) for x in operands], weak
 

@@ -36,11 +36,11 @@ class Closed:
     weak: tuple[bool, ...]
 
 
-def require_function(name: str, fn: Any, what: str) -> None:
+def require_function(name: str, fn: Any, label: str) -> None:
     """Raise OpTypeError unless `fn` can be called."""
     if not callable(fn):
         raise OpTypeError(
-            f"{name}: {what} is of type {type(fn).__name__}, no function",
+            f"{name}: {label} is of type {type(fn).__name__}, no function",
             fix="give a function, such as lambda x: x",
         )
 
@@ -49,23 +49,23 @@ def closed_over(
     fn: Callable[..., Any],
     trees: Sequence[TreeDef],
     types: Sequence[LeafType],
-    wanted: Sequence[TensorType] | None,
+    result_types: Sequence[TensorType] | None,
     pair: str = "",
 ) -> Closed:
     """Trace a function.
 
     trees: of its arguments; types: of their leaves.
-    wanted: types that its first results take where they are made of Python scalars alone.
-    pair: the name of who needs a result of two parts.
+    result_types: types that its first results take where they are made of Python scalars alone.
+    pair: the name of the function whose `fn` must return two parts; empty for others.
     """
     weak: list[bool] = []
 
     def call(arrays: Sequence[Array]) -> Any:
-        given, rest = [], list(arrays)
+        arguments, remaining = [], list(arrays)
         for tree in trees:
-            given.append(unflatten(tree, rest[: tree.leaves]))
-            rest = rest[tree.leaves :]
-        result = fn(*given)
+            arguments.append(unflatten(tree, remaining[: tree.leaves]))
+            remaining = remaining[tree.leaves :]
+        result = fn(*arguments)
         if pair and not (isinstance(result, tuple) and len(result) == 2):
             raise OpTypeError(
                 f"{pair}: {graph_name(fn)} gives one {type(result).__name__}, not (carry, y)",
@@ -73,8 +73,8 @@ def closed_over(
             )
         leaves, treedef = flatten(result)
         weak[:] = map(_is_weak, leaves)
-        for n, type_ in enumerate((wanted or ())[: len(leaves)]):
-            leaves[n] = _yielding(leaves[n], type_)
+        for n, type_ in enumerate((result_types or ())[: len(leaves)]):
+            leaves[n] = _weak_as(leaves[n], type_)
         return unflatten(treedef, leaves)
 
     around = current()
@@ -89,8 +89,8 @@ def _is_weak(leaf: Any) -> bool:
     return isinstance(leaf, bool | int | float) and not isinstance(leaf, np.generic)
 
 
-def _yielding(leaf: Any, type_: TensorType) -> Any:
-    """A leaf made of Python scalars in the dtype it meets, if that holds its kind."""
+def _weak_as(leaf: Any, type_: TensorType) -> Any:
+    """A leaf; one made of Python scalars in the dtype of `type_`, if that holds its kind."""
     if not _is_weak(leaf):
         return leaf
     kind = leaf.dtype.kind if isinstance(leaf, Array) else kind_of(leaf)
@@ -101,10 +101,10 @@ def _yielding(leaf: Any, type_: TensorType) -> Any:
 
 @record(eq=False)
 class State:
-    """What goes from iteration to iteration.
+    """The values that go from one iteration to the next, or the operands of branches.
 
-    name: who needs it.  label: what messages call it.  part: what they call its last part, if that
-    alone is the user's.
+    name: of the function that messages are about.  label: what they call the state.  part: what
+    they call its last part, if that alone is the user's.
     types: of the leaves; a Python type where a Python scalar stood.
     """
 
@@ -117,37 +117,37 @@ class State:
     part: str = ""
 
     @property
-    def wanted(self) -> list[TensorType]:
+    def array_types(self) -> list[TensorType]:
         """The types of the arrays."""
         return [x.type for x in self.arrays]
 
     def settled(self, trace: Callable[[State], Closed]) -> Closed:
-        """What `trace` makes for this state, whose Python scalars take the dtype that it returns.
+        """The function that `trace` makes for this state; Python scalars take its result's dtype.
 
-        Raises OpTypeError unless it returns the state as it got it, containers and types.
+        Raises OpTypeError unless it returns the containers and the types of the state.
         """
         for _ in range(2):
             traced = trace(self)
             after = traced.result if self.label == "state" else traced.result.children[0]
             if after != self.treedef:
-                before, after = map(self._own, (self.treedef, after))
+                before, after = map(self._user_part, (self.treedef, after))
                 raise OpTypeError(
                     f"{self.name}: the {self.part or self.label} is {before} before an iteration "
                     f"and {after} after it",
                     fix="return the same containers",
                 )
-            if not self._adopt([v.type for v in traced.graph.outputs]):
+            if not self._adopt_dtypes([v.type for v in traced.graph.outputs]):
                 break
         self._check([v.type for v in traced.graph.outputs])
         return traced
 
-    def _own(self, tree: TreeDef) -> TreeDef:
+    def _user_part(self, tree: TreeDef) -> TreeDef:
         return tree.children[-1] if self.part else tree
 
-    def _adopt(self, found: Sequence[TensorType]) -> bool:
+    def _adopt_dtypes(self, after: Sequence[TensorType]) -> bool:
         """Give Python scalars the dtype that they have after an iteration."""
         changed = False
-        for n, (leaf, type_) in enumerate(zip(self.types, found, strict=False)):
+        for n, (leaf, type_) in enumerate(zip(self.types, after, strict=False)):
             if not isinstance(leaf, TensorType) and type_ is not self.arrays[n].type:
                 if (
                     type_.shape
@@ -159,8 +159,8 @@ class State:
                 changed = True
         return changed
 
-    def _check(self, found: Sequence[TensorType]) -> None:
-        for before, after, path in zip(self.wanted, found, self.paths, strict=False):
+    def _check(self, after_types: Sequence[TensorType]) -> None:
+        for before, after, path in zip(self.array_types, after_types, self.paths, strict=False):
             if before is after:
                 continue
             cast = f"convert it, as in astype(x, {before.dtype.long_name}), or start with {after}"
@@ -191,41 +191,43 @@ def state_of(name: str, tree: Any, label: str, labels: Sequence[str] | None) -> 
 
 
 def unchanged(graph: Graph, count: int) -> list[int]:
-    """Which of the first `count` inputs are the outputs at their places."""
+    """Which of the first `count` inputs are also the outputs at the same positions."""
     pairs = zip(graph.inputs[:count], graph.outputs, strict=False)
     return [n for n, (before, after) in enumerate(pairs) if before is after]
 
 
 def graph_of(
-    made: Closed, types: Sequence[LeafType], outer: Sequence[Array], *, passing: bool = False
+    closed: Closed, types: Sequence[LeafType], outer: Sequence[Array], *, passing: bool = False
 ) -> Graph:
     """The graph of a function that takes all of `outer`, whether it uses them or not.
 
     passing: it also returns them.
     """
     builder = Builder()
-    given = [builder.input(array_type(t)) for t in types]
-    held = [builder.input(x.type) for x in outer]
-    places = {id(x): value for x, value in zip(outer, held, strict=True)}
-    arguments = [*given, *(places[id(x)] for x in made.captured)]
-    results = replay(made.graph, builder=builder, arguments=arguments)
-    return builder.build((*results, *(held if passing else ())), made.graph.name)
+    inputs = [builder.input(array_type(t)) for t in types]
+    outer_inputs = [builder.input(x.type) for x in outer]
+    value_of = {id(x): value for x, value in zip(outer, outer_inputs, strict=True)}
+    arguments = [*inputs, *(value_of[id(x)] for x in closed.captured)]
+    results = replay(closed.graph, builder=builder, arguments=arguments)
+    return builder.build((*results, *(outer_inputs if passing else ())), closed.graph.name)
 
 
 def body_of(
-    made: Closed, types: Sequence[LeafType], held: Sequence[int], outer: Sequence[Array]
+    closed: Closed, types: Sequence[LeafType], fixed: Sequence[int], outer: Sequence[Array]
 ) -> Graph:
-    """The graph of a function that takes `outer` first: the arguments at the places `held`, which
-    it does not return, then what it captured.
+    """The graph of a function that takes `outer` first: the arguments at the positions
+    `fixed`, which it does not return, then the arrays that it captured.
     """
     builder = Builder()
     first = [builder.input(x.type) for x in outer]
-    own = dict(zip(held, first, strict=False))
-    given = [own[n] if n in own else builder.input(array_type(t)) for n, t in enumerate(types)]
-    captured = first[len(held) :][: len(made.captured)]
-    results = replay(made.graph, builder=builder, arguments=[*given, *captured])
-    kept = [value for n, value in enumerate(results) if n not in own]
-    return builder.build(kept, made.graph.name)
+    value_of = dict(zip(fixed, first, strict=False))
+    arguments = [
+        value_of[n] if n in value_of else builder.input(array_type(t)) for n, t in enumerate(types)
+    ]
+    captured = first[len(fixed) :][: len(closed.captured)]
+    results = replay(closed.graph, builder=builder, arguments=[*arguments, *captured])
+    outputs = [value for n, value in enumerate(results) if n not in value_of]
+    return builder.build(outputs, closed.graph.name)
 
 
 __all__ = [

@@ -69,13 +69,13 @@ class Comparison:
     def __str__(self) -> str:
         """A table of the two programs, then the differences of their results."""
         rows = [(f"{self.name} on {self.device}", "fused", "op by op", "ratio")]
-        one, many = self.fused, self.unfused
-        for what, a, b in (
-            ("launches", one.cost.kernels, many.cost.kernels),
-            ("bytes moved", one.bytes_moved, many.bytes_moved),
+        fused, unfused = self.fused, self.unfused
+        for quantity, a, b in (
+            ("launches", fused.cost.kernels, unfused.cost.kernels),
+            ("bytes moved", fused.bytes_moved, unfused.bytes_moved),
         ):
-            rows.append((what, f"{a:,}", f"{b:,}", f"{b / a:.2f}" if a else ""))
-        times = f"{one.seconds * 1e3:.3f} ms", f"{many.seconds * 1e3:.3f} ms"
+            rows.append((quantity, f"{a:,}", f"{b:,}", f"{b / a:.2f}" if a else ""))
+        times = f"{fused.seconds * 1e3:.3f} ms", f"{unfused.seconds * 1e3:.3f} ms"
         rows.append(("median time", *times, f"{self.ratio:.2f}"))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         lines = [
@@ -117,11 +117,11 @@ def compare(fn: Callable[..., Any], *args: Any, repeats: int = 20, **kwargs: Any
         )
     base: Any = fn if isinstance(fn, Jitted) else jit(fn)
     pair = base._alike(fuse=True), base._alike(fuse=False)
-    results = [_leaves(one(*args, **kwargs)) for one in pair]
+    results = [_leaves(function(*args, **kwargs)) for function in pair]
     times = _times(pair, args, kwargs, repeats)
     fused, unfused = (
-        Side(one.lower(*args, **kwargs).cost(), statistics.median(taken))
-        for one, taken in zip(pair, times, strict=True)
+        Side(function.lower(*args, **kwargs).cost(), statistics.median(taken))
+        for function, taken in zip(pair, times, strict=True)
     )
     differences = [_difference(np.asarray(a), np.asarray(b)) for a, b in zip(*results, strict=True)]
     types = tuple(x.type for x in results[0])

@@ -216,9 +216,9 @@ def _join(_rest: Hashable, children: Sequence[Any]) -> Any:
     if type(real) is type(imag) is float:
         return builtins.complex(real, imag)
     if isinstance(real, _HOST) and isinstance(imag, _HOST) and real.shape == imag.shape:
-        whole = np.empty(real.shape, np.result_type(real, imag, np.complex64))
-        whole.real, whole.imag = real, imag
-        return whole if isinstance(real, np.ndarray) else whole[()]
+        joined = np.empty(real.shape, np.result_type(real, imag, np.complex64))
+        joined.real, joined.imag = real, imag
+        return joined if isinstance(real, np.ndarray) else joined[()]
     return of_parts(real, imag)
 
 

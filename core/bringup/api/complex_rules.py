@@ -64,8 +64,12 @@ def apply_rule(name: str, operands: Sequence[Array | Literal], attrs: Attrs) -> 
     if rule is None:
         raise _refused(name, operands)
     for position, x in enumerate(operands):
-        others = [y for n, y in enumerate(operands) if n != position]
-        if (position,) in row.linear and isinstance(x, ComplexArray) and all(map(_is_real, others)):
+        factors = [y for n, y in enumerate(operands) if n != position]
+        if (
+            (position,) in row.linear
+            and isinstance(x, ComplexArray)
+            and all(map(_is_real, factors))
+        ):
             real = [x if n == position else _factor(y) for n, y in enumerate(operands)]
             return _linear(name, attrs, *real)
     if name == "pow" and isinstance(operands[0], ComplexArray) and _is_real(operands[1]):
@@ -128,20 +132,20 @@ def _reduce(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     if attrs["kind"] != "mul":
         return _fold(name, attrs, x)
     dims = attrs["dims"]
-    kept = [d for d in range(x.ndim) if d not in dims]
+    free_dims = [d for d in range(x.ndim) if d not in dims]
     count = math.prod(x.shape[d] for d in dims)
-    shape = tuple(x.shape[d] for d in kept)
-    order = {"permutation": (*kept, *dims)}
-    rest = reshape(apply("transpose", (x,), order), (*shape, count))
+    shape = tuple(x.shape[d] for d in free_dims)
+    order = {"permutation": (*free_dims, *dims)}
+    factors = reshape(apply("transpose", (x,), order), (*shape, count))
     # Multiply the two halves elementwise until one element is left.
     while count > 1:
         half = count // 2
-        product = rest[..., :half] * rest[..., half : 2 * half]
-        rest = concat([product, rest[..., 2 * half :]], axis=-1) if count % 2 else product
+        product = factors[..., :half] * factors[..., half : 2 * half]
+        factors = concat([product, factors[..., 2 * half :]], axis=-1) if count % 2 else product
         count = half + count % 2
     if count == 0:
         return _ones(x.dtype, shape, x._device)
-    return reshape(rest, shape)
+    return reshape(factors, shape)
 
 
 def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
@@ -154,8 +158,8 @@ def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
         return flip(_cumulative(name, {**attrs, "reverse": False}, flip(x, axis=axis)), axis=axis)
     result: Array = x
     if attrs.get("exclusive"):
-        one = _ones(x.dtype, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x._device)
-        result = concat([one, result[(*before, slice(-1))]], axis=axis)
+        ones = _ones(x.dtype, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x._device)
+        result = concat([ones, result[(*before, slice(-1))]], axis=axis)
     step = 1
     while step < x.shape[axis]:
         product = result[*before, slice(step, None)] * result[*before, slice(-step)]
@@ -222,10 +226,10 @@ def _ones(dtype: DType, shape: tuple[int, ...], device: Any) -> ComplexArray:
 
 
 def _dot(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
-    kept = {key: attrs[key] for key in ("batch", "contract", "precision") if key in attrs}
+    product_attrs = {key: attrs[key] for key in ("batch", "contract", "precision") if key in attrs}
 
     def product(a: Array, b: Array) -> Array:
-        return apply(name, (a, b), kept)
+        return apply(name, (a, b), product_attrs)
 
     real = product(x.real, y.real) - product(x.imag, y.imag)
     return ComplexArray(real, product(x.real, y.imag) + product(x.imag, y.real))
@@ -272,10 +276,10 @@ def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     limit = _exponent(a)
     far = a > limit
     size = exp(where(far, a - limit, a))
-    rest = _choose(far, math.exp(limit), 1.0, a)
-    product = where(imag == 0, imag, size * imag * rest)
+    far_factor = _choose(far, math.exp(limit), 1.0, a)
+    product = where(imag == 0, imag, size * imag * far_factor)
     none = a == -math.inf
-    return ComplexArray(size * real * rest, where(none, copysign(0.0, imag), product))
+    return ComplexArray(size * real * far_factor, where(none, copysign(0.0, imag), product))
 
 
 def _exponent(x: Array) -> float:
@@ -285,11 +289,11 @@ def _exponent(x: Array) -> float:
 
 def _expm1(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
-    whole = _exp(name, attrs, x)
+    exponential = _exp(name, attrs, x)
     half = sin(b * 0.5)
     near = expm1(a) * cos(b) - 2.0 * square(half)
-    real = where(abs(a) < 1.0, near, whole.real - 1.0)
-    return ComplexArray(real, whole.imag)
+    real = where(abs(a) < 1.0, near, exponential.real - 1.0)
+    return ComplexArray(real, exponential.imag)
 
 
 def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
@@ -303,8 +307,8 @@ def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     far = large > 2.0
     factor = _choose(far, 0.25, 1.0, a)
     size = hypot(a * factor, b * factor)
-    whole = log(size) + _choose(far, math.log(4), 0.0, a)
-    real = where(near, log1p(excess) * 0.5, whole)
+    far_log = log(size) + _choose(far, math.log(4), 0.0, a)
+    real = where(near, log1p(excess) * 0.5, far_log)
     return ComplexArray(real, atan2(x.imag, x.real))
 
 
@@ -323,9 +327,9 @@ def _log1p(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
     excess = a * (a + 2.0) + square(b)
     near = abs(excess) < 0.5
-    whole = _log(name, attrs, ComplexArray(a + 1.0, b))
-    real = where(near, log1p(where(near, excess, 0.0)) * 0.5, whole.real)
-    return ComplexArray(real, whole.imag)
+    logarithm = _log(name, attrs, ComplexArray(a + 1.0, b))
+    real = where(near, log1p(where(near, excess, 0.0)) * 0.5, logarithm.real)
+    return ComplexArray(real, logarithm.imag)
 
 
 def _sqrt(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
@@ -335,17 +339,17 @@ def _sqrt(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     top, bottom = (2.0**120, 2.0**-100) if a.dtype is f32 else (2.0**1000, 2.0**-900)
     high, low = large > top, large < bottom
     factor = where(high, 2.0**-4, _choose(low, 2.0**60, 1.0, a))
-    back = where(high, 4.0, _choose(low, 2.0**-30, 1.0, a))
+    unscale = where(high, 4.0, _choose(low, 2.0**-30, 1.0, a))
     c, d = a * factor, b * factor
     root = sqrt((abs(c) + hypot(c, d)) * 0.5)
-    other = d / where(root == 0, 1.0, root + root)
+    ratio = d / where(root == 0, 1.0, root + root)
     right = c >= 0
-    real = where(right, root, abs(other)) * back
-    imag = where(right, other, copysign(root, b)) * back
+    real = where(right, root, abs(ratio)) * unscale
+    imag = where(right, ratio, copysign(root, b)) * unscale
     # An infinite imaginary part dominates; a zero one is kept where the root is real.
     endless = abs(b) == math.inf
-    kept = endless | (b == 0) & (a >= 0)
-    return ComplexArray(where(endless, math.inf, real), where(kept, b, imag))
+    imag_stays = endless | (b == 0) & (a >= 0)
+    return ComplexArray(where(endless, math.inf, real), where(imag_stays, b, imag))
 
 
 def _pow(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
@@ -364,12 +368,12 @@ def power(x: ComplexArray, exponent: int) -> Array:
     if not -_PRODUCTS <= exponent <= _PRODUCTS:
         return apply_rule("pow", (x, Literal.splat(exponent, x.type)), {})
     result, factor = _ones(x.dtype, x.shape, x._device), x
-    first, rest = True, exponent if exponent >= 0 else -exponent
-    while rest:
-        if rest & 1:
+    first, bits = True, exponent if exponent >= 0 else -exponent
+    while bits:
+        if bits & 1:
             result, first = (factor, False) if first else (_mul("mul", {}, result, factor), False)
-        rest >>= 1
-        factor = _mul("mul", {}, factor, factor) if rest else factor
+        bits >>= 1
+        factor = _mul("mul", {}, factor, factor) if bits else factor
     return result if exponent >= 0 else _reciprocal("reciprocal", {}, result)
 
 
@@ -382,18 +386,18 @@ def _scaled_hyperbolics(x: ComplexArray) -> tuple[Array, Array, Array]:
     far = abs(a) > limit
     size = exp(where(far, abs(a) - limit, 0.0))
     within = where(far, 0.0, a)
-    rest = _choose(far, math.exp(limit) / 2, 1.0, a)
-    return where(far, size, cosh(within)), where(far, copysign(size, a), sinh(within)), rest
+    factor = _choose(far, math.exp(limit) / 2, 1.0, a)
+    return where(far, size, cosh(within)), where(far, copysign(size, a), sinh(within)), factor
 
 
 def _sinh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    (even, odd, rest), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
-    return ComplexArray(_zero_or_product(odd, real) * rest, _zero_or_product(even, imag) * rest)
+    (even, odd, factor), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
+    return ComplexArray(_zero_or_product(odd, real) * factor, _zero_or_product(even, imag) * factor)
 
 
 def _cosh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    (even, odd, rest), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
-    return ComplexArray(_zero_or_product(even, real) * rest, _zero_or_product(odd, imag) * rest)
+    (even, odd, factor), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
+    return ComplexArray(_zero_or_product(even, real) * factor, _zero_or_product(odd, imag) * factor)
 
 
 def _cos(name: str, attrs: Attrs, x: ComplexArray) -> Array:
@@ -414,8 +418,8 @@ def _tanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     tail = wave * 4.0 * small * small
     tail = where(abs(a) == math.inf, copysign(0.0, wave), tail)
     far = abs(a) > limit
-    one = where(equal(tail, tail), copysign(1.0, a), tail)
-    real = where(a == 0, a, where(far, one, real))
+    far_real = where(equal(tail, tail), copysign(1.0, a), tail)
+    real = where(a == 0, a, where(far, far_real, real))
     return ComplexArray(real, where(b == 0, b, where(far, tail, imag)))
 
 
@@ -428,7 +432,7 @@ def _over_i(x: ComplexArray) -> ComplexArray:
 
 
 def _of_rotated(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
-    """f(ix)/i: what the hyperbolic functions make of the others."""
+    """The rule f(ix)/i, which makes circular functions of the hyperbolic ones."""
 
     def apply_rotated(name: str, attrs: Attrs, x: ComplexArray) -> Array:
         return _over_i(rule(name, attrs, _times_i(x)))
@@ -439,9 +443,9 @@ def _of_rotated(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rul
 def _root(a: Array, b: Array) -> ComplexArray:
     """The root of a + ib, whose squared size must neither overflow nor, but for 0, underflow."""
     root = sqrt(abs(a) + hypot(a, b)) * math.sqrt(0.5)
-    other = b / where(root == 0, 1.0, root + root)
+    ratio = b / where(root == 0, 1.0, root + root)
     right = a >= 0
-    return ComplexArray(where(right, root, abs(other)), where(right, other, copysign(root, b)))
+    return ComplexArray(where(right, root, abs(ratio)), where(right, ratio, copysign(root, b)))
 
 
 def _roots_beside_one(x: ComplexArray) -> tuple[ComplexArray, ComplexArray]:

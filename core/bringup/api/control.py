@@ -87,7 +87,7 @@ def fori_loop(
         carry, _ = _scan("fori_loop", step, (lower, init_val), None, length, False, ("i", "state"))
         result: R = carry[1]
         return result
-    first, last = (_bound(each) for each in (lower, upper))
+    first, last = (_integer_scalar(bound) for bound in (lower, upper))
     start = convert(first, last.dtype) if type(lower) is int else first
     stop = convert(last, start.dtype)
 
@@ -179,7 +179,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
         raise OpTypeError("switch: there are no branches", fix="give one at least")
     if type(index) is int:
         return branches[index if 0 <= index < len(branches) else -1](*operands)
-    number = _bound(index, "switch: the index")
+    number = _integer_scalar(index, "switch: the index")
     if number.dtype is not i32:
         # Clip before converting to i32: a wrapped index would choose another branch.
         outside = logical_or(number < 0, number >= len(branches))
@@ -201,12 +201,16 @@ def _while(
     state = state_of(name, init, "state", labels)
     if not state.arrays:
         raise OpTypeError(f"{name}: the state holds no array", fix="give it one")
-    run = state.settled(lambda given: closed_over(body, [given.treedef], given.types, given.wanted))
+    run = state.settled(
+        lambda candidate: closed_over(
+            body, [candidate.treedef], candidate.types, candidate.array_types
+        )
+    )
     test = closed_over(cond, [state.treedef], state.types, None)
     if [v.type for v in test.graph.outputs] != [bool_[()]]:
-        found = ", ".join(str(v.type) for v in test.graph.outputs) or "nothing"
+        types = ", ".join(str(v.type) for v in test.graph.outputs) or "nothing"
         raise OpTypeError(
-            f"{name}: cond_fun gives {found}, not one bool",
+            f"{name}: cond_fun gives {types}, not one bool",
             fix="compare something, as in x != 0; any and all make one bool of several",
         )
     outer = list({id(x): x for x in (*test.captured, *run.captured)}.values())
@@ -235,9 +239,9 @@ def _scan(
     length = _length(name, [x.type for x in stacks.arrays], stacks.paths, length)
     rows = [x.type.with_shape(x.shape[1:]) for x in stacks.arrays]
 
-    def trace(given: Any) -> Closed:
-        trees = [given.treedef, stacks.treedef]
-        return closed_over(f, trees, [*given.types, *rows], given.wanted, pair=name)
+    def trace(candidate: Any) -> Closed:
+        trees = [candidate.treedef, stacks.treedef]
+        return closed_over(f, trees, [*candidate.types, *rows], candidate.array_types, pair=name)
 
     run = carry.settled(trace)
     tail: TreeDef = run.result.children[1]
@@ -255,23 +259,23 @@ def _scanned(
 ) -> tuple[list[Array], list[Array]]:
     """The carry at the end, and the stacked results.
 
-    What `run` returns as it got it is no carry, of which a gradient would keep a copy for each row.
+    A value that `run` returns unchanged is a const: gradients keep a copy of a carry per row.
     """
     count = len(carry.arrays)
-    held = unchanged(run.graph, count)
-    moving = [n for n in range(count) if n not in held]
-    outer = [*(carry.arrays[n] for n in held), *run.captured]
+    fixed = unchanged(run.graph, count)
+    moving = [n for n in range(count) if n not in fixed]
+    outer = [*(carry.arrays[n] for n in fixed), *run.captured]
     if not (outer or moving or rows):
         outer = [asarray(0)]
     attrs = {
-        "body": body_of(run, [*carry.types, *rows], held, outer),
+        "body": body_of(run, [*carry.types, *rows], fixed, outer),
         "length": length,
         "reverse": bool(reverse),
         "consts": len(outer),
         "carries": len(moving),
     }
     results: list[Array] = []
-    if len(held) < len(run.graph.outputs):
+    if len(fixed) < len(run.graph.outputs):
         operands = [*outer, *(carry.arrays[n] for n in moving), *stacks]
         results = apply_all("scan", operands, attrs)
     last = list(carry.arrays)
@@ -314,52 +318,54 @@ def _switch(
 ) -> Any:
     for branch, label in zip(branches, names, strict=True):
         require_function(name, branch, label)
-    given = state_of(name, operands, "operands", None)
-    trees = list(given.treedef.children)
-    closed = [closed_over(branch, trees, given.types, None) for branch in branches]
-    wanted = _met(name, closed, names)
-    if any(wanted != [v.type for v in each.graph.outputs] for each in closed):
-        closed = [closed_over(branch, trees, given.types, wanted) for branch in branches]
+    state = state_of(name, operands, "operands", None)
+    trees = list(state.treedef.children)
+    closed = [closed_over(branch, trees, state.types, None) for branch in branches]
+    result_types = _common_types(name, closed, names)
+    if any(result_types != [v.type for v in traced.graph.outputs] for traced in closed):
+        closed = [closed_over(branch, trees, state.types, result_types) for branch in branches]
     _check_alike(name, closed, names)
     if not closed[0].graph.outputs:
         return unflatten(closed[0].result, [])
-    outer = list({id(x): x for each in closed for x in each.captured}.values())
-    graphs = tuple(graph_of(each, given.types, outer) for each in closed)
-    results = apply_all("case", [index, *given.arrays, *outer], {"branches": graphs})
+    outer = list({id(x): x for traced in closed for x in traced.captured}.values())
+    graphs = tuple(graph_of(traced, state.types, outer) for traced in closed)
+    results = apply_all("case", [index, *state.arrays, *outer], {"branches": graphs})
     return unflatten(closed[0].result, results)
 
 
-def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
-    """The types of the results, from a branch where no Python scalar decides them if there is one.
+def _common_types(name: str, branches: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
+    """The types of the results, each from a branch where it is not weak, if there is one.
 
     Raises OpTypeError unless all branches give the same containers.
     """
-    for other, label in zip(made[1:], names[1:], strict=True):
-        if other.result != made[0].result:
+    for branch, label in zip(branches[1:], names[1:], strict=True):
+        if branch.result != branches[0].result:
             raise OpTypeError(
-                f"{name}: {names[0]} gives {made[0].result}, {label} gives {other.result}",
+                f"{name}: {names[0]} gives {branches[0].result}, {label} gives {branch.result}",
                 fix="make them give the same containers",
             )
     result = []
-    for place, value in enumerate(made[0].graph.outputs):
-        strong = (b.graph.outputs[place].type for b in made if not b.weak[place])
+    for position, value in enumerate(branches[0].graph.outputs):
+        strong = (b.graph.outputs[position].type for b in branches if not b.weak[position])
         result.append(next(strong, value.type))
     return result
 
 
-def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> None:
-    paths = list(made[0].result.paths("the result"))
-    for other, label in zip(made[1:], names[1:], strict=True):
-        for path, one, two in zip(paths, made[0].graph.outputs, other.graph.outputs, strict=True):
-            if one.type is not two.type:
-                cast = f"convert one of them, as in astype(x, {one.dtype.long_name})"
+def _check_alike(name: str, branches: Sequence[Closed], names: Sequence[str]) -> None:
+    paths = list(branches[0].result.paths("the result"))
+    for branch, label in zip(branches[1:], names[1:], strict=True):
+        for path, first, second in zip(
+            paths, branches[0].graph.outputs, branch.graph.outputs, strict=True
+        ):
+            if first.type is not second.type:
+                cast = f"convert one of them, as in astype(x, {first.dtype.long_name})"
                 raise OpTypeError(
-                    f"{name}: {path} is {one.type} from {names[0]}, {two.type} from {label}",
-                    fix=cast if one.shape == two.shape else "make the shapes equal",
+                    f"{name}: {path} is {first.type} from {names[0]}, {second.type} from {label}",
+                    fix=cast if first.shape == second.shape else "make the shapes equal",
                 )
 
 
-def _bound(value: Any, what: str = "fori_loop: a bound") -> Array:
+def _integer_scalar(value: Any, label: str = "fori_loop: a bound") -> Array:
     """A 0-d integer array."""
     try:
         result = asarray(value)
@@ -368,7 +374,7 @@ def _bound(value: Any, what: str = "fori_loop: a bound") -> Array:
     if result is None or result.shape or not result.dtype.is_integer:
         shown = type(value).__name__ if result is None else str(result.type)
         raise OpTypeError(
-            f"{what} is {shown}, not one integer", fix="pass an int, or a 0-d array of integers"
+            f"{label} is {shown}, not one integer", fix="pass an int, or a 0-d array of integers"
         )
     return result
 

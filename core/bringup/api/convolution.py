@@ -37,23 +37,25 @@ def roles_of(name: str, x: Array, layout: Any) -> Ints:
             raise _wrong(name, f"{x.type} has no spatial dimension", "give it batch, features, …")
         return tuple(range(x.ndim))
     if not isinstance(layout, str) or layout not in _LAYOUTS or len(layout) != x.ndim:
-        fits = [each for each in _LAYOUTS if len(each) == x.ndim]
+        fits = [known for known in _LAYOUTS if len(known) == x.ndim]
         fix = f"use {' or '.join(fits)}" if fits else "give batch, features, 1 to 3 others"
         raise _wrong(name, f"layout {layout!r} is none of {x.type}", fix)
     features = layout.index("C")
     return (0, features, *(d for d in range(1, x.ndim) if d != features))
 
 
-def each_of(name: str, what: str, value: PerDim, rank: int, least: int = 1) -> Ints:
+def each_of(name: str, argument: str, value: PerDim, rank: int, least: int = 1) -> Ints:
     """One int for every spatial dimension."""
-    given = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     try:
-        sizes = tuple(map(operator.index, given))
+        sizes = tuple(map(operator.index, values))
     except TypeError:
-        raise _wrong(name, f"{what} {value!r} is no integer", "use an int or one each") from None
+        raise _wrong(
+            name, f"{argument} {value!r} is no integer", "use an int or one each"
+        ) from None
     if len(sizes) != rank or any(n < least for n in sizes):
         fix = f"give an int of at least {least}, or {rank} of them"
-        raise _wrong(name, f"{what} {value!r} does not fit {rank} spatial dimensions", fix)
+        raise _wrong(name, f"{argument} {value!r} does not fit {rank} spatial dimensions", fix)
     return sizes
 
 
@@ -73,8 +75,8 @@ def padding_of(
 
 
 def _explicit(name: str, padding: Any, rank: int) -> tuple[Ints, Ints]:
-    given = list(padding) if isinstance(padding, Sequence) else [padding] * rank
-    pairs = [tuple(p) if isinstance(p, Sequence) else (p, p) for p in given]
+    values = list(padding) if isinstance(padding, Sequence) else [padding] * rank
+    pairs = [tuple(p) if isinstance(p, Sequence) else (p, p) for p in values]
     try:
         sides = [(operator.index(lo), operator.index(hi)) for lo, hi in pairs]
     except (TypeError, ValueError):
@@ -90,8 +92,8 @@ def extents_of(window: Ints, dilation: Ints) -> Ints:
     return tuple(map(spread_size, window, dilation))
 
 
-def _wrong(name: str, what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"{name}: {what}", fix=fix)
+def _wrong(name: str, problem: str, fix: str) -> OpTypeError:
+    return OpTypeError(f"{name}: {problem}", fix=fix)
 
 
 def conv(
@@ -159,16 +161,18 @@ def conv_transpose(
     steps = each_of("conv_transpose", "dilation", dilation, rank)
     extents = extents_of(tuple(kernel.shape[d] for d in weights[2:]), steps)
     if isinstance(padding, str) and padding == "same":
-        cut = [(e - s) // 2 for e, s in zip(extents, strides, strict=True)]
-        rest = [e - s - n for e, s, n in zip(extents, strides, cut, strict=True)]
+        cut_before = [(e - s) // 2 for e, s in zip(extents, strides, strict=True)]
+        cut_after = [e - s - n for e, s, n in zip(extents, strides, cut_before, strict=True)]
     else:
-        cut, rest = map(list, padding_of("conv_transpose", padding, extents, extents, strides))
-    lo = tuple(e - 1 - n for e, n in zip(extents, cut, strict=True))
-    hi = tuple(e - 1 - n for e, n in zip(extents, rest, strict=True))
+        cut_before, cut_after = map(
+            list, padding_of("conv_transpose", padding, extents, extents, strides)
+        )
+    lo = tuple(e - 1 - n for e, n in zip(extents, cut_before, strict=True))
+    hi = tuple(e - 1 - n for e, n in zip(extents, cut_after, strict=True))
     attrs: dict[str, Any] = {"lo": lo, "hi": hi, "lhs_dilation": strides, "rhs_dilation": steps}
     attrs |= {"groups": groups, "precision": precision}
-    turned = _exchanged(flip(kernel, axis=weights[2:]), weights, groups)
-    return _convolved(x, turned, roles, tuple(range(x.ndim)), attrs)
+    exchanged = _exchanged(flip(kernel, axis=weights[2:]), weights, groups)
+    return _convolved(x, exchanged, roles, tuple(range(x.ndim)), attrs)
 
 
 def _convolved(x: Array, kernel: Array, roles: Ints, weights: Ints, attrs: dict[str, Any]) -> Array:
@@ -271,8 +275,8 @@ def _counts(size: int, window: int, stride: int, lo: int, hi: int, step: int) ->
     inside = np.zeros(size + lo + hi)
     inside[max(lo, 0) : max(size + lo, 0)] = 1
     extent = (window - 1) * step + 1
-    places = range(0, len(inside) - extent + 1, stride)
-    return np.array([inside[i : i + extent : step].sum() for i in places])
+    starts = range(0, len(inside) - extent + 1, stride)
+    return np.array([inside[i : i + extent : step].sum() for i in starts])
 
 
 def _pool_attrs(
@@ -292,9 +296,9 @@ def _pool_attrs(
     spatial = tuple(x.shape[d] for d in roles[2:])
     lo, hi = padding_of(name, padding, spatial, extents_of(sizes, steps), strides)
 
-    def full(values: Ints, other: int) -> Ints:
+    def full(values: Ints, default: int) -> Ints:
         table = dict(zip(roles[2:], values, strict=True))
-        return tuple(table.get(d, other) for d in range(x.ndim))
+        return tuple(table.get(d, default) for d in range(x.ndim))
 
     return {
         "window": full(sizes, 1),

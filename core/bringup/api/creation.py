@@ -63,11 +63,11 @@ def asarray(
     >>> bu.asarray([1, 2, 3], dtype=bu.float32)[1:].tolist()
     [2.0, 3.0]
     """
-    wanted = None if dtype is None else dtype_of(dtype)
+    result_dtype = None if dtype is None else dtype_of(dtype)
     copy = None if copy is None else flag_of("asarray", "copy", copy)
     if isinstance(obj, Array):
         moved = obj if device is None else to_device(obj, device)
-        result = moved if wanted is None else convert(moved, wanted)
+        result = moved if result_dtype is None else convert(moved, result_dtype)
         return copy_of(result) if copy and result is obj else result
     if copy is False:
         raise ConversionError(
@@ -76,12 +76,12 @@ def asarray(
     if isinstance(obj, list | tuple):
         items = list(_items(obj))
         arrays = [x for x in items if isinstance(x, Array)]
-        if arrays and wanted is None:
-            wanted = common(items)[0]
+        if arrays and result_dtype is None:
+            result_dtype = common(items)[0]
         if any(x.is_traced for x in arrays):
             check_device(device)
-            return _stacked(obj, wanted)
-    host = _host(obj, wanted)
+            return _stacked(obj, result_dtype)
+    host = _host(obj, result_dtype)
     return from_host(host, device)
 
 
@@ -199,7 +199,7 @@ def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
     if not host.dtype.isnative:
         host = host.astype(host.dtype.newbyteorder("="))
     try:
-        own = as_dtype(host.dtype)
+        host_type = as_dtype(host.dtype)
     except OpTypeError:
         raise ConversionError(
             f"numpy's {host.dtype} has no equivalent here",
@@ -207,9 +207,9 @@ def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any
         ) from None
     if dtype is None:
         dtype = host_dtype(host.dtype)
-    if dtype is own:
+    if dtype is host_type:
         return host
-    if own.is_complex and not dtype.is_complex:
+    if host_type.is_complex and not dtype.is_complex:
         raise ConversionError(
             f"numpy's {host.dtype} does not become {dtype} without losing a part",
             fix="take its .real or its .imag",
@@ -253,13 +253,13 @@ def check_device(device: DeviceSpec) -> OpenDevice | None:
     """The device meant; inside a trace it must be the trace's, else TraceError."""
     if device is None:
         return None
-    wanted, trace = devices.get(device), current()
-    if trace is not None and trace.device not in (None, wanted):
+    opened, trace = devices.get(device), current()
+    if trace is not None and trace.device not in (None, opened):
         raise TraceError(
-            f"a function traced for {trace.device} cannot make an array on {wanted}",
+            f"a function traced for {trace.device} cannot make an array on {opened}",
             fix="leave out device=, or make the array outside",
         )
-    return wanted
+    return opened
 
 
 def full(
@@ -278,8 +278,8 @@ def full(
         value = fill_value if dtype is None else convert(fill_value, dtype_of(dtype))
         return spread(value, sizes)
     scalar = isinstance(fill_value, np.generic)
-    own = host_dtype(fill_value.dtype) if scalar else scalar_dtype(kind_of(fill_value))
-    type_ = TensorType(sizes, dtype_of(own if dtype is None else dtype))
+    value_dtype = host_dtype(fill_value.dtype) if scalar else scalar_dtype(kind_of(fill_value))
+    type_ = TensorType(sizes, dtype_of(value_dtype if dtype is None else dtype))
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
     attrs = {"shape": sizes}
@@ -385,22 +385,22 @@ def arange(
     """
     opened = check_device(device)
     first, last = (0, start) if stop is None else (start, stop)
-    for what, value in (("start", first), ("stop", last), ("step", step)):
-        number_of("arange", what, value)
+    for label, value in (("start", first), ("stop", last), ("step", step)):
+        number_of("arange", label, value)
     if step == 0:
         raise OpTypeError("arange: step 0", fix="give another step")
-    whole = all(isinstance(v, int) for v in (first, last, step))
-    length = -(-(last - first) // step) if whole else (last - first) / step
-    if not whole and not math.isfinite(length):
+    integral = all(isinstance(v, int) for v in (first, last, step))
+    length = -(-(last - first) // step) if integral else (last - first) / step
+    if not integral and not math.isfinite(length):
         raise ConversionError(
             f"arange: {length} is no number of elements", fix="give finite bounds and a finite step"
         )
     count = max(math.ceil(length), 0)
     result_dtype = (
-        dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
+        dtype_of(dtype) if dtype is not None else DEFAULT_INT if integral else default_float()
     )
     # Integers count exactly; float ramps are computed in f64 and rounded once.
-    counted = DEFAULT_INT if whole else f64
+    counted = DEFAULT_INT if integral else f64
     ramp = iota(TensorType((count,), counted), 0, opened)
     if step != 1:
         ramp = ramp * step
@@ -424,19 +424,19 @@ def linspace(
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     opened = check_device(device)
-    given: tuple[Any, Any] = (start, stop)
-    for end in given:
+    bounds: tuple[Any, Any] = (start, stop)
+    for end in bounds:
         if not isinstance(end, complex):
             number_of("linspace", "an end", end)
-    ends: Any = complex if any(isinstance(end, complex) for end in given) else float
-    own = scalar_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
+    ends: Any = complex if any(isinstance(end, complex) for end in bounds) else float
+    result_dtype = scalar_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), f64), 0, opened)
     values = ramp * ((stop - start) / intervals if intervals > 0 else 0.0) + start
     if endpoint and num > 1:
         values = where(ramp >= float(num - 1), ends(stop), values)
-    return convert(values, own)
+    return convert(values, result_dtype)
 
 
 def eye(

@@ -73,7 +73,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         if current() is None:
             return fn(*args, **kwargs)
-        return _Site.of("checkpoint", fn, args, kwargs).called(RECOMPUTE)
+        return _TracedCall.of("checkpoint", fn, args, kwargs).emit(RECOMPUTE)
 
     return recomputed
 
@@ -83,7 +83,7 @@ remat = checkpoint
 
 
 @record(eq=False)
-class _Site:
+class _TracedCall:
     """A function traced where it is called.
 
     arrays, types, treedef: of the arguments, ``(args, kwargs)``.  graph: takes the leaves, then the
@@ -103,7 +103,7 @@ class _Site:
     @classmethod
     def of(
         cls, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Site:
+    ) -> _TracedCall:
         leaves, treedef = flatten((args, kwargs))
         paths = treedef.paths(f"{name}: an argument of {graph_name(fn)}")
         types = [leaf_type(x, path) for x, path in zip(leaves, paths, strict=True)]
@@ -113,14 +113,14 @@ class _Site:
         ]
 
         @functools.wraps(fn)
-        def packed(given: Any) -> Any:
-            return fn(*given[0], **given[1])
+        def packed(args_and_kwargs: Any) -> Any:
+            return fn(*args_and_kwargs[0], **args_and_kwargs[1])
 
         traced = closed_over(packed, [treedef], types, None)
         graph, captured, result = traced.graph, traced.captured, traced.result
         return cls(fn, arrays, types, treedef, graph, captured, result, current_float())
 
-    def called(self, rule: Rule) -> Any:
+    def emit(self, rule: Rule) -> Any:
         """The result of one instruction that holds the function."""
         if not self.graph.outputs:
             return unflatten(self.result, [])
@@ -170,17 +170,19 @@ class _Custom:
             )
         return bound.args
 
-    def _called(self, args: tuple[Any, ...], rule: Callable[[_Parts], Rule]) -> Any:
+    def _emit(self, args: tuple[Any, ...], rule: Callable[[_RuleCall], Rule]) -> Any:
         name = type(self).__name__
         fixed = {i: args[i] for i in self._fixed if i < len(args)}
         moving = tuple(x for i, x in enumerate(args) if i not in fixed)
 
         @functools.wraps(self._fn)
-        def whole(*given: Any) -> Any:
-            rest = iter(given)
-            return self._fn(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))])
+        def with_fixed(*arrays: Any) -> Any:
+            remaining = iter(arrays)
+            return self._fn(
+                *[fixed[i] if i in fixed else next(remaining) for i in range(len(args))]
+            )
 
-        site = _Site.of(name, whole, moving, {})
+        site = _TracedCall.of(name, with_fixed, moving, {})
         outside = next((x for x in site.captured if x.is_traced and x.dtype.is_float), None)
         if outside is not None:
             raise OpTypeError(
@@ -188,17 +190,17 @@ class _Custom:
                 "function around it, and its rule gives no derivative by that",
                 fix="pass the array as an argument",
             )
-        return site.called(rule(_Parts(name, site, fixed, len(args))))
+        return site.emit(rule(_RuleCall(name, site, fixed, len(args))))
 
 
 @record(eq=False)
-class _Parts:
-    """What a rule knows of a call.  fixed: arguments that are no arrays, by position, of `count`
-    in all.
+class _RuleCall:
+    """A call of a function with a rule.  fixed: arguments that are no arrays, by position, of
+    `count` in all.
     """
 
     name: str
-    site: _Site
+    site: _TracedCall
     fixed: dict[int, Any]
     count: int
 
@@ -207,27 +209,27 @@ class _Parts:
         """The shape of the arguments that are arrays: a tuple."""
         return self.site.treedef.children[0]
 
-    def whole(self, leaves: Sequence[Any]) -> list[Any]:
-        """All arguments, in their places."""
-        rest = iter(unflatten(self.args, leaves))
-        return [self.fixed[i] if i in self.fixed else next(rest) for i in range(self.count)]
+    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        """All arguments by position."""
+        arrays = iter(unflatten(self.args, leaves))
+        return [self.fixed[i] if i in self.fixed else next(arrays) for i in range(self.count)]
 
-    def traced(
+    def trace(
         self, function: Callable[..., list[Array]], more: Sequence[LeafType]
     ) -> tuple[Graph, list[Value]]:
-        """The graph of a function of the leaves and more arrays, and constants, emitted into the
-        active builder, for what it uses from outside.
+        """The graph of a function of the leaves and more arrays; and constants, emitted into the
+        active builder, for the arrays that it captures.
         """
         count = len(self.site.types)
         same = current_float() is self.site.default
         with nullcontext() if same else default_dtype(self.site.default):
-            made = trace_function(
+            traced = trace_function(
                 lambda arrays: function(arrays[:count], arrays[count:]),
                 [*self.site.types, *more],
                 name=graph_name(self.site.fn),
             )
         constants: list[Value] = []
-        for x in made.captured:
+        for x in traced.captured:
             if x.is_traced:
                 raise OpTypeError(
                     f"{self.name}: a rule of {graph_name(self.site.fn)} uses an array of type "
@@ -236,28 +238,28 @@ class _Parts:
                 )
             literal = Literal(np.asarray(x), x.type)
             constants.append(lookup("constant")(value=literal))
-        return made.graph, constants
+        return traced.graph, constants
 
-    def like(
+    def matching_leaves(
         self,
         tree: Any,
         treedef: TreeDef,
         types: Sequence[TensorType],
-        what: str,
+        label: str,
         numbers: Sequence[bool] = (),
     ) -> list[Array]:
-        """The leaves of a tree like another that are floats there, zeros for None.
+        """The float leaves of a tree that must be like another; zeros for None.
 
         numbers: whether each belongs to a Python number, which yields to arrays, so that it may
         have another float dtype.
         """
         try:
-            leaves = prefix_leaves(tree, treedef, what)
+            leaves = prefix_leaves(tree, treedef, label)
         except ConversionError as error:
             raise OpTypeError(f"{self.name}: {error.what}", fix=error.fix) from None
         result = []
         yielding = numbers or [False] * len(types)
-        paths = treedef.paths(what)
+        paths = treedef.paths(label)
         for leaf, type_, path, number in zip(leaves, types, paths, yielding, strict=True):
             if not type_.dtype.is_float:
                 continue
@@ -316,53 +318,53 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
         args = self._positional(args, kwargs)
         if current() is None:
             return self._fn(*args)
-        return self._called(args, lambda parts: _VjpRule(parts, fwd, bwd))
+        return self._emit(args, lambda call: _VjpRule(call, fwd, bwd))
 
 
 class _VjpRule(Rule):
     forward = False
 
-    def __init__(self, parts: _Parts, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        super().__init__(graph_name(parts.site.fn))
-        self._parts, self._fwd, self._bwd = parts, fwd, bwd
+    def __init__(self, call: _RuleCall, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        super().__init__(graph_name(call.site.fn))
+        self._call, self._fwd, self._bwd = call, fwd, bwd
 
     def pull(
         self, body: Graph, operands: Sequence[Value], cts: Sequence[Value], derive: Derive
     ) -> list[Value | None]:
-        parts, result = self._parts, self._parts.site.result
+        call, result = self._call, self._call.site.result
 
-        def rule(leaves: Sequence[Array], given: Sequence[Array]) -> list[Array]:
-            made = self._fwd(*parts.whole(leaves))
-            if not isinstance(made, tuple) or len(made) != 2:
+        def rule(leaves: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
+            forward = self._fwd(*call.arguments(leaves))
+            if not isinstance(forward, tuple) or len(forward) != 2:
                 raise OpTypeError(
-                    f"custom_vjp: fwd of {self.name} returned a {type(made).__name__}, "
+                    f"custom_vjp: fwd of {self.name} returned a {type(forward).__name__}, "
                     "not (result, residuals)",
                     fix="return a tuple of two",
                 )
-            rest = iter(given)
-            tree = [next(rest) if v.dtype.is_float else None for v in body.outputs]
-            fixed = [parts.fixed[i] for i in sorted(parts.fixed)]
-            found = self._bwd(*fixed, made[1], unflatten(result, tree))
-            found = tuple(found) if isinstance(found, list) else found
-            if not isinstance(found, tuple) or len(found) != len(parts.args.children):
+            remaining = iter(cotangents)
+            tree = [next(remaining) if v.dtype.is_float else None for v in body.outputs]
+            fixed = [call.fixed[i] for i in sorted(call.fixed)]
+            pulled = self._bwd(*fixed, forward[1], unflatten(result, tree))
+            pulled = tuple(pulled) if isinstance(pulled, list) else pulled
+            if not isinstance(pulled, tuple) or len(pulled) != len(call.args.children):
                 raise OpTypeError(
                     f"custom_vjp: the result of bwd of {self.name} is no tuple of "
-                    f"{len(parts.args.children)}, one for each argument",
+                    f"{len(call.args.children)}, one for each argument",
                     fix="return a tuple of cotangents, None for zeros",
                 )
-            return parts.like(
-                found,
-                parts.args,
-                [x.type for x in parts.site.arrays],
+            return call.matching_leaves(
+                pulled,
+                call.args,
+                [x.type for x in call.site.arrays],
                 f"the result of bwd of {self.name}",
-                [not isinstance(t, TensorType) for t in parts.site.types],
+                [not isinstance(t, TensorType) for t in call.site.types],
             )
 
-        graph, constants = parts.traced(rule, [ct.type for ct in cts])
-        count = len(parts.site.types)
-        made = replay(graph, arguments=[*operands[:count], *cts, *constants])
+        graph, constants = call.trace(rule, [ct.type for ct in cts])
+        count = len(call.site.types)
+        outputs = replay(graph, arguments=[*operands[:count], *cts, *constants])
         captured = sum(v.dtype.is_float for v in operands[count:])
-        return [*made, *[None] * captured]
+        return [*outputs, *[None] * captured]
 
 
 @guarded_methods
@@ -403,43 +405,43 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         args = self._positional(args, kwargs)
         if current() is None:
             return self._fn(*args)
-        return self._called(args, lambda parts: _JvpRule(parts, jvp))
+        return self._emit(args, lambda call: _JvpRule(call, jvp))
 
 
 class _JvpRule(Rule):
-    def __init__(self, parts: _Parts, jvp: Callable[..., Any]) -> None:
-        super().__init__(graph_name(parts.site.fn))
-        self._parts, self._jvp = parts, jvp
+    def __init__(self, call: _RuleCall, jvp: Callable[..., Any]) -> None:
+        super().__init__(graph_name(call.site.fn))
+        self._call, self._jvp = call, jvp
 
     def pull(
         self, body: Graph, operands: Sequence[Value], cts: Sequence[Value], derive: Derive
     ) -> list[Value | None]:
-        parts, result = self._parts, self._parts.site.result
-        floats = [x.dtype.is_float for x in parts.site.arrays]
+        call, result = self._call, self._call.site.result
+        floats = [x.dtype.is_float for x in call.site.arrays]
 
         def rule(leaves: Sequence[Array], moves: Sequence[Array]) -> list[Array]:
-            rest = iter(moves)
-            tangents = unflatten(parts.args, [next(rest) if flag else None for flag in floats])
-            fixed = [parts.fixed[i] for i in sorted(parts.fixed)]
-            made = self._jvp(*fixed, unflatten(parts.args, leaves), tangents)
-            if not isinstance(made, tuple) or len(made) != 2:
+            remaining = iter(moves)
+            tangents = unflatten(call.args, [next(remaining) if flag else None for flag in floats])
+            fixed = [call.fixed[i] for i in sorted(call.fixed)]
+            moved = self._jvp(*fixed, unflatten(call.args, leaves), tangents)
+            if not isinstance(moved, tuple) or len(moved) != 2:
                 raise OpTypeError(
-                    f"custom_jvp: the rule of {self.name} returned a {type(made).__name__}, "
+                    f"custom_jvp: the rule of {self.name} returned a {type(moved).__name__}, "
                     "not (result, tangent)",
                     fix="return a tuple of two",
                 )
             types = [v.type for v in body.outputs]
-            return parts.like(made[1], result, types, f"the tangent of {self.name}")
+            return call.matching_leaves(moved[1], result, types, f"the tangent of {self.name}")
 
-        types = [t for t, flag in zip(parts.site.types, floats, strict=True) if flag]
-        graph, constants = parts.traced(rule, types)
+        types = [t for t, flag in zip(call.site.types, floats, strict=True) if flag]
+        graph, constants = call.trace(rule, types)
         count = len(floats)
         wrt = range(count, count + len(types))
         pulled = derive(graph, wrt, range(len(graph.outputs)))
         zero = [zeros_like(pulled.inputs[i]) for i in wrt]
-        made = replay(pulled, arguments=[*operands[:count], *zero, *constants, *cts])
+        outputs = replay(pulled, arguments=[*operands[:count], *zero, *constants, *cts])
         captured = sum(v.dtype.is_float for v in operands[count:])
-        return [*made[len(graph.outputs) :], *[None] * captured]
+        return [*outputs[len(graph.outputs) :], *[None] * captured]
 
 
 def _no_rule(function: _Custom, method: str) -> OpTypeError:

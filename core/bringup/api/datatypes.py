@@ -97,15 +97,15 @@ def isdtype(dtype: object, kind: Any) -> bool:
     (True, False)
     """
     result_dtype = dtype_of(dtype)
-    for one in kind if isinstance(kind, tuple) else (kind,):
-        if isinstance(one, str) and one in _KINDS:
-            if result_dtype.kind in _KINDS[one]:
+    for candidate in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(candidate, str) and candidate in _KINDS:
+            if result_dtype.kind in _KINDS[candidate]:
                 return True
-        elif isinstance(one, str):
+        elif isinstance(candidate, str):
             raise OpTypeError(
-                f"isdtype: no kind is called {one!r}", fix=f"use one of {', '.join(_KINDS)}"
+                f"isdtype: no kind is called {candidate!r}", fix=f"use one of {', '.join(_KINDS)}"
             )
-        elif dtype_of(one) is result_dtype:
+        elif dtype_of(candidate) is result_dtype:
             return True
     return False
 

@@ -184,8 +184,10 @@ def solve_triangular(
     >>> bu.linalg.solve_triangular(a, bu.asarray([4.0, 10.0]), lower=True).tolist()
     [2.0, 2.0]
     """
-    given = {"left": left, "lower": lower, "transpose": transpose, "unit": unit_diagonal}
-    attrs = {what: flag_of("solve_triangular", what, flag) for what, flag in given.items()}
+    flags = {"left": left, "lower": lower, "transpose": transpose, "unit": unit_diagonal}
+    attrs = {
+        argument: flag_of("solve_triangular", argument, flag) for argument, flag in flags.items()
+    }
     a, b, vector = _system("solve_triangular", a, b, attrs["left"])
     return _without(apply("triangular_solve", _stacks(a, b), attrs), vector, left)
 
@@ -340,15 +342,15 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
     [0, 0, 1]
     """
     a, b = as_array(x1), as_array(x2)
-    places = [axis_of("cross", axis, v.ndim) for v in (a, b)]
-    if any(v.shape[d] != 3 for v, d in zip((a, b), places, strict=True)):
+    dims = [axis_of("cross", axis, v.ndim) for v in (a, b)]
+    if any(v.shape[d] != 3 for v, d in zip((a, b), dims, strict=True)):
         raise OpTypeError(
             f"cross: the vectors have not three elements: {a.type} and {b.type}",
             fix="give axis sizes of 3",
         )
     u, v = (
         [getitem(moveaxis(x, d, -1), (..., i)) for i in range(3)]
-        for x, d in zip((a, b), places, strict=True)
+        for x, d in zip((a, b), dims, strict=True)
     )
     parts = [u[i - 2] * v[i - 1] - u[i - 1] * v[i - 2] for i in range(3)]
     joined = concat([expand_dims(part, axis=-1) for part in parts], axis=-1)
@@ -463,8 +465,8 @@ def pinv(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
     if x.size == 0:
         return matrix_transpose(x)
     u, values, vh = svd(x, full_matrices=False)
-    kept = values > _limit(values, x, rtol)
-    inverse = where(kept, 1 / where(kept, values, 1), 0)
+    significant = values > _limit(values, x, rtol)
+    inverse = where(significant, 1 / where(significant, values, 1), 0)
     return matmul(matrix_transpose(vh) * expand_dims(inverse, axis=-2), matrix_transpose(u))
 
 
@@ -550,9 +552,9 @@ def norm(
     x = as_array(x)
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
-    given = axis if axis is not None else tuple(range(x.ndim))
-    axes = [given] if isinstance(given, int) else items_of("norm", "axes", given)
-    dims = [axis_of("norm", each, x.ndim) for each in axes]
+    listed = axis if axis is not None else tuple(range(x.ndim))
+    axes = [listed] if isinstance(listed, int) else items_of("norm", "axes", listed)
+    dims = [axis_of("norm", dim, x.ndim) for dim in axes]
     if len(dims) == 1:
         return vector_norm(x, axis=dims[0], keepdims=keepdims, ord=2 if ord is None else ord)
     if len(dims) != 2 or dims[0] == dims[1]:
@@ -596,15 +598,15 @@ def lstsq(a: Operand, b: Operand, /, rcond: float | None = None) -> LstsqResult:
     >>> x.tolist(), residuals.tolist(), rank.item()
     ([3.0], [1.0], 1)
     """
-    rows, wanted = matrix("lstsq", a), as_float(b)
-    if rows.ndim != 2 or wanted.ndim not in (1, 2) or wanted.shape[0] != rows.shape[0]:
+    rows, right_side = matrix("lstsq", a), as_float(b)
+    if rows.ndim != 2 or right_side.ndim not in (1, 2) or right_side.shape[0] != rows.shape[0]:
         raise OpTypeError(
-            f"lstsq: {rows.type} and {wanted.type}",
+            f"lstsq: {rows.type} and {right_side.type}",
             fix="give a matrix, and a vector or a matrix of as many rows; use vmap for stacks",
         )
     share = None if rcond is None else number_of("lstsq", "rcond", rcond)
-    x = matmul(pinv(rows, rtol=share), wanted)
-    away = square(abs(wanted - matmul(rows, x)))
-    residuals = sum(away if wanted.ndim == 2 else expand_dims(away, 1), axis=0)
+    x = matmul(pinv(rows, rtol=share), right_side)
+    squares = square(abs(right_side - matmul(rows, x)))
+    residuals = sum(squares if right_side.ndim == 2 else expand_dims(squares, 1), axis=0)
     values = svdvals(rows)
     return LstsqResult(x, residuals, matrix_rank(rows, rtol=share), values)

@@ -150,9 +150,9 @@ def _checked(name: str, dtype: object) -> DType:
 
 def _of_environment() -> DType:
     global _process  # noqa: PLW0603
-    found = as_dtype(config.word("BRINGUP_DEFAULT_DTYPE"))
+    dtype = as_dtype(config.word("BRINGUP_DEFAULT_DTYPE"))
     with _lock:
-        _process = _process or found
+        _process = _process or dtype
     return _process
 
 

@@ -163,9 +163,9 @@ def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Locat
     if reported is not None:
         lines = [i.location for i in graph.instrs if i.op.name not in _SPREAD]
         nodes = [n.location for n in batch.nodes if n.call.op.name not in _SPREAD]
-        for line, own in zip(lines, nodes, strict=True):
+        for line, recorded in zip(lines, nodes, strict=True):
             if line == reported:
-                return own
+                return recorded
     return reported or batch.outputs[0].location
 
 

@@ -28,7 +28,7 @@ Argnums = int | Sequence[int]
 
 @record(eq=False)
 class Point:
-    """A function traced where its derivative is wanted.
+    """A function traced at arguments to differentiate it there.
 
     arrays, treedef: the leaves of the arguments to differentiate by, the first inputs of the graph,
     and their shape: a tuple of one container per argument.
@@ -69,7 +69,7 @@ def point_of(
 ) -> Point:
     """Trace `fn` with the arguments at `positions` as inputs, whose values it may look at.
 
-    name: what messages call the transformation.  check: what to make of the function's result.
+    name: what messages call the transformation.  check: applied to the function's result.
     Raises OpTypeError for arguments that are not there, named twice, or no floats.
     """
     chosen = _chosen(name, fn, args, positions)
@@ -85,8 +85,8 @@ def point_of(
         return check(fn(*replaced, **kwargs))
 
     device = next((x._device for x in arrays if x._device is not None), None)
-    made = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
-    return Point(arrays, treedef, made)
+    function = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
+    return Point(arrays, treedef, function)
 
 
 def check_function(name: str, fn: object) -> None:
@@ -119,12 +119,12 @@ def _chosen(
 def _differentiable(name: str, leaf: Any, path: str) -> Array:
     array = leaf if isinstance(leaf, Array) else asarray(leaf)
     if not array.dtype.is_float:
-        other = "choose other arguments by argnums"
+        alternative = "choose other arguments by argnums"
         if not path.endswith("]"):  # a field, of a dataclass or a namedtuple
-            other = 'make the field static: dataclasses.field(metadata={"static": True})'
+            alternative = 'make the field static: dataclasses.field(metadata={"static": True})'
         raise OpTypeError(
             f"{name}: {path} is {array.type}, and derivatives exist for floats only",
-            fix=f"convert it with astype(x, float32), or {other}",
+            fix=f"convert it with astype(x, float32), or {alternative}",
         )
     return array
 
@@ -199,7 +199,7 @@ def grad(fn: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> C
 
 
 def _split(fn: Callable[..., Any], result: Any, has_aux: bool) -> tuple[Array, Any]:
-    """The value, checked, and the rest."""
+    """The value, checked, and the auxiliary results."""
     name = graph_name(fn)
     if has_aux and (not isinstance(result, tuple) or len(result) != 2):
         raise OpTypeError(
@@ -240,9 +240,9 @@ def vjp(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[A
 
     @guarded
     def pull(cotangents: Any) -> tuple[Any, ...]:
-        given = _cotangents(fn, point, cotangents)
-        pulled = vjp_graph(point.graph, point.wrt, list(given))
-        outputs = inline(pulled, [*point.inputs, *given.values()])
+        given_cotangents = _cotangents(fn, point, cotangents)
+        pulled = vjp_graph(point.graph, point.wrt, list(given_cotangents))
+        outputs = inline(pulled, [*point.inputs, *given_cotangents.values()])
         gradients: tuple[Any, ...] = unflatten(point.treedef, outputs[len(values) :])
         return gradients
 
@@ -252,19 +252,19 @@ def vjp(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[A
 def _cotangents(fn: Callable[..., Any], point: Point, cotangents: Any) -> dict[int, Array]:
     """The cotangents that are given, by position of the output."""
     result = point.function.result
-    leaves = _like("vjp", cotangents, result, f"the cotangent of {graph_name(fn)}")
+    leaves = _matching_leaves("vjp", cotangents, result, f"the cotangent of {graph_name(fn)}")
     paths = result.paths("the cotangent")
-    given = {}
+    by_output = {}
     for i, (leaf, value, path) in enumerate(zip(leaves, point.graph.outputs, paths, strict=True)):
         if leaf is not None and value.dtype.is_float:
-            given[i] = _of_type(leaf, value.type, "vjp", path)
-    return given
+            by_output[i] = _of_type(leaf, value.type, "vjp", path)
+    return by_output
 
 
-def _like(name: str, tree: Any, treedef: TreeDef, what: str) -> list[Any]:
-    """The leaves of a tree that must be like another; what: how messages call it."""
+def _matching_leaves(name: str, tree: Any, treedef: TreeDef, label: str) -> list[Any]:
+    """The leaves of a tree that must be like another; label: how messages call it."""
     try:
-        return prefix_leaves(tree, treedef, what)
+        return prefix_leaves(tree, treedef, label)
     except ConversionError as error:
         raise OpTypeError(f"{name}: {error.what}", fix=error.fix) from None
 
@@ -293,16 +293,16 @@ def jvp(fn: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -
     """
     check_function("jvp", fn)
     point = point_of("jvp", fn, tuple(primals), {}, tuple(range(len(primals))))
-    leaves = _like("jvp", tuple(tangents), point.treedef, "the tangents")
+    leaves = _matching_leaves("jvp", tuple(tangents), point.treedef, "the tangents")
     paths = point.treedef.paths("the tangent ")
-    given = {
+    by_input = {
         i: _of_type(leaf, x.type, "jvp", path)
         for i, (leaf, x, path) in enumerate(zip(leaves, point.arrays, paths, strict=True))
         if leaf is not None
     }
     of = [i for i, v in enumerate(point.graph.outputs) if v.dtype.is_float]
-    pushed = jvp_graph(point.graph, list(given), of)
-    outputs = inline(pushed, [*point.inputs, *given.values()])
+    pushed = jvp_graph(point.graph, list(by_input), of)
+    outputs = inline(pushed, [*point.inputs, *by_input.values()])
     count = len(point.graph.outputs)
     moves = dict(zip(of, outputs[count:], strict=True))
     result = point.function.result
@@ -322,7 +322,7 @@ def jacrev(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
     >>> bu.jacrev(lambda x: x * x)(bu.asarray([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
-    return _jacobian("jacrev", fn, argnums, _by_rows)
+    return _jacobian("jacrev", fn, argnums, _rows_in_reverse_mode)
 
 
 def jacfwd(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
@@ -333,7 +333,7 @@ def jacfwd(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
     >>> bu.jacfwd(lambda x: bu.stack([x, x * x]))(bu.asarray(3.0)).tolist()
     [1.0, 6.0]
     """
-    return _jacobian("jacfwd", fn, argnums, _by_columns)
+    return _jacobian("jacfwd", fn, argnums, _columns_in_forward_mode)
 
 
 def hessian(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
@@ -379,38 +379,38 @@ def _require_float_results(name: str, fn: Callable[..., Any], point: Point) -> N
             )
 
 
-def _by_rows(point: Point) -> list[list[Array]]:
+def _rows_in_reverse_mode(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
     result = []
     for k, value in enumerate(point.graph.outputs):
         pulled = vjp_graph(point.graph, point.wrt, [k])
-        made = _for_each(pulled, point, value.type, count)
+        rows = _for_unit_vectors(pulled, point, value.type, count)
         result.append(
-            [reshape(g, (*value.shape, *x.shape)) for g, x in zip(made, point.arrays, strict=True)]
+            [reshape(g, (*value.shape, *x.shape)) for g, x in zip(rows, point.arrays, strict=True)]
         )
     return result
 
 
-def _by_columns(point: Point) -> list[list[Array]]:
+def _columns_in_forward_mode(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
     result: list[list[Array]] = [[] for _ in point.graph.outputs]
     for i, x in enumerate(point.arrays):
         pushed = jvp_graph(point.graph, [i])
-        made = _for_each(pushed, point, x.type, count)
-        for row, moves, value in zip(result, made, point.graph.outputs, strict=True):
+        columns = _for_unit_vectors(pushed, point, x.type, count)
+        for row, moves, value in zip(result, columns, point.graph.outputs, strict=True):
             row.append(reshape(moveaxis(moves, 0, -1), (*value.shape, *x.shape)))
     return result
 
 
-def _for_each(graph: Graph, point: Point, type_: Any, skipped: int) -> list[Array]:
+def _for_unit_vectors(graph: Graph, point: Point, type_: Any, skipped: int) -> list[Array]:
     """The outputs of a graph after those skipped, for each unit vector as its last input.
 
-    The vectors are counted by a first axis.
+    The results are stacked along a first axis.
     """
     size = math.prod(type_.shape)
     flags = [False] * len(point.inputs) + [True]
-    batched, given = batch_graph(graph, flags, size)
+    batched, mapped = batch_graph(graph, flags, size)
     units = reshape(eye(size, dtype=type_.dtype, device=point.device), (size, *type_.shape))
     outputs = inline(batched, [*point.inputs, units])
-    pairs = zip(outputs[skipped:], given[skipped:], strict=True)
+    pairs = zip(outputs[skipped:], mapped[skipped:], strict=True)
     return [y if flag else broadcast_to(y, (size, *y.shape)) for y, flag in pairs]

@@ -1,8 +1,8 @@
 """Distributions by rejection, and those made of the samplers of others.
 
-Gamma and Poisson numbers are proposed, and kept or not.  Poisson numbers of small rates count
-arrivals.  Those of large ones are proposed by W. Hörmann's transformed rejection (1993), and judged
-by the distribution in C. Loader's form (2000), in which no large numbers cancel.
+Gamma and Poisson numbers are proposed, and accepted or rejected.  Poisson numbers of small rates
+count arrivals.  Those of large ones are proposed by W. Hörmann's transformed rejection (1993), and
+accepted by the distribution in C. Loader's form (2000), in which no large numbers cancel.
 
 Numbers are of the default float dtype, or i64, unless ``dtype=`` says otherwise.
 `bringup.random` hands these on.
@@ -20,7 +20,7 @@ from bringup.api.creation import full_like, zeros, zeros_like
 from bringup.api.decompositions import cholesky
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, floor, isfinite, maximum, minimum, sqrt, where
-from bringup.api.keys import Key, Shape, checked, fold_in, split
+from bringup.api.keys import Key, Shape, fold_in, single_key, split
 from bringup.api.manipulation import broadcast_shapes, expand_dims, squeeze
 from bringup.api.portable_math import exp, log
 from bringup.api.products import matmul
@@ -44,11 +44,11 @@ from bringup.dtypes import DType, bool_, f64, i32
 from bringup.errors import OpTypeError
 
 Parameter = float | Array
-#: A proposal is kept with probability 0.95 at least, so that no element needs as many.
+#: The most rounds: a proposal is accepted with probability 0.95 at least.
 _MOST = 100
 #: Poisson rates from which on proposals are cheaper than arrivals.
 _LARGE = 10.0
-#: Of rates below `_LARGE` no element counts as many arrivals, nor rejects as many proposals.
+#: The most rounds of arrivals below `_LARGE`, and of proposals: no element needs as many.
 _MOST_ARRIVALS = 200
 
 
@@ -64,7 +64,7 @@ def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = No
     >>> abs(float(bu.mean(x)) - 3) < 0.1
     True
     """
-    key, result_dtype = checked("gamma", key), float_of("gamma", dtype)
+    key, result_dtype = single_key("gamma", key), float_of("gamma", dtype)
     parameter = parameters_of("gamma", key, result_dtype, shape, a=a)[0]
     size, power = _gamma(key, parameter)
     return convert(size * exp(power), result_dtype)
@@ -81,13 +81,13 @@ def beta(
     >>> abs(float(bu.mean(x)) - 0.4) < 0.02
     True
     """
-    key, result_dtype = checked("beta", key), float_of("beta", dtype)
+    key, result_dtype = single_key("beta", key), float_of("beta", dtype)
     first, second = parameters_of("beta", key, result_dtype, shape, a=a, b=b)
     # Work with logarithms: both numbers may be too small for the dtype.
     x, y = (_log_gamma(k, v) for k, v in zip(split(key), (first, second), strict=True))
     top = maximum(x, y)
-    part, rest = exp(x - top), exp(y - top)
-    return convert(part / (part + rest), result_dtype)
+    part, other_part = exp(x - top), exp(y - top)
+    return convert(part / (part + other_part), result_dtype)
 
 
 def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -101,29 +101,29 @@ def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object 
     >>> x.shape, bool(bu.all(bu.abs(bu.sum(x, axis=1) - 1) < 1e-12))
     ((5, 3), True)
     """
-    key, result_dtype = checked("dirichlet", key), float_of("dirichlet", dtype)
+    key, result_dtype = single_key("dirichlet", key), float_of("dirichlet", dtype)
     weights = as_array(alpha, key.data._device)
     if not weights.ndim:
         raise OpTypeError(
             f"dirichlet: alpha is {weights.type}",
             fix="give a weight for each number of a point, along the last axis",
         )
-    rest = weights.shape[:-1] if shape is None else sizes_of("dirichlet", shape)
-    full = spread(convert(weights, working(result_dtype)), (*rest, weights.shape[-1]))
+    sizes = weights.shape[:-1] if shape is None else sizes_of("dirichlet", shape)
+    full = spread(convert(weights, working(result_dtype)), (*sizes, weights.shape[-1]))
     x = _log_gamma(key, full)
     parts = exp(x - largest(x, axis=-1, keepdims=True))
     return convert(parts / total(parts, axis=-1, keepdims=True), result_dtype)
 
 
 def parameters_of(
-    name: str, key: Key, dtype: DType, shape: Shape | None, **given: Any
+    name: str, key: Key, dtype: DType, shape: Shape | None, **parameters: Any
 ) -> list[Array]:
     """Parameters as arrays of one shape, in the dtype to work in."""
-    result = {what: parameter(name, what, value, key) for what, value in given.items()}
-    for what, value in result.items():
+    result = {label: parameter(name, label, value, key) for label, value in parameters.items()}
+    for label, value in result.items():
         if not isinstance(value, Array) and not value >= 0:
             raise OpTypeError(
-                f"{name}: {what}={value} is no parameter of the distribution",
+                f"{name}: {label}={value} is no parameter of the distribution",
                 fix="give a number of at least 0",
             )
     sizes, wide = sizes_of(name, shape, list(result.values())), working(dtype)
@@ -136,7 +136,7 @@ def _log_gamma(key: Key, a: Array) -> Array:
 
 
 def _gamma(key: Key, a: Array) -> tuple[Array, Array]:
-    """A positive number, and the logarithm of one that it is still to be multiplied with."""
+    """A positive number, and the logarithm of the factor that is still missing."""
     proposing, shrinking = split(key)
     # For a < 1, draw with parameter a + 1 and scale the number down.
     small = a < 1
@@ -152,11 +152,11 @@ def _accepted(key: Key, a: Array) -> Array:
     c = 1 / sqrt(d * 9)
 
     def waiting(state: tuple[Array, Array, Array]) -> Array:
-        number, kept, _ = state
-        return (number < _MOST) & ~all_of(kept)
+        number, accepted, _ = state
+        return (number < _MOST) & ~all_of(accepted)
 
     def propose(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        number, kept, v = state
+        number, accepted, v = state
         first, second = split(fold_in(key, number))
         x = normal(first, a.shape, dtype=a.dtype)
         lower, upper, _ = tails(second, a.shape, a.dtype)
@@ -164,7 +164,7 @@ def _accepted(key: Key, a: Array) -> Array:
         cube = where(root > 0, root * root * root, 1.0)
         bound = x * x * 0.5 + d * (1 - cube + log(cube))
         good = (root > 0) & (log(lower, upper) < bound)
-        return number + 1, kept | good, where(kept, v, cube)
+        return number + 1, accepted | good, where(accepted, v, cube)
 
     # Invalid parameters need no proposal.
     start = (zeros((), dtype=i32, device=a._device), ~(a >= 1), full_like(a, 1.0))
@@ -186,7 +186,7 @@ def poisson(
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 4) < 0.1
     True
     """
-    key = checked("poisson", key)
+    key = single_key("poisson", key)
     rate = _checked_rate(rate, key)
     sizes = sizes_of("poisson", shape, (rate,))
     result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
@@ -210,8 +210,8 @@ def poisson(
     return convert(where((mean >= 0) & isfinite(mean), result, -1.0), result_dtype)
 
 
-def _checked_rate(given: Any, key: Key) -> float | Array:
-    rate: float | Array = parameter("poisson", "rate", given, key)
+def _checked_rate(value: Any, key: Key) -> float | Array:
+    rate: float | Array = parameter("poisson", "rate", value, key)
     if not isinstance(rate, Array) and not 0 <= rate < math.inf:
         raise OpTypeError(
             f"poisson: rate={rate} is no mean of counts", fix="give a finite number of at least 0"
@@ -222,7 +222,7 @@ def _checked_rate(given: Any, key: Key) -> float | Array:
 def _poisson_loop(key: Key, mean: Array, first: Array, step: Any) -> Array:
     """Whole numbers, drawn until every element has one.
 
-    first: of a second number an element, which `step` may use.
+    first: the second number of each element, which `step` may use.
     step: ``(key, number, second) -> (number, second, whether it is the last)``.
     """
 
@@ -231,8 +231,8 @@ def _poisson_loop(key: Key, mean: Array, first: Array, step: Any) -> Array:
 
     def draw(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         round_, done, number, second = state
-        new, other, last = step(fold_in(key, round_), number, second)
-        return round_ + 1, done | last, where(done, number, new), where(done, second, other)
+        new, new_second, last = step(fold_in(key, round_), number, second)
+        return round_ + 1, done | last, where(done, number, new), where(done, second, new_second)
 
     start = zeros((), dtype=i32, device=mean._device)
     none = zeros_like(mean, dtype=bool_)
@@ -261,13 +261,13 @@ def _poisson_proposed(key: Key, mean: Array) -> Array:
     def step(key: Key, number: Array, second: Array) -> tuple[Array, Array, Array]:
         shift, test = split(key)
         lower, upper, _ = tails(shift, mean.shape, mean.dtype)
-        v, rest, _ = tails(test, mean.shape, mean.dtype)
+        v, complement, _ = tails(test, mean.shape, mean.dtype)
         near = minimum(lower, upper)
         k = floor((2 * a / near + b) * (lower - upper) * 0.5 + mean + 0.43)
         possible = (k >= 0) & ((near >= 0.013) | (v <= near))
-        whole = where(possible, k, 0.0)
-        bound = log(v, rest) + log(height) - log(a / (near * near) + b)
-        good = (near >= 0.07) & (v <= quick) | possible & (bound <= _log_mass(whole, mean))
+        count = where(possible, k, 0.0)
+        bound = log(v, complement) + log(height) - log(a / (near * near) + b)
+        good = (near >= 0.07) & (v <= quick) | possible & (bound <= _log_mass(count, mean))
         return k, second, good
 
     return _poisson_loop(key, mean, zeros_like(mean), step)
@@ -277,11 +277,11 @@ def _log_mass(k: Array, mean: Array) -> Array:
     """The logarithm of the probability of `k` events."""
     some = where(k > 0, k, 1.0)
     square = 1 / (some * some)
-    # What Stirling's formula leaves of log k!, by its series, which is too short for 1 alone.
-    rest = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680)))) / some
-    rest = where(some == 1, 0.08106146679532726, rest)
+    # The remainder of Stirling's formula for log k!, by a series that is too short only for k = 1.
+    correction = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680)))) / some
+    correction = where(some == 1, 0.08106146679532726, correction)
     half = 0.5 * math.log(2 * math.pi) + 0.5 * log(some)
-    return where(k > 0, -(_deviance(some, mean) + rest + half), -mean)
+    return where(k > 0, -(_deviance(some, mean) + correction + half), -mean)
 
 
 def _deviance(k: Array, mean: Array) -> Array:
@@ -303,7 +303,7 @@ def rademacher(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     [-1, 1]
     """
     result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    return convert(where(bernoulli(checked("rademacher", key), 0.5, shape), 1, -1), result_dtype)
+    return convert(where(bernoulli(single_key("rademacher", key), 0.5, shape), 1, -1), result_dtype)
 
 
 def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -312,7 +312,7 @@ def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.cauchy(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    key, result_dtype = checked("cauchy", key), float_of("cauchy", dtype)
+    key, result_dtype = single_key("cauchy", key), float_of("cauchy", dtype)
     x, y = (normal(part, shape, working(result_dtype)) for part in split(key))
     return convert(x / y, result_dtype)
 
@@ -324,7 +324,7 @@ def logistic(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x))) < 0.1
     True
     """
-    key, result_dtype = checked("logistic", key), float_of("logistic", dtype)
+    key, result_dtype = single_key("logistic", key), float_of("logistic", dtype)
     lower, upper, _ = tails(key, sizes_of("logistic", shape), working(result_dtype))
     return convert(log(lower, upper) - log(upper, lower), result_dtype)
 
@@ -339,7 +339,7 @@ def lognormal(
     >>> float(bu.min(bu.random.lognormal(bu.random.key(0), 2.0, 100))) > 0
     True
     """
-    key, result_dtype = checked("lognormal", key), float_of("lognormal", dtype)
+    key, result_dtype = single_key("lognormal", key), float_of("lognormal", dtype)
     (scale,) = parameters_of("lognormal", key, result_dtype, shape, sigma=sigma)
     return convert(exp(scale * normal(key, scale.shape, scale.dtype)), result_dtype)
 
@@ -354,7 +354,7 @@ def rayleigh(
     >>> float(bu.min(bu.random.rayleigh(bu.random.key(0), 2.0, 100))) > 0
     True
     """
-    key, result_dtype = checked("rayleigh", key), float_of("rayleigh", dtype)
+    key, result_dtype = single_key("rayleigh", key), float_of("rayleigh", dtype)
     (size,) = parameters_of("rayleigh", key, result_dtype, shape, scale=scale)
     return convert(size * sqrt(2 * exponential(key, size.shape, size.dtype)), result_dtype)
 
@@ -367,7 +367,7 @@ def pareto(key: Key, b: Parameter, shape: Shape | None = None, dtype: object = N
     >>> float(bu.min(bu.random.pareto(bu.random.key(0), 2.0, 100))) >= 1
     True
     """
-    key, result_dtype = checked("pareto", key), float_of("pareto", dtype)
+    key, result_dtype = single_key("pareto", key), float_of("pareto", dtype)
     (power,) = parameters_of("pareto", key, result_dtype, shape, b=b)
     return convert(exp(exponential(key, power.shape, power.dtype) / power), result_dtype)
 
@@ -387,7 +387,7 @@ def weibull_min(
     >>> float(bu.min(bu.random.weibull_min(bu.random.key(0), 2.0, 1.5, 100))) > 0
     True
     """
-    name, key = "weibull_min", checked("weibull_min", key)
+    name, key = "weibull_min", single_key("weibull_min", key)
     result_dtype = float_of(name, dtype)
     size, power = parameters_of(
         name, key, result_dtype, shape, scale=scale, concentration=concentration
@@ -405,7 +405,7 @@ def chisquare(key: Key, df: Parameter, shape: Shape | None = None, dtype: object
     >>> abs(float(bu.mean(x)) - 3) < 0.2
     True
     """
-    key, result_dtype = checked("chisquare", key), float_of("chisquare", dtype)
+    key, result_dtype = single_key("chisquare", key), float_of("chisquare", dtype)
     (freedom,) = parameters_of("chisquare", key, result_dtype, shape, df=df)
     return convert(gamma(key, freedom * 0.5, dtype=freedom.dtype) * 2, result_dtype)
 
@@ -418,7 +418,7 @@ def t(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None)
     >>> bu.random.t(bu.random.key(0), 3.0, (2, 3)).shape
     (2, 3)
     """
-    key, result_dtype = checked("t", key), float_of("t", dtype)
+    key, result_dtype = single_key("t", key), float_of("t", dtype)
     (freedom,) = parameters_of("t", key, result_dtype, shape, df=df)
     first, second = split(key)
     half = freedom * 0.5
@@ -438,10 +438,10 @@ def geometric(key: Key, p: Parameter, shape: Shape | None = None, dtype: object 
     (1, True)
     """
     key, result_dtype = (
-        checked("geometric", key),
+        single_key("geometric", key),
         DEFAULT_INT if dtype is None else dtype_of(dtype),
     )
-    _check_probability("geometric", p, least=True)
+    _check_probability("geometric", p, positive=True)
     dtype_of_p = p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
     (chance,) = parameters_of("geometric", key, dtype_of_p, shape, p=p)
     open_ = (chance > 0) & (chance < 1)
@@ -467,7 +467,7 @@ def binomial(
     True
     """
     key, result_dtype = (
-        checked("binomial", key),
+        single_key("binomial", key),
         DEFAULT_INT if dtype is None else dtype_of(dtype),
     )
     _check_probability("binomial", p)
@@ -494,12 +494,12 @@ def binomial(
     return convert(where(valid, result, -1.0), result_dtype)
 
 
-def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
-    """least: whether 0 is no probability."""
-    if isinstance(p, int | float) and not (0 < p <= 1 or (p == 0 and not least)):
+def _check_probability(name: str, p: Any, *, positive: bool = False) -> None:
+    """positive: whether 0 is refused."""
+    if isinstance(p, int | float) and not (0 < p <= 1 or (p == 0 and not positive)):
         raise OpTypeError(
             f"{name}: p={p} is no probability here",
-            fix="give 0 < p <= 1" if least else "give 0 <= p <= 1",
+            fix="give 0 < p <= 1" if positive else "give 0 <= p <= 1",
         )
 
 
@@ -516,7 +516,7 @@ def multivariate_normal(
     >>> bu.random.multivariate_normal(bu.random.key(0), mean, cov, (5,)).shape
     (5, 2)
     """
-    name, key = "multivariate_normal", checked("multivariate_normal", key)
+    name, key = "multivariate_normal", single_key("multivariate_normal", key)
     result_dtype = float_of(name, dtype)
     wide = working(result_dtype)
     middle, spread_ = (as_array(x, key.data._device) for x in (mean, cov))
@@ -525,8 +525,8 @@ def multivariate_normal(
             f"{name}: mean {middle.type} and cov {spread_.type}",
             fix="give a vector and a square matrix of its size, or stacks of them",
         )
-    rest = broadcast_shapes(middle.shape[:-1], spread_.shape[:-2])
-    sizes = rest if shape is None else sizes_of(name, shape)
+    stack = broadcast_shapes(middle.shape[:-1], spread_.shape[:-2])
+    sizes = stack if shape is None else sizes_of(name, shape)
     middle = spread(convert(middle, wide), (*sizes, middle.shape[-1]))
     factor = cholesky(convert(spread_, wide))
     noise = normal(key, middle.shape, wide)

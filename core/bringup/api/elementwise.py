@@ -253,16 +253,16 @@ def round(x: Operand, decimals: int = 0) -> Array:
     if 10**size > int(limits.max):
         raise OpTypeError(f"round: {x.type} has no 10**{size}", fix="keep more digits")
     if not wide.is_float:
-        part = x % 10**size
-        rest = 10**size - part
+        remainder = x % 10**size
+        complement = 10**size - remainder
         odd = x // 10**size % 2 != 0
-        up = (part > rest) | (part == rest) & odd
-        return where(up, x + rest, x - part)
+        up = (remainder > complement) | (remainder == complement) & odd
+        return where(up, x + complement, x - remainder)
     moved = convert(x, wide)
     moved = (moved * 10.0**size) if digits > 0 else (moved / 10.0**size)
-    back = divide if digits > 0 else multiply
+    unscale = divide if digits > 0 else multiply
     # Where the product overflows, x has no digits after the point.
-    return where(isfinite(moved), convert(back(unary("round", moved), 10.0**size), x.dtype), x)
+    return where(isfinite(moved), convert(unscale(unary("round", moved), 10.0**size), x.dtype), x)
 
 
 def _integral(name: str, x: Operand) -> Array:
@@ -351,10 +351,10 @@ def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
     return first, second
 
 
-def _other_sign(rest: Array, divisor: Array) -> Array:
+def _other_sign(remainder: Array, divisor: Array) -> Array:
     """Where a remainder and its divisor are not zero and differ in sign."""
-    differ = (rest < 0) != (divisor < 0)
-    return (rest != 0) & (divisor != 0) & differ
+    differ = (remainder < 0) != (divisor < 0)
+    return (remainder != 0) & (divisor != 0) & differ
 
 
 def pow(x1: Operand, x2: Operand) -> Array:
@@ -485,9 +485,9 @@ def nextafter(x1: Operand, x2: Operand) -> Array:
     [5e-324]
     """
     a, b = _pair(x1, x2)
-    whole = bits(a)
-    away = (a < b) == (a > 0)
-    moved = apply("bitcast", (where(away, whole + 1, whole - 1),), {"dtype": a.dtype})
+    word = bits(a)
+    upwards_in_size = (a < b) == (a > 0)
+    moved = apply("bitcast", (where(upwards_in_size, word + 1, word - 1),), {"dtype": a.dtype})
     smallest = np.ones((), f"u{a.dtype.itemsize}").view(a.dtype.numpy)[()]
     moved = where(a == 0, copysign(smallest, b), moved)
     unordered = not_equal(a, a) | not_equal(b, b)

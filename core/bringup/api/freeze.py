@@ -61,14 +61,14 @@ class Frozen(Jitted[P, R]):
             freezing_passes(frozenset(known)),
             context=PassContext.from_environment(),
         )
-        constants, rest = split(graph, known)
+        constants, remaining = split(graph, known)
         shapes = device.capabilities.shapes if device is not None and self._options.fuse else None
         if shapes is not None and shapes.panel:
-            constants, rest = in_panels(constants, rest, shapes.panel, shapes.products)
-        others = [array for n, array in outer.items() if n not in known]
+            constants, remaining = in_panels(constants, remaining, shapes.panel, shapes.products)
+        traced_arrays = [array for n, array in outer.items() if n not in known]
         computed = self._computed(constants, list(known.values()))
-        entry.function = TracedFunction(rest, (*others, *computed), function.result)
-        entry.types = tuple(v.type for v in rest.inputs)
+        entry.function = TracedFunction(remaining, (*traced_arrays, *computed), function.result)
+        entry.types = tuple(v.type for v in remaining.inputs)
         return entry
 
     def _computed(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
@@ -140,8 +140,8 @@ def freeze(
     <Graph lambda: (f64[1,2], f64[2,2]) -> f64[1,2], 1 instruction>
     """
     check_function("freeze", fn)
-    held, where = _held(params, device)
-    bound: Any = functools.partial(fn, held)
+    uploaded, where = _on_device(params, device)
+    bound: Any = functools.partial(fn, uploaded)
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(bound, name, getattr(fn, name, None) or graph_name(fn))
     donated = positions_of("donate_argnums", bound, donate_argnums, "freeze")
@@ -151,7 +151,7 @@ def freeze(
     return frozen
 
 
-def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
+def _on_device(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
     """Parameters as arrays on one device, which donating those of the user leaves alone."""
     if current() is not None:
         raise TraceError(
@@ -176,16 +176,16 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
     first = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
     where = devices.get(first if device is None else device)
     # Arrays do not move to a device implicitly; the call raises an error if devices differ.
-    held = [
+    uploaded = [
         leaf
         if number
-        else _kept(asarray(leaf, device=device if isinstance(leaf, Array) else where))
+        else _evaluated(asarray(leaf, device=device if isinstance(leaf, Array) else where))
         for leaf, number in zip(leaves, numbers, strict=True)
     ]
-    return unflatten(treedef, held), where
+    return unflatten(treedef, uploaded), where
 
 
-def _kept(x: Array) -> Array:
+def _evaluated(x: Array) -> Array:
     """A second array of the same memory; sharing the leaf of `x` makes a donation copy."""
     leaf = source(x._concrete("a parameter"))
     return Array(x.type, x._device, x._buffer, leaf)

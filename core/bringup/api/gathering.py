@@ -87,8 +87,8 @@ def put_along_axis(x: Operand, /, indices: Operand, values: Operand, axis: int =
         return x
     new = values if isinstance(values, Array | np.ndarray) else None
     if new is None:
-        made = literal(values, TensorType(index.shape, x.dtype))
-        new = apply("reshape", (made,), {"shape": index.shape}, device=x._device)
+        filling = literal(values, TensorType(index.shape, x.dtype))
+        new = apply("reshape", (filling,), {"shape": index.shape}, device=x._device)
     updates = spread(convert(as_array(new, x._device), x.dtype), index.shape)
     return apply("scatter", (x, index, updates), {**_line_numbers(x, dim), "kind": "set"})
 
@@ -102,8 +102,8 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
             fix="give indices the rank of the array, which must not be 0-d",
         )
     dim = axis_of(name, axis, x.ndim)
-    others = [tuple(1 if d == dim else n for d, n in enumerate(a.shape)) for a in (x, index)]
-    shape = broadcast_shapes(*others)
+    other_sizes = [tuple(1 if d == dim else n for d, n in enumerate(a.shape)) for a in (x, index)]
+    shape = broadcast_shapes(*other_sizes)
     if shape is None:
         raise OpTypeError(
             f"{name}: {x.type} and indices of shape {tuple(index.shape)} do not broadcast",
@@ -115,13 +115,13 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
 
 
 def _line_numbers(x: Array, dim: int) -> dict[str, Any]:
-    others = tuple(d for d in range(x.ndim) if d != dim)
+    other_dims = tuple(d for d in range(x.ndim) if d != dim)
     return {
         "offset": (),
         "index_map": (dim,),
         "index_dim": x.ndim,
         "collapsed": (dim,),
-        "batch": (others, others),
+        "batch": (other_dims, other_dims),
     }
 
 
@@ -159,20 +159,20 @@ def dynamic_update_slice(
 def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Array]:
     """A 0-d start of one dtype per dimension."""
     if isinstance(starts, Array | np.ndarray):
-        given: list[Any] = [starts[n] for n in range(starts.shape[0])] if starts.ndim else []
+        values: list[Any] = [starts[n] for n in range(starts.shape[0])] if starts.ndim else []
     else:
-        given = items_of(name, "starts", starts)
-    if len(given) != x.ndim:
+        values = items_of(name, "starts", starts)
+    if len(values) != x.ndim:
         raise OpTypeError(
-            f"{name}: {len(given)} starts for {x.type}", fix="give one start for each dimension"
+            f"{name}: {len(values)} starts for {x.type}", fix="give one start for each dimension"
         )
-    dtypes = {start.dtype for start in given if isinstance(start, Array)}
+    dtypes = {start.dtype for start in values if isinstance(start, Array)}
     # Known starts take the dtype of the other starts if it holds every position.
     dtype = dtypes.pop() if len(dtypes) == 1 else i64
     if (
         dtype.is_integer
         and np.iinfo(dtype.numpy).max < max(x.shape, default=0)
-        and any(not isinstance(start, Array) for start in given)
+        and any(not isinstance(start, Array) for start in values)
     ):
         dtype = i64
     if not dtype.is_integer:
@@ -180,7 +180,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
             f"{name}: starts must be integers, got {dtype}",
             fix="convert them: astype(start, bu.int32)",
         )
-    return [_start(name, start, dtype, x) for start in given]
+    return [_start(name, start, dtype, x) for start in values]
 
 
 def _start(name: str, start: Any, dtype: Any, x: Array) -> Array:
@@ -209,8 +209,8 @@ def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[A
         raise OpTypeError(f"nonzero: {x.type} is 0-d", fix="reshape it to (1,) first")
     if size is None:
         fix = "give the number of indices: nonzero(x, size=n)"
-        places = np.nonzero(x._host("the number of nonzeros of", fix))
-        return tuple(as_array(part.astype(np.int64), x._device) for part in places)
+        indices = np.nonzero(x._host("the number of nonzeros of", fix))
+        return tuple(as_array(part.astype(np.int64), x._device) for part in indices)
     count = integer_of("nonzero", "size", size)
     if count < 0:
         raise OpTypeError(f"nonzero: size {count} is negative", fix="use size >= 0")
@@ -227,16 +227,16 @@ def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     dtype = i32 if x.size < 2**31 else i64
     attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": True}
     rank = apply("cumulative", (convert(mask, dtype),), attrs)
-    places = convert(where(mask, rank, -1), dtype)
-    found = advanced.zeros_of(TensorType((count,), i64), x)
+    targets = convert(where(mask, rank, -1), dtype)
+    zeros = advanced.zeros_of(TensorType((count,), i64), x)
     numbers = apply("iota", (), {"type": TensorType((x.size,), i64), "dim": 0}, device=x._device)
     once = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,), "unique": True}
-    flat = apply("scatter", (found - 1, places, numbers), {**once, "kind": "set"})
+    flat = apply("scatter", (zeros - 1, targets, numbers), {**once, "kind": "set"})
     parts: list[Array] = []
-    rest = flat
+    remainder = flat
     for n in reversed(x.shape):
-        parts.append(where(flat < 0, fill, rest % n))
-        rest = rest // n
+        parts.append(where(flat < 0, fill, remainder % n))
+        remainder = remainder // n
     return tuple(reversed(parts))
 
 

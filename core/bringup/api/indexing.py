@@ -72,8 +72,8 @@ def region(type_: TensorType, key: Any) -> Region:
             continue
         spans.append((_position(item, size, dim, type_), 1, 1))
         integers += 1
-    whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
-    return Region(tuple(spans), tuple(shape), whole, integers == len(items))
+    is_whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
+    return Region(tuple(spans), tuple(shape), is_whole, integers == len(items))
 
 
 def _picked(item: slice, size: int) -> range:
@@ -96,9 +96,9 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
             f"{problem} for {type_}, which has rank {type_.rank}",
             fix=f"give at most {type_.rank} integers or slices, and at most one '...'",
         )
-    at = dots[0] if dots else len(items)
+    position = dots[0] if dots else len(items)
     missing = [slice(None)] * (type_.rank - used)
-    return [*items[:at], *missing, *items[at + 1 :]]
+    return [*items[:position], *missing, *items[position + 1 :]]
 
 
 def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
@@ -315,8 +315,8 @@ class Update(ABC):
     def _factors(self, value: Operand) -> Array:
         """`value` in the region, and 1 elsewhere."""
         x = self._whole
-        one = literal(1, x.type)
-        ones = apply("reshape", (one,), {"shape": x.shape}, device=x._device)
+        one_literal = literal(1, x.type)
+        ones = apply("reshape", (one_literal,), {"shape": x.shape}, device=x._device)
         return At(ones)[self._key].multiply(value)
 
     def set(self, value: Operand) -> Array:
@@ -425,13 +425,13 @@ class _Masked(Update):
 
     def _update(self, kind: str, value: Operand) -> Array:
         x, mask = self._array, self._mask
-        rest = x.shape[mask.ndim :]
+        inner_shape = x.shape[mask.ndim :]
         shape = value.shape if isinstance(value, Array | np.ndarray) else ()
-        if broadcast_shapes(tuple(shape), rest) != rest:
+        if broadcast_shapes(tuple(shape), inner_shape) != inner_shape:
             wide, key = advanced.with_dimensions(x, mask)
             return _Picked(wide, advanced.picks(wide.type, key), x.shape)._update(kind, value)
         new = _combined(kind, x, self._spread(value, x.shape))
-        return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)
+        return where(reshape(mask, (*mask.shape, *(1 for _ in inner_shape))), new, x)
 
 
 class _Region(Update):
@@ -469,8 +469,8 @@ class _Region(Update):
         if fitted is None:
             return self._spread(value, x.shape)
         region_ = reshape(spread(fitted, picked.shape), picked.counts)
-        back = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
-        return self._padded(flip(region_, axis=back) if back else region_, 0)
+        reversed_dims = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
+        return self._padded(flip(region_, axis=reversed_dims) if reversed_dims else region_, 0)
 
     def _mask(self) -> Array:
         """Where the region is."""

@@ -98,8 +98,8 @@ def dynamic_index_in_dim(
     4
     """
     result = dynamic_slice_in_dim(x, index, 1, axis)
-    kept = flag_of("dynamic_index_in_dim", "keepdims", keepdims)
-    return result if kept else squeeze(result, axis)
+    keeps = flag_of("dynamic_index_in_dim", "keepdims", keepdims)
+    return result if keeps else squeeze(result, axis)
 
 
 def dynamic_update_slice_in_dim(
@@ -167,11 +167,11 @@ def associative_scan(
     """
     require_function("associative_scan", fn, "fn")
     leaves, treedef = flatten(elems)
-    given = [as_array(x) for x in leaves]
-    dims = [axis_of("associative_scan", axis, x.ndim) for x in given]
-    if not given or len({x.shape[d] for x, d in zip(given, dims, strict=True)}) != 1:
+    arrays = [as_array(x) for x in leaves]
+    dims = [axis_of("associative_scan", axis, x.ndim) for x in arrays]
+    if not arrays or len({x.shape[d] for x, d in zip(arrays, dims, strict=True)}) != 1:
         raise OpTypeError(
-            f"associative_scan: axis {axis} of {', '.join(str(x.type) for x in given)}",
+            f"associative_scan: axis {axis} of {', '.join(str(x.type) for x in arrays)}",
             fix="give arrays of one size along the axis",
         )
 
@@ -187,17 +187,17 @@ def associative_scan(
         if size < 2:
             return lines
         odd = prefixes(combined(part(lines, 0, size - 1, 2), part(lines, 1, None, 2)))
-        rest = part(lines, 2, None, 2)
+        even_tail = part(lines, 2, None, 2)
         count = (size - 1) // 2
-        later = combined(part(odd, 0, count), rest) if count else rest
+        later = combined(part(odd, 0, count), even_tail) if count else even_tail
         even = [concat([x, y], d) for x, y, d in zip(part(lines, 0, 1), later, dims, strict=True)]
         return [_alternating(x, y, d) for x, y, d in zip(even, odd, dims, strict=True)]
 
-    turned = flag_of("associative_scan", "reverse", reverse)
-    ordered = [flip(x, d) for x, d in zip(given, dims, strict=True)] if turned else given
-    made = prefixes(ordered)
+    reversed_ = flag_of("associative_scan", "reverse", reverse)
+    ordered = [flip(x, d) for x, d in zip(arrays, dims, strict=True)] if reversed_ else arrays
+    scanned = prefixes(ordered)
     result: T = unflatten(
-        treedef, [flip(x, d) for x, d in zip(made, dims, strict=True)] if turned else made
+        treedef, [flip(x, d) for x, d in zip(scanned, dims, strict=True)] if reversed_ else scanned
     )
     return result
 
@@ -208,8 +208,8 @@ def _alternating(even: Array, odd: Array, dim: int) -> Array:
     before = (slice(None),) * dim
     pairs = stack([even[(*before, slice(0, count))], odd], dim + 1)
     joined = reshape(pairs, (*odd.shape[:dim], 2 * count, *odd.shape[dim + 1 :]))
-    rest = even[(*before, slice(count, None))]
-    return concat([joined, rest], dim) if rest.shape[dim] else joined
+    tail = even[(*before, slice(count, None))]
+    return concat([joined, tail], dim) if tail.shape[dim] else joined
 
 
 def cumlogsumexp(x: Operand, /, axis: int = 0, reverse: bool = False) -> Array:
@@ -369,11 +369,11 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
                 f"ravel_pytree: {vector.type} does not go back into {treedef}",
                 fix=f"give a vector of {size} elements",
             )
-        parts, at = [], 0
+        parts, offset = [], 0
         for type_ in types:
-            piece = reshape(vector[at : at + type_.size], type_.shape)
+            piece = reshape(vector[offset : offset + type_.size], type_.shape)
             parts.append(convert(piece, type_.dtype))
-            at += type_.size
+            offset += type_.size
         result: T = unflatten(treedef, parts)
         return result
 

@@ -491,7 +491,7 @@ def static_of(
     """
     names = parameters(fn)
     positions = positions_of("static_argnums", fn, argnums, maker)
-    named = {*_each("static_argnames", argnames, str, maker)}
+    named = {*_several("static_argnames", argnames, str, maker)}
     _check_names(fn, named, maker)
     return (
         frozenset(positions) | {i for i, name in enumerate(names) if name in named},
@@ -500,30 +500,30 @@ def static_of(
 
 
 def positions_of(
-    what: str, fn: Callable[..., Any], given: int | Sequence[int], maker: str = "jit"
+    option: str, fn: Callable[..., Any], argnums: int | Sequence[int], maker: str = "jit"
 ) -> tuple[int, ...]:
     """Positions counted from 0.  Raises OpTypeError for those the function does not have.
 
-    what: the name of the option.  maker: as in `static_of`.
+    option: the name of the option.  maker: as in `static_of`.
     """
     names = parameters(fn)
     closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
-    positions = _each(what, given, int | np.integer, maker)
+    positions = _several(option, argnums, int | np.integer, maker)
     for position in positions:
         if position + len(names) < 0 or (closed and position >= len(names)):
             raise OpTypeError(
-                f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                f"{maker}: {option}={position}: {graph_name(fn)} has {len(names)} parameters",
                 fix="count positions from 0, or from the end with -1",
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)
 
 
-def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
+def _several(option: str, value: Any, kind: Any, maker: str) -> tuple[Any, ...]:
     """One value of a kind, or several."""
-    result = (given,) if isinstance(given, kind) else given
-    if not isinstance(result, Collection) or not all(isinstance(each, kind) for each in result):
+    result = (value,) if isinstance(value, kind) else value
+    if not isinstance(result, Collection) or not all(isinstance(item, kind) for item in result):
         raise OpTypeError(
-            f"{maker}: {what}={given!r} names no parameters",
+            f"{maker}: {option}={value!r} names no parameters",
             fix="positions are ints and names are strings; give one, or a sequence of them",
         )
     return tuple(result)
@@ -532,16 +532,17 @@ def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
 def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
     if _takes(fn, inspect.Parameter.VAR_KEYWORD):
         return
-    own = [p.name for p in inspect.signature(fn).parameters.values()]
-    for name in sorted(named.difference(own)):
+    known = [p.name for p in inspect.signature(fn).parameters.values()]
+    for name in sorted(named.difference(known)):
         raise OpTypeError(
-            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
+            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters"
+            f" {', '.join(known)}",
             fix="name parameters as the function does",
         )
 
 
 def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
-    """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
+    """Whether a function takes any number of arguments of a kind; True if Python does not know."""
     try:
         result = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -558,7 +559,7 @@ _layouts: list[ArrayLayout | None] = []
 def layout() -> ArrayLayout | None:
     """Where arrays keep their parts; None where this interpreter lays objects out differently."""
     if not _layouts:
-        found = array_layout(
+        array_slots = array_layout(
             Array,
             type_slot="_type",
             device_slot="_device",
@@ -566,7 +567,7 @@ def layout() -> ArrayLayout | None:
             defaults={"_node": None},
             epoch=devices.epoch,
         )
-        _layouts.append(found)
+        _layouts.append(array_slots)
     return _layouts[0]
 
 
@@ -638,7 +639,7 @@ class FastPath:
         self, key: Any, stamp: int, entry: Entry, args: tuple[Any, ...], device: OpenDevice
     ) -> None:
         before = self._served.get(key)
-        dispatcher = self._made(device)
+        dispatcher = self._native_table(device)
         described = _describe(entry, args, device, stamp) if dispatcher is not None else None
         if dispatcher is not None and before is not None:
             dispatcher.clear()
@@ -657,7 +658,7 @@ class FastPath:
         """Drop an entry: a new one may get its id."""
         self._served = {k: v for k, v in self._served.items() if k[0] != id(entry)}
 
-    def _made(self, device: OpenDevice) -> Dispatcher | None:
+    def _native_table(self, device: OpenDevice) -> Dispatcher | None:
         if self._device is None:
             self._device = device
             where = layout()
@@ -670,11 +671,11 @@ def _dispatcher(
     device: OpenDevice, where: ArrayLayout, slow: Callable[..., Any]
 ) -> Dispatcher | None:
     with vendor_call(device.device, "dispatcher"):
-        made: Any = device.device.dispatcher(where, slow)
-    if made is not None and not all(hasattr(made, n) for n in ("call", "add", "clear")):
-        what = f"{type(device.device).__name__}.dispatcher gave {type(made).__name__}"
-        raise DeviceError(what, fix=REPORT)
-    dispatcher: Dispatcher | None = made
+        native: Any = device.device.dispatcher(where, slow)
+    if native is not None and not all(hasattr(native, n) for n in ("call", "add", "clear")):
+        problem = f"{type(device.device).__name__}.dispatcher gave {type(native).__name__}"
+        raise DeviceError(problem, fix=REPORT)
+    dispatcher: Dispatcher | None = native
     return dispatcher
 
 

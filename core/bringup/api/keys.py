@@ -48,7 +48,7 @@ _AT_ONCE = 1024
 Words = np.ndarray[Any, Any]
 
 
-class _Known:
+class _HostWords:
     """State of a key that is not part of it as a container.
 
     words: on the host, of a key that was made there.
@@ -61,7 +61,7 @@ class _Known:
 
 @guarded_methods
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Key(_Known):
+class Key(_HostWords):
     """A key of random streams, or an array of keys; made by `key`, `split` and `fold_in`.
 
     A key may be used once: for one array of random numbers or one split.  Used twice, it gives the
@@ -114,7 +114,7 @@ class Key(_Known):
         words = _host_words(self) if _is_static(items) else None
         if words is not None:
             picked = region(self.data.type, (*items, last))  # for its checks
-            return _known(words[(*items, last)].reshape(picked.shape), self)
+            return _key_of_words(words[(*items, last)].reshape(picked.shape), self)
         return Key(self.data[(*items, last)], self.impl)
 
 
@@ -129,7 +129,7 @@ def _host_words(key: Key) -> Words | None:
     return words
 
 
-def _known(words: Words, like: Key) -> Key:
+def _key_of_words(words: Words, like: Key) -> Key:
     """A key, or an array of keys, made on the host: on the device of another and of its kind."""
     words = np.ascontiguousarray(words)
     result = Key(from_host(words, like.data._device), like.impl)
@@ -138,7 +138,7 @@ def _known(words: Words, like: Key) -> Key:
 
 
 def _is_static(items: tuple[Any, ...]) -> bool:
-    """Whether a key of an index has no arrays."""
+    """Whether an index holds no arrays."""
     return all(item is None or item is ... or isinstance(item, int | slice) for item in items)
 
 
@@ -149,24 +149,24 @@ def _check_impl(impl: Any) -> None:
         )
 
 
-def checked(name: str, given: Any) -> Key:
+def single_key(name: str, value: Any) -> Key:
     """A single key.  Raises OpTypeError, naming the function, for anything else."""
-    if isinstance(given, Key) and not given.shape:
-        return given
-    if isinstance(given, Key):
-        what, fix = f"keys of shape {given.shape}", "index them, or map over them"
+    if isinstance(value, Key) and not value.shape:
+        return value
+    if isinstance(value, Key):
+        actual, fix = f"keys of shape {value.shape}", "index them, or map over them"
     else:
-        what = str(given.type) if isinstance(given, Array) else type(given).__name__
+        actual = str(value.type) if isinstance(value, Array) else type(value).__name__
         fix = "make a key first: random.key(seed)"
-    raise OpTypeError(f"{name}: needs a key, not {what}", fix=fix)
+    raise OpTypeError(f"{name}: needs a key, not {actual}", fix=fix)
 
 
 def _check_words(data: object) -> None:
     if isinstance(data, Array) and data.dtype is u32 and data.shape[-1:] == (2,):
         return
-    given = data.type if isinstance(data, Array) else type(data).__name__
+    actual = data.type if isinstance(data, Array) else type(data).__name__
     raise OpTypeError(
-        f"the words of a key are u32[…,2], not {given}",
+        f"the words of a key are u32[…,2], not {actual}",
         fix="make keys with random.key(seed), and more of them with split",
     )
 
@@ -190,21 +190,22 @@ def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = No
     return Key(words if device is None else words.to(device), impl)
 
 
-def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
+def _words_of(name: str, label: str, value: Any) -> tuple[int, int] | Array:
     """An integer as two words, the upper one first: Python ints, or ``u32[2]`` for an array."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
         if not -(1 << 63) <= number < 1 << 64:
             raise ConversionError(
-                f"{name}: {what} {number} does not fit in 64 bits",
-                fix=f"give an int from -2**63 to 2**64 - 1 as {what}",
+                f"{name}: {label} {number} does not fit in 64 bits",
+                fix=f"give an int from -2**63 to 2**64 - 1 as {label}",
             )
         return (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
     if isinstance(value, Array) and value.dtype.is_integer and not value.shape:
         return stack([_upper_word(value), convert(value, u32)])
-    given = value.type if isinstance(value, Array) else type(value).__name__
+    actual = value.type if isinstance(value, Array) else type(value).__name__
     raise OpTypeError(
-        f"{name}: {what} must be an integer, not {given}", fix="give an int or a 0-d integer array"
+        f"{name}: {label} must be an integer, not {actual}",
+        fix="give an int or a 0-d integer array",
     )
 
 
@@ -224,11 +225,11 @@ def split(key: Key, num: Shape = 2) -> Key:
 
     >>> first, second = bu.random.split(bu.random.key(0))
     """
-    key, shape = checked("split", key), shape_of("split", num)
+    key, shape = single_key("split", key), shape_of("split", num)
     words = _host_words(key) if 0 <= math.prod(shape) <= _AT_ONCE else None
     if words is not None:
         counters = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
-        return _known(_host_blocks(key.impl, words, _SPLITS << 30, counters), key)
+        return _key_of_words(_host_blocks(key.impl, words, _SPLITS << 30, counters), key)
     return Key(stack(generate(key, shape, 2, part=_SPLITS), axis=-1), key.impl)
 
 
@@ -240,15 +241,15 @@ def fold_in(key: Key, data: int | Array) -> Key:
     >>> bu.random.fold_in(bu.random.key(0), 7).shape
     ()
     """
-    key, given = checked("fold_in", key), _words_of("fold_in", "data", data)
-    words = _host_words(key) if isinstance(given, tuple) else None
-    if words is not None and isinstance(given, tuple):
+    key, data_words = single_key("fold_in", key), _words_of("fold_in", "data", data)
+    words = _host_words(key) if isinstance(data_words, tuple) else None
+    if words is not None and isinstance(data_words, tuple):
         inner_words = _host_blocks(key.impl, words, _FOLDS << 30, 0)
-        return _known(_host_blocks(key.impl, inner_words, *given), key)
+        return _key_of_words(_host_blocks(key.impl, inner_words, *data_words), key)
     inner = Key(stack(generate(key, (), 2, part=_FOLDS)), key.impl)
-    if isinstance(given, tuple):
-        given = from_host(np.array(given, np.uint32), key.data._device)
-    return Key(stack(_blocks(inner, given[0], given[1])[:2]), key.impl)
+    if isinstance(data_words, tuple):
+        data_words = from_host(np.array(data_words, np.uint32), key.data._device)
+    return Key(stack(_blocks(inner, data_words[0], data_words[1])[:2]), key.impl)
 
 
 def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
@@ -259,7 +260,7 @@ def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
     >>> bu.random.bits(bu.random.key(0), 3, dtype=bu.uint8).shape
     (3,)
     """
-    key, sizes, result_dtype = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
+    key, sizes, result_dtype = single_key("bits", key), shape_of("bits", shape), dtype_of(dtype)
     if result_dtype.kind != "uint":
         raise OpTypeError(
             f"bits: {result_dtype} is no unsigned integer",
@@ -305,7 +306,7 @@ def _host_blocks(impl: str, words: Words, high: int, low: Words | int) -> Words:
 
 
 def _blocks(key: Key, high: Array | Literal, low: Array) -> list[Array]:
-    """What the generator gives for counters of two words."""
+    """The generator's words for counters of two words."""
     first, second = (spread(key.data[i], low.shape) for i in (0, 1))
     if key.impl == "threefry2x32":
         return apply_all(key.impl, (first, second, high, low))

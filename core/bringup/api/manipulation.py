@@ -28,9 +28,9 @@ def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None = No
     x = as_array(x)
     sizes = shape_of("reshape", shape, inferred=True)
     if sizes.count(-1) == 1:
-        rest = math.prod(n for n in sizes if n != -1)
-        if rest and x.size % rest == 0:
-            sizes = tuple(x.size // rest if n == -1 else n for n in sizes)
+        known_size = math.prod(n for n in sizes if n != -1)
+        if known_size and x.size % known_size == 0:
+            sizes = tuple(x.size // known_size if n == -1 else n for n in sizes)
     if math.prod(sizes) != x.size or any(n < 0 for n in sizes):
         raise OpTypeError(
             f"reshape: {x.type} does not become {sizes}",
@@ -73,8 +73,8 @@ def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequ
     }
     axes_of("moveaxis", tuple(sources), x.ndim)
     axes_of("moveaxis", tuple(targets), x.ndim)
-    rest = iter([d for d in range(x.ndim) if d not in pairs.values()])
-    return permute_dims(x, [pairs[d] if d in pairs else next(rest) for d in range(x.ndim)])
+    other_dims = iter([d for d in range(x.ndim) if d not in pairs.values()])
+    return permute_dims(x, [pairs[d] if d in pairs else next(other_dims) for d in range(x.ndim)])
 
 
 def swapaxes(x: Operand, /, axis1: int, axis2: int) -> Array:
@@ -98,8 +98,8 @@ def expand_dims(x: Operand, /, axis: int | Sequence[int] = 0) -> Array:
     """
     x = as_array(x)
     added = len(axis) if isinstance(axis, Sequence) else 1
-    given = axis if isinstance(axis, Sequence) else (axis,)  # None would be all of them
-    axes = axes_of("expand_dims", given, x.ndim + added)
+    listed = axis if isinstance(axis, Sequence) else (axis,)  # None would be all of them
+    axes = axes_of("expand_dims", listed, x.ndim + added)
     sizes = iter(x.shape)
     return reshape(x, [1 if d in axes else next(sizes) for d in range(x.ndim + added)])
 

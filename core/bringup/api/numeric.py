@@ -153,13 +153,13 @@ def _vectors(name: str, x1: Operand, x2: Operand, mode: str) -> tuple[Array, Arr
 
 def _slid(x: Array, kernel: Array, mode: str) -> Array:
     if x.dtype.is_complex:
-        (a, b), (c, d) = ((real(each), imag(each)) for each in (x, kernel))
+        (a, b), (c, d) = ((real(vector), imag(vector)) for vector in (x, kernel))
         first = _slid(a, c, mode) - _slid(b, d, mode)
         return ComplexArray(first, _slid(a, d, mode) + _slid(b, c, mode))
     n = kernel.size
     before = {"full": n - 1, "same": n // 2, "valid": 0}[mode]
     after = n - 1 - before if mode == "same" else before
-    lines = (reshape(each, (1, 1, -1)) for each in (x, kernel))
+    lines = (reshape(vector, (1, 1, -1)) for vector in (x, kernel))
     return reshape(conv(*lines, padding=((before, after),)), -1)
 
 
@@ -184,7 +184,7 @@ def bincount(
     >>> bu.bincount(bu.asarray([0, 2, 2])).tolist()
     [1, 0, 2]
     """
-    x, least = as_array(x), integer_of("bincount", "minlength", minlength)
+    x, min_length = as_array(x), integer_of("bincount", "minlength", minlength)
     if x.ndim != 1 or not (x.dtype.is_integer or x.dtype.kind == "bool"):
         raise OpTypeError(
             f"bincount: {x.type} is no vector of integers",
@@ -194,7 +194,7 @@ def bincount(
     if length is None:
         host = x._host("the largest of", "give the length: bincount(x, length=n)")
         length = int(host.max(initial=-1)) + 1
-        length = least if least > length else length
+        length = min_length if min_length > length else length
     (size,) = shape_of("bincount", integer_of("bincount", "length", length))
     shares = ones_like(x) if weights is None else as_array(weights)
     if shares.shape != x.shape:
@@ -204,11 +204,11 @@ def bincount(
     return _counted(x, shares, size)
 
 
-def _counted(places: Array, weights: Array, size: int) -> Array:
+def _counted(indices: Array, weights: Array, size: int) -> Array:
     """The sums of weights at places, of which those out of range count nowhere."""
-    if not size or not places.size:
+    if not size or not indices.size:
         return zeros(size, weights.dtype, device=weights._device)
-    inside = where(places < 0, size, places)
+    inside = where(indices < 0, size, indices)
     return zeros(size, weights.dtype, device=weights._device).at[inside].add(weights)
 
 
@@ -277,10 +277,10 @@ def histogram(
             f"histogram: weights {shares.type} for {x.type}", fix="give one weight for each element"
         )
     values, size = ravel(x), edges.size - 1
-    places = searchsorted(edges, values, side="right") - 1
-    places = where(values == edges[-1], size - 1, places)
+    bin_index = searchsorted(edges, values, side="right") - 1
+    bin_index = where(values == edges[-1], size - 1, bin_index)
     # Elements above the last edge, and NaN, are counted in no bin.
-    counts = _counted(where(values <= edges[-1], places, size), shares, size)
+    counts = _counted(where(values <= edges[-1], bin_index, size), shares, size)
     if flag_of("histogram", "density", density):
         counts = counts / diff(edges) / sum(counts)
     return counts, edges
@@ -332,10 +332,10 @@ def interp(
         )
     # Repeat the last point, so that one point alone works too.
     ends = [concat([line, line[-1:]]) for line in (points, values)]
-    place = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
-    x0, x1, y0, y1 = (take(line, at) for line in ends for at in (place, place + 1))
-    apart = x1 > x0
-    result = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
+    left_index = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
+    x0, x1, y0, y1 = (take(line, index) for line in ends for index in (left_index, left_index + 1))
+    distinct = x1 > x0
+    result = y0 + (y1 - y0) * where(distinct, (x - x0) / where(distinct, x1 - x0, 1), 0)
     result = where(x < points[0], values[0] if left is None else left, result)
     result = where(x > points[-1], values[-1] if right is None else right, result)
     return where(equal(x, x), result, x)
@@ -371,10 +371,10 @@ def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | lis
     [1.0, 1.5, 2.5, 3.0]
     """
     x = as_float(f)
-    given = axis if isinstance(axis, Sequence) else None
+    axes = axis if isinstance(axis, Sequence) else None
     dims = (
-        [axis_of("gradient", a, x.ndim) for a in given]
-        if given
+        [axis_of("gradient", a, x.ndim) for a in axes]
+        if axes
         else axes_of("gradient", axis, x.ndim)
     )
     spaces = varargs * len(dims) if len(varargs) == 1 else varargs or (1.0,) * len(dims)
@@ -500,19 +500,19 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
     >>> bu.round(bu.polyfit(bu.asarray([0, 1, 2]), bu.asarray([1, 3, 5]), 1), 9).tolist()
     [2.0, 1.0]
     """
-    places, values = as_float(x), as_float(y)
+    points, values = as_float(x), as_float(y)
     degree = integer_of("polyfit", "deg", deg)
-    shaped = places.ndim == 1 and values.ndim in (1, 2) and values.shape[:1] == places.shape
-    if degree < 0 or not shaped or not places.size:
+    shaped = points.ndim == 1 and values.ndim in (1, 2) and values.shape[:1] == points.shape
+    if degree < 0 or not shaped or not points.size:
         raise OpTypeError(
-            f"polyfit: degree {degree} for values {values.type} at {places.type}",
+            f"polyfit: degree {degree} for values {values.type} at {points.type}",
             fix="give a degree of at least 0, and a value for each place of a vector",
         )
-    powers = vander(places, degree + 1)
+    powers = vander(points, degree + 1)
     # Scale the columns to one size, so that small singular values are meaningful.
     scale = sqrt(sum(powers * powers, 0))
     if rcond is None:
-        rcond = places.size * finfo(places.dtype).eps
+        rcond = points.size * finfo(points.dtype).eps
     share = number_of("polyfit", "rcond", rcond)
     result = matmul(pinv(powers / scale, rtol=share), values)
     return result / (scale if result.ndim == 1 else expand_dims(scale, 1))
@@ -553,8 +553,8 @@ def cov(
         int(not flag_of("cov", "bias", bias)) if ddof is None else integer_of("cov", "ddof", ddof)
     )
     away = rows - mean(rows, 1, keepdims=True)
-    other = conj(away) if away.dtype.is_complex else away
-    result = matmul(away, matrix_transpose(other))
+    conjugate = conj(away) if away.dtype.is_complex else away
+    result = matmul(away, matrix_transpose(conjugate))
     count = rows.shape[1] - less
     return squeeze(result / float(count if count > 0 else 0))
 
@@ -585,19 +585,21 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
     >>> bu.lexsort((bu.asarray([2, 1, 3]), bu.asarray([5, 5, 1]))).tolist()
     [2, 1, 0]
     """
-    given = [as_array(key) for key in items_of("lexsort", "keys", keys)]
-    if not given or any(key.shape != given[0].shape or not key.ndim for key in given):
+    key_arrays = [as_array(key) for key in items_of("lexsort", "keys", keys)]
+    if not key_arrays or any(
+        key.shape != key_arrays[0].shape or not key.ndim for key in key_arrays
+    ):
         raise OpTypeError(
-            f"lexsort: keys {', '.join(str(key.type) for key in given) or 'none'}",
+            f"lexsort: keys {', '.join(str(key.type) for key in key_arrays) or 'none'}",
             fix="give arrays of one shape, which has an axis",
         )
-    dim = axis_of("lexsort", axis, given[0].ndim)
-    lines = [swapaxes(key, dim, -1) for key in reversed(given)]
-    narrow = i32 if given[0].shape[dim] < 1 << 31 else i64
+    dim = axis_of("lexsort", axis, key_arrays[0].ndim)
+    lines = [swapaxes(key, dim, -1) for key in reversed(key_arrays)]
+    narrow = i32 if key_arrays[0].shape[dim] < 1 << 31 else i64
     last = lines[0].ndim - 1
-    places = iota(TensorType(lines[0].shape, narrow), last, given[0]._device)
+    positions = iota(TensorType(lines[0].shape, narrow), last, key_arrays[0]._device)
     attrs = {"dim": last, "num_keys": len(lines)}
-    result = apply_all("sort", (*lines, places), attrs)[-1]
+    result = apply_all("sort", (*lines, positions), attrs)[-1]
     return swapaxes(convert(result, DEFAULT_INT), dim, -1)
 
 
@@ -680,13 +682,13 @@ def apply_along_axis(
     x = as_array(x)
     dim = axis_of("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, dim, -1)
-    rest = lines.shape[:-1]
+    stack = lines.shape[:-1]
     result = vmap(lambda line: func1d(line, *args, **kwargs))(
-        reshape(lines, (math.prod(rest), x.shape[dim]))
+        reshape(lines, (math.prod(stack), x.shape[dim]))
     )
-    result = reshape(result, (*rest, *result.shape[1:]))
-    extra = range(result.ndim - len(rest))
-    return moveaxis(result, [len(rest) + n for n in extra], [dim + n for n in extra])
+    result = reshape(result, (*stack, *result.shape[1:]))
+    extra = range(result.ndim - len(stack))
+    return moveaxis(result, [len(stack) + n for n in extra], [dim + n for n in extra])
 
 
 def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
@@ -707,10 +709,10 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
         if not any(mapped):
             return pyfunc(*args)
         flat = [
-            ravel(spread(as_array(x), sizes)) if own else x
-            for x, own in zip(args, mapped, strict=True)
+            ravel(spread(as_array(x), sizes)) if is_array else x
+            for x, is_array in zip(args, mapped, strict=True)
         ]
-        result = vmap(pyfunc, in_axes=tuple(0 if own else None for own in mapped))(*flat)
+        result = vmap(pyfunc, in_axes=tuple(0 if is_array else None for is_array in mapped))(*flat)
         return tree_map(lambda x: reshape(x, sizes), result)
 
     return call

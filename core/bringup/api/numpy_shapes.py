@@ -170,9 +170,9 @@ def atleast_3d(*arrays: Operand) -> Array | list[Array]:
 def _at_least(rank: int, arrays: Sequence[Operand]) -> Array | list[Array]:
     result = []
     for x in map(as_array, arrays):
-        front = (1,) * min(rank - x.ndim, 2 - x.ndim if rank == 3 else rank)
-        back = (1,) * (rank - x.ndim - len(front))
-        result.append(x if x.ndim >= rank else reshape(x, (*front, *x.shape, *back)))
+        leading = (1,) * min(rank - x.ndim, 2 - x.ndim if rank == 3 else rank)
+        trailing = (1,) * (rank - x.ndim - len(leading))
+        result.append(x if x.ndim >= rank else reshape(x, (*leading, *x.shape, *trailing)))
     return result[0] if len(result) == 1 else result
 
 
@@ -288,8 +288,8 @@ def _split(name: str, x: Array, parts: Any, axis: int, even: bool = False) -> li
     dim = axis_of(name, axis, x.ndim)
     length = x.shape[dim]
     if isinstance(parts, Sequence) or (isinstance(parts, np.ndarray) and parts.ndim):
-        given = items_of(name, "indices", parts)
-        cuts = [0, *(integer_of(name, "an index", index) for index in given), length]
+        indices = items_of(name, "indices", parts)
+        cuts = [0, *(integer_of(name, "an index", index) for index in indices), length]
     else:
         count = integer_of(name, "the number of parts", parts)
         if count < 1 or (even and length % count):
@@ -429,8 +429,8 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 def _triangle(name: str, n: int, k: int, m: int | None, *, lower: bool) -> tuple[Array, Array]:
     sizes = shape_of(name, (n, n if m is None else m))
-    found = np.tri(sizes[0], sizes[1], integer_of(name, "k", k) - (not lower), bool)
-    rows, columns = np.nonzero(found if lower else ~found)
+    mask = np.tri(sizes[0], sizes[1], integer_of(name, "k", k) - (not lower), bool)
+    rows, columns = np.nonzero(mask if lower else ~mask)
     return asarray(rows), asarray(columns)
 
 
@@ -507,11 +507,11 @@ def unravel_index(indices: Operand, shape: int | Sequence[int], /) -> tuple[Arra
                 f"unravel_index: an index is out of range for {count} elements",
                 fix=f"use 0 … {count - 1}",
             )
-    rest = clip(index, 0, max(count - 1, 0))
+    remainder = clip(index, 0, max(count - 1, 0))
     result: list[Array] = []
     for n in reversed(sizes):
-        result.append(rest % max(n, 1))
-        rest = rest // max(n, 1)
+        result.append(remainder % max(n, 1))
+        remainder = remainder // max(n, 1)
     return tuple(reversed(result))
 
 
@@ -531,14 +531,14 @@ def ravel_multi_index(
     name = "ravel_multi_index"
     sizes = shape_of(name, dims)
     choice_of(name, "mode", mode, ("clip", "wrap"))
-    given = [_whole(name, index) for index in items_of(name, "indices", multi_index)]
-    if len(given) != len(sizes) or not all(sizes):
+    indices = [_whole(name, index) for index in items_of(name, "indices", multi_index)]
+    if len(indices) != len(sizes) or not all(sizes):
         raise OpTypeError(
-            f"{name}: {len(given)} indices for shape {sizes}",
+            f"{name}: {len(indices)} indices for shape {sizes}",
             fix="give indices for each of the dimensions, which must have elements",
         )
     flat = asarray(0)
-    for index, n in zip(broadcast_arrays(*given), sizes, strict=True):
+    for index, n in zip(broadcast_arrays(*indices), sizes, strict=True):
         inside = clip(index, 0, n - 1) if mode == "clip" else (index % n)
         flat = flat * n + inside
     return flat

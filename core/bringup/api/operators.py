@@ -171,9 +171,9 @@ class _Methods(Array):
         >>> bu.zeros((2, 3, 4)).transpose(1, 0, 2).shape, bu.zeros((2, 3, 4)).transpose().shape
         ((3, 2, 4), (4, 3, 2))
         """
-        given = _one_sequence(axes)
-        reverse = not axes or given == (None,)
-        return manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else given))
+        order = _one_sequence(axes)
+        reverse = not axes or order == (None,)
+        return manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else order))
 
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """Two axes in each other's place.
@@ -293,9 +293,9 @@ class _Methods(Array):
         return function(*map(seen, args), **{key: seen(x) for key, x in options.items()})
 
 
-def _one_sequence(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _one_sequence(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Sizes or axes given one by one as one sequence; what was given at once as it is."""
-    return (given,) if all(isinstance(each, int) for each in given) and len(given) != 1 else given
+    return (args,) if all(isinstance(item, int) for item in args) and len(args) != 1 else args
 
 
 # -- numpy's functions of our arrays ---------------------------------------------------------------

@@ -129,7 +129,7 @@ def tensordot(
         left = tuple(range(a.ndim - axes, a.ndim))
         right = tuple(range(axes))
     else:
-        both = [items_of("tensordot", "axes", one) for one in axes]
+        both = [items_of("tensordot", "axes", dims) for dims in axes]
         if len(both) != 2:
             raise _wrong("tensordot", a, b, f"{len(both)} sequences of axes", "give two")
         left = tuple(axis_of("tensordot", d, a.ndim) for d in both[0])
@@ -232,8 +232,8 @@ def _dot(
     return apply("dot_general", (a, b), {**attrs, "result": result})
 
 
-def _wrong(name: str, a: Array, b: Array, what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"{name}: {what}: {a.type} and {b.type}", fix=fix)
+def _wrong(name: str, a: Array, b: Array, reason: str, fix: str) -> OpTypeError:
+    return OpTypeError(f"{name}: {reason}: {a.type} and {b.type}", fix=fix)
 
 
 #: An operand and a letter for each of its dimensions.
@@ -272,16 +272,18 @@ def einsum(
         raise _refused(subscripts, arrays, "the operands are no numbers", "convert them first")
     terms, result = _parsed(subscripts, arrays)
     sizes = _sizes(subscripts, terms, arrays)
-    todo = [_simple(convert(x, dtype), term, sizes) for x, term in zip(arrays, terms, strict=True)]
-    for places in _path(todo, result, optimize):
-        chosen = [todo[i] for i in places]
-        rest = [one for i, one in enumerate(todo) if i not in places]
-        wanted = {*result, *(letter for _, term in rest for letter in term)}
-        first, *others = chosen
-        for at, other in enumerate(others, 1):
-            later = {letter for _, term in others[at:] for letter in term}
-            first = _product(first, other, wanted | later, precision)
-        todo = [*rest, _summed(first, wanted)]
+    todo = [
+        _diagonals(convert(x, dtype), term, sizes) for x, term in zip(arrays, terms, strict=True)
+    ]
+    for positions in _path(todo, result, optimize):
+        chosen = [todo[i] for i in positions]
+        remaining = [operand for i, operand in enumerate(todo) if i not in positions]
+        needed = {*result, *(letter for _, term in remaining for letter in term)}
+        first, *following = chosen
+        for position, second in enumerate(following, 1):
+            later = {letter for _, term in following[position:] for letter in term}
+            first = _product(first, second, needed | later, precision)
+        todo = [*remaining, _reduced(first, needed)]
     array, term = todo[0]
     return permute_dims(array, tuple(term.index(letter) for letter in result))
 
@@ -295,14 +297,14 @@ def _parsed(subscripts: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(arrays):
-        what = f"{len(terms)} terms for {len(arrays)} operands"
-        raise _refused(subscripts, arrays, what, "part the terms by commas, one per operand")
+        reason = f"{len(terms)} terms for {len(arrays)} operands"
+        raise _refused(subscripts, arrays, reason, "part the terms by commas, one per operand")
     free = [c for c in string.ascii_letters[::-1] if c not in text]
     extra = [x.ndim - len(t.replace("...", "")) for x, t in zip(arrays, terms, strict=True)]
     for x, term, count in zip(arrays, terms, extra, strict=True):
         if count < 0 or (count and "..." not in term):
-            what = f"the term {term!r} does not fit {x.type}"
-            raise _refused(subscripts, arrays, what, "give each dimension a letter, or use ...")
+            reason = f"the term {term!r} does not fit {x.type}"
+            raise _refused(subscripts, arrays, reason, "give each dimension a letter, or use ...")
     spare = max((n for n, t in zip(extra, terms, strict=True) if "..." in t), default=0)
     if spare > len(free):
         raise _refused(subscripts, arrays, "the letters do not suffice", "reshape the operands")
@@ -317,8 +319,8 @@ def _parsed(subscripts: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
     if not all(map(str.isalpha, known | set(result))):
         raise _refused(subscripts, arrays, "it has other signs than letters", "use a to z, A to Z")
     if len(set(result)) < len(result) or not known.issuperset(result):
-        what = f"the result {right!r} repeats letters or has new ones"
-        raise _refused(subscripts, arrays, what, "name letters of the operands once each")
+        reason = f"the result {right!r} repeats letters or has new ones"
+        raise _refused(subscripts, arrays, reason, "name letters of the operands once each")
     return terms, result
 
 
@@ -329,8 +331,8 @@ def _sizes(subscripts: str, terms: Sequence[str], arrays: Sequence[Array]) -> di
         for letter, n in zip(term, x.shape, strict=True):
             before = sizes.setdefault(letter, n)
             if 1 not in (before, n) and before != n:
-                what = f"{letter!r} has sizes {before} and {n}"
-                raise _refused(subscripts, arrays, what, "make the sizes equal, or one of them 1")
+                reason = f"{letter!r} has sizes {before} and {n}"
+                raise _refused(subscripts, arrays, reason, "make the sizes equal, or one of them 1")
             sizes[letter] = n if before == 1 else before
     return sizes
 
@@ -349,18 +351,18 @@ def _path(todo: Sequence[Labelled], result: str, optimize: str) -> Iterable[tupl
 # -- products --------------------------------------------------------------------------------------
 
 
-def _simple(x: Array, term: str, sizes: dict[str, int]) -> Labelled:
+def _diagonals(x: Array, term: str, sizes: dict[str, int]) -> Labelled:
     """The operand without dimensions that stretch, and with each letter once: its diagonal."""
-    kept = [d for d, letter in enumerate(term) if x.shape[d] == sizes[letter]]
-    x, term = reshape(x, tuple(x.shape[d] for d in kept)), "".join(term[d] for d in kept)
+    full_dims = [d for d, letter in enumerate(term) if x.shape[d] == sizes[letter]]
+    x, term = reshape(x, tuple(x.shape[d] for d in full_dims)), "".join(term[d] for d in full_dims)
     while len(set(term)) < len(term):
         letter = next(c for c in term if term.count(c) > 1)
         first = term.index(letter)
         second = term.index(letter, first + 1)
-        others = [d for d in range(len(term)) if d not in (first, second)]
+        other_dims = [d for d in range(len(term)) if d not in (first, second)]
         x, term = (
-            _diagonal(permute_dims(x, (*others, first, second))),
-            "".join([*(term[d] for d in others), letter]),
+            _diagonal(permute_dims(x, (*other_dims, first, second))),
+            "".join([*(term[d] for d in other_dims), letter]),
         )
     return x, term
 
@@ -372,21 +374,24 @@ def _diagonal(x: Array) -> Array:
     return flat[..., :: n + 1]
 
 
-def _summed(one: Labelled, wanted: set[str]) -> Labelled:
-    x, term = one
-    dims = tuple(d for d, letter in enumerate(term) if letter not in wanted)
+def _reduced(operand: Labelled, needed: set[str]) -> Labelled:
+    x, term = operand
+    dims = tuple(d for d, letter in enumerate(term) if letter not in needed)
     if not dims:
-        return one
+        return operand
     total = apply("reduce", (x,), {"kind": "add", "dims": dims})
-    return total, "".join(letter for letter in term if letter in wanted)
+    return total, "".join(letter for letter in term if letter in needed)
 
 
-def _product(a: Labelled, b: Labelled, wanted: set[str], precision: Precision) -> Labelled:
+def _product(a: Labelled, b: Labelled, needed: set[str], precision: Precision) -> Labelled:
     """The product of both, summed over letters that neither result nor later operands have."""
-    (x, left), (y, right) = _summed(a, wanted | set(b[1])), _summed(b, wanted | set(a[1]))
+    (x, left), (y, right) = (
+        _reduced(a, needed | set(b[1])),
+        _reduced(b, needed | set(a[1])),
+    )
     shared = [letter for letter in left if letter in right]
-    batch = [letter for letter in shared if letter in wanted]
-    over = [letter for letter in shared if letter not in wanted]
+    batch = [letter for letter in shared if letter in needed]
+    over = [letter for letter in shared if letter not in needed]
     term = "".join([*batch, *(c for c in left + right if c not in shared)])
     if not over:
         return _spread(x, left, term) * _spread(y, right, term), term
@@ -405,7 +410,7 @@ def _spread(x: Array, term: str, target: str) -> Array:
     return reshape(permute_dims(x, order), tuple(sizes.get(letter, 1) for letter in target))
 
 
-def _refused(subscripts: str, arrays: Sequence[Array], what: str, fix: str) -> OpTypeError:
+def _refused(subscripts: str, arrays: Sequence[Array], reason: str, fix: str) -> OpTypeError:
     shown = " and ".join(str(x.type) for x in arrays)
     where = f" of {shown}" if shown else ""
-    return OpTypeError(f"einsum: {subscripts!r}{where}: {what}", fix=fix)
+    return OpTypeError(f"einsum: {subscripts!r}{where}: {reason}", fix=fix)

@@ -128,12 +128,12 @@ def scalar_dtype(kind: str) -> DType:
     return bool_ if kind == "bool" else DEFAULT_INT
 
 
-def host_dtype(given: np.dtype[Any]) -> DType:
+def host_dtype(numpy_dtype: np.dtype[Any]) -> DType:
     """The dtype of an array or a scalar of numpy that comes without ``dtype=``.
 
     Raises OpTypeError for a dtype of numpy's that has no equivalent.
     """
-    result_dtype = dtype_of(given)
+    result_dtype = dtype_of(numpy_dtype)
     if result_dtype is f64:
         return default_float()
     return default_complex() if result_dtype is c128 else result_dtype
@@ -179,12 +179,12 @@ def dtype_of(spec: Any) -> DType:
     return as_dtype(spec)
 
 
-def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -> DType:
-    """`dtype_of` if it is one of those allowed, else OpTypeError.  what: the argument's name."""
-    dtype = dtype_of(given)
+def dtype_among(name: str, argument: str, dtype_like: object, allowed: Sequence[DType]) -> DType:
+    """`dtype_of` if it is one of those allowed, else OpTypeError.  argument: its name."""
+    dtype = dtype_of(dtype_like)
     if dtype not in allowed:
         raise OpTypeError(
-            f"{name}: {what}={dtype} is not possible",
+            f"{name}: {argument}={dtype} is not possible",
             fix=f"use {', '.join(d.long_name for d in allowed)}",
         )
     return dtype

@@ -18,7 +18,7 @@ from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, minimum, nextafter, where
 from bringup.api.elementwise import log as device_log
 from bringup.api.gathering import take
-from bringup.api.keys import Key, Shape, bits, checked, generate, split
+from bringup.api.keys import Key, Shape, bits, generate, single_key, split
 from bringup.api.manipulation import expand_dims, moveaxis, reshape
 from bringup.api.portable_math import log, normal_quantile, upper_quantile
 from bringup.api.promotion import DEFAULT_INT, check_range, dtype_of
@@ -46,7 +46,7 @@ def float_of(name: str, dtype: object) -> DType:
     return result_dtype
 
 
-def parameter(name: str, what: str, value: Any, key: Key) -> Any:
+def parameter(name: str, label: str, value: Any, key: Key) -> Any:
     """A parameter of a distribution: an array of ours, or a Python number.
 
     Raises OpTypeError, naming function and parameter, for anything else.
@@ -60,7 +60,8 @@ def parameter(name: str, what: str, value: Any, key: Key) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise OpTypeError(
-        f"{name}: {what} is a {type(value).__name__}", fix="give a number, or an array of numbers"
+        f"{name}: {label} is a {type(value).__name__}",
+        fix="give a number, or an array of numbers",
     )
 
 
@@ -97,13 +98,13 @@ def fraction(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def tails(key: Key, shape: tuple[int, ...], dtype: DType) -> tuple[Array, Array, Array]:
-    """A probability strictly between 0 and 1, its complement, and a bit that knows of neither.
+    """A probability strictly between 0 and 1, its complement, and an independent bit.
 
     dtype: f32 or f64.  Both come from the same 31 or 63 random bits, so that whichever is small has
     all its digits: 2**-32 or 2**-64 at least.
     """
-    high, *rest = generate(key, shape, 2 if dtype is f64 else 1)
-    low = rest[0] if rest else None
+    high, *further_words = generate(key, shape, 2 if dtype is f64 else 1)
+    low = further_words[0] if further_words else None
     part = high >> 1
     lower = _scaled(part, low, dtype)
     upper = _scaled(part ^ 0x7FFFFFFF, None if low is None else ~low, dtype)
@@ -168,10 +169,10 @@ def uniform(
     >>> 0 <= float(bu.min(x)) < float(bu.max(x)) < 1
     True
     """
-    key, result_dtype = checked("uniform", key), float_of("uniform", dtype)
+    key, result_dtype = single_key("uniform", key), float_of("uniform", dtype)
     sizes = sizes_of("uniform", shape)
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (parameter("uniform", *each, key) for each in (("low", low), ("high", high)))
+    low, high = (parameter("uniform", *named, key) for named in (("low", low), ("high", high)))
     x = fraction(key, sizes, result_dtype)
     if _is(low, 0.0) and _is(high, 1.0):
         return x
@@ -203,7 +204,7 @@ def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x))) < 0.05, abs(float(bu.std(x)) - 1) < 0.05
     (True, True)
     """
-    key, result_dtype = checked("normal", key), float_of("normal", dtype)
+    key, result_dtype = single_key("normal", key), float_of("normal", dtype)
     lower, upper, sign = tails(key, sizes_of("normal", shape), working(result_dtype))
     # Both signs share one tail: halve both probabilities.
     return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), result_dtype)
@@ -220,9 +221,9 @@ def truncated_normal(
     >>> float(bu.max(bu.abs(x))) <= 2
     True
     """
-    key, result_dtype = checked("truncated_normal", key), float_of("truncated_normal", dtype)
+    key, result_dtype = single_key("truncated_normal", key), float_of("truncated_normal", dtype)
     name, wide = "truncated_normal", working(result_dtype)
-    low, high = (parameter(name, *each, key) for each in (("low", low), ("high", high)))
+    low, high = (parameter(name, *named, key) for named in (("low", low), ("high", high)))
     sizes = sizes_of(name, shape, (low, high))
     lower, upper, _ = tails(key, sizes, wide)
     ends: list[tuple[Any, Any]]
@@ -236,12 +237,12 @@ def truncated_normal(
         ends = [(_below(low), _below(-low)), (_below(high), _below(-high))]
     # Interpolate between the bounds' probabilities, from below and from above.
     (from_below, from_above), (to_below, to_above) = ends
-    least = float(np.finfo(wide.numpy).tiny)
+    tiny = float(np.finfo(wide.numpy).tiny)
     chance = [
         from_below + lower * (to_below - from_below),
         to_above + upper * (from_above - to_above),
     ]
-    x = normal_quantile(*(clip(p, least, 1.0) for p in chance))
+    x = normal_quantile(*(clip(p, tiny, 1.0) for p in chance))
     return convert(clip(x, low, high), result_dtype)
 
 
@@ -256,7 +257,7 @@ def exponential(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x)) - 1) < 0.05
     True
     """
-    key, result_dtype = checked("exponential", key), float_of("exponential", dtype)
+    key, result_dtype = single_key("exponential", key), float_of("exponential", dtype)
     return convert(_exponential(key, sizes_of("exponential", shape), result_dtype), result_dtype)
 
 
@@ -273,7 +274,7 @@ def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    key, result_dtype = checked("gumbel", key), float_of("gumbel", dtype)
+    key, result_dtype = single_key("gumbel", key), float_of("gumbel", dtype)
     return convert(-log(_exponential(key, sizes_of("gumbel", shape), result_dtype)), result_dtype)
 
 
@@ -283,7 +284,7 @@ def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    key, result_dtype = checked("laplace", key), float_of("laplace", dtype)
+    key, result_dtype = single_key("laplace", key), float_of("laplace", dtype)
     lower, upper, sign = tails(key, sizes_of("laplace", shape), working(result_dtype))
     return convert(signed(-log(lower, upper), sign), result_dtype)
 
@@ -298,7 +299,7 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 0.3) < 0.02
     True
     """
-    key = checked("bernoulli", key)
+    key = single_key("bernoulli", key)
     p = parameter("bernoulli", "p", p, key)
     sizes = sizes_of("bernoulli", shape, (p,))
     if isinstance(p, Array):
@@ -334,7 +335,7 @@ def randint(
     >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
     [0, 1, 2]
     """
-    key, sizes = checked("randint", key), sizes_of("randint", shape)
+    key, sizes = single_key("randint", key), sizes_of("randint", shape)
     result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
     if not result_dtype.is_integer:
         raise OpTypeError(
@@ -342,7 +343,7 @@ def randint(
             fix="use uniform for floats and bernoulli for booleans",
         )
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (_whole(*each, result_dtype, key) for each in (("low", low), ("high", high)))
+    low, high = (_whole(*named, result_dtype, key) for named in (("low", low), ("high", high)))
     if isinstance(low, Array) or isinstance(high, Array):
         if not isinstance(high, Array):
             check_range(high, result_dtype)
@@ -356,18 +357,18 @@ def randint(
     return convert(_below_span(key, sizes, high - low), result_dtype) + low
 
 
-def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
+def _whole(label: str, value: Any, dtype: DType, key: Key) -> Any:
     """A bound: an int, or an array of integers.  Raises OpTypeError for others."""
-    given = parameter("randint", what, value, key)
-    if not (given.dtype.is_integer if isinstance(given, Array) else isinstance(given, int)):
-        shown = given.type if isinstance(given, Array) else given
+    bound = parameter("randint", label, value, key)
+    if not (bound.dtype.is_integer if isinstance(bound, Array) else isinstance(bound, int)):
+        shown = bound.type if isinstance(bound, Array) else bound
         raise OpTypeError(
-            f"randint: {what}={shown} is no integer",
+            f"randint: {label}={shown} is no integer",
             fix="give ints or integer arrays; uniform draws floats",
         )
-    if not isinstance(given, Array) and what == "low":
-        check_range(given, dtype)
-    return given
+    if not isinstance(bound, Array) and label == "low":
+        check_range(bound, dtype)
+    return bound
 
 
 def _below_span(key: Key, shape: tuple[int, ...], span: int) -> Array:
@@ -402,13 +403,13 @@ def categorical(key: Key, logits: Array, axis: int = -1, shape: Shape | None = N
     >>> sorted(set(bu.random.categorical(bu.random.key(0), logits, shape=50).tolist()))
     [0, 2]
     """
-    key, logits = checked("categorical", key), as_float(logits)
+    key, logits = single_key("categorical", key), as_float(logits)
     dim = axis_of("categorical", axis, logits.ndim)
-    rest = tuple(n for d, n in enumerate(logits.shape) if d != dim)
-    sizes = rest if shape is None else sizes_of("categorical", shape)
+    stack = tuple(n for d, n in enumerate(logits.shape) if d != dim)
+    sizes = stack if shape is None else sizes_of("categorical", shape)
     wide = convert(logits, working(logits.dtype))
     # Move the axis to the end; the result does not have it.
-    order = expand_dims(moveaxis(wide, dim, -1), tuple(range(len(sizes) - len(rest))))
+    order = expand_dims(moveaxis(wide, dim, -1), tuple(range(len(sizes) - len(stack))))
     full = (*sizes, logits.shape[dim])
     noise = gumbel(key, full, dtype=wide.dtype)
     return argmax(spread(order, full) + noise, axis=-1)
@@ -426,7 +427,7 @@ def permutation(key: Key, x: int | Array, axis: int = 0) -> Array:
     >>> sorted(bu.random.permutation(bu.random.key(0), 5).tolist())
     [0, 1, 2, 3, 4]
     """
-    key = checked("permutation", key)
+    key = single_key("permutation", key)
     if isinstance(x, int) and not isinstance(x, bool):
         (count,) = shape_of("permutation", x)
         return _order(key, count)
@@ -440,7 +441,7 @@ def shuffle(key: Key, x: Array, axis: int = 0) -> Array:
     >>> sorted(bu.random.shuffle(bu.random.key(0), x).tolist())
     [[1, 1], [2, 2], [3, 3]]
     """
-    return _shuffled("shuffle", checked("shuffle", key), x, axis)
+    return _shuffled("shuffle", single_key("shuffle", key), x, axis)
 
 
 def _shuffled(name: str, key: Key, x: Any, axis: int) -> Array:
@@ -456,8 +457,8 @@ def _shuffled(name: str, key: Key, x: Any, axis: int) -> Array:
 
 def _order(key: Key, count: int) -> Array:
     high, low = generate(key, (count,), 2)
-    places = TensorType((count,), i32 if count < 1 << 31 else i64)
-    number = apply("iota", (), {"type": places, "dim": 0}, device=key.data._device)
+    positions = TensorType((count,), i32 if count < 1 << 31 else i64)
+    number = apply("iota", (), {"type": positions, "dim": 0}, device=key.data._device)
     result = apply_all("sort", (high, low, number), {"dim": 0, "num_keys": 2})
     return convert(result[2], DEFAULT_INT)
 
@@ -481,14 +482,14 @@ def choice(
     ...     [0.2, 0.0, 0.5, 0.3])).tolist())
     [0, 2, 3]
     """
-    key, sizes = checked("choice", key), shape_of("choice", shape)
+    key, sizes = single_key("choice", key), shape_of("choice", shape)
     array = None if isinstance(x, int) else as_array(x, key.data._device)
     dim = axis_of("choice", axis, 1 if array is None else array.ndim)
     count = x if isinstance(x, int) else as_array(x).shape[dim]
-    wanted = math.prod(sizes)
-    if wanted and (count < 1 or (not replace and wanted > count)):
+    chosen_count = math.prod(sizes)
+    if chosen_count and (count < 1 or (not replace and chosen_count > count)):
         raise OpTypeError(
-            f"choice: {wanted} of {count} entries",
+            f"choice: {chosen_count} of {count} entries",
             fix="choose among at least one entry, and no more of them without replacement",
         )
     weights = None if p is None else _weights(p, count)

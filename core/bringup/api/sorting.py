@@ -51,8 +51,8 @@ from bringup.types import TensorType
 
 Host = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
-#: So many elements are compared with one by one instead of searched.
-_FEW = 32
+#: Up to this many elements are compared one by one instead of searched.
+_COMPARED_DIRECTLY = 32
 
 
 class TopK(NamedTuple):
@@ -122,31 +122,31 @@ def searchsorted(
     >>> bu.searchsorted(bu.asarray([1, 3, 3, 5]), bu.asarray([3, 4]), side="right").tolist()
     [3, 3]
     """
-    table, wanted = as_array(x1), as_array(x2)
+    table, queries = as_array(x1), as_array(x2)
     if table.ndim != 1:
         raise OpTypeError(
             f"searchsorted: {table.type} is not 1-d",
             fix="search one line at a time, with vmap for several",
         )
     choice_of("searchsorted", "side", side, ("left", "right"))
-    dtype, _ = common([table, wanted])
-    table, wanted = convert(table, dtype), convert(wanted, dtype)
+    dtype, _ = common([table, queries])
+    table, queries = convert(table, dtype), convert(queries, dtype)
     if sorter is not None:
         table = take(table, sorter)
-    return _searched(table, wanted, side)
+    return _searched(table, queries, side)
 
 
-def _searched(table: Array, wanted: Array, side: str) -> Array:
-    """A binary search for all at once: each step doubles or keeps what is known to lie before."""
+def _searched(table: Array, queries: Array, side: str) -> Array:
+    """A binary search for all queries at once: `result` counts entries known to lie before each."""
     size = table.shape[0]
-    result = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
-    if not size or not wanted.size:
+    result = zeros(queries.shape, dtype=DEFAULT_INT, device=queries._device)
+    if not size or not queries.size:
         return result
     step = 1 << (size.bit_length() - 1)
     while step:
         probe = result + step
-        held = _entries(table, probe - 1)
-        passed = _below(held, wanted) if side == "left" else (~_below(wanted, held))
+        entries = _entries(table, probe - 1)
+        passed = _below(entries, queries) if side == "left" else (~_below(queries, entries))
         result = where((probe <= size) & passed, probe, result)
         step //= 2
     return result
@@ -179,15 +179,15 @@ def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Arra
     >>> bu.isin(bu.asarray([1, 2, 3]), bu.asarray([3, 1])).tolist()
     [True, False, True]
     """
-    given, others = as_array(x), reshape(as_array(test_elements), -1)
-    dtype, _ = common([given, others])
-    given, others = convert(given, dtype), convert(others, dtype)
-    if others.shape[0] <= _FEW:
-        hits = reshape(given, (*given.shape, 1)) == others
+    elements, candidates = as_array(x), reshape(as_array(test_elements), -1)
+    dtype, _ = common([elements, candidates])
+    elements, candidates = convert(elements, dtype), convert(candidates, dtype)
+    if candidates.shape[0] <= _COMPARED_DIRECTLY:
+        hits = reshape(elements, (*elements.shape, 1)) == candidates
         result = _any(hits, axis=-1)
     else:
-        table = sort(others)
-        result = _entries(table, _searched(table, given, "left")) == given
+        table = sort(candidates)
+        result = _entries(table, _searched(table, elements, "left")) == elements
     return (~result) if flag_of("isin", "invert", invert) else result
 
 
@@ -239,7 +239,7 @@ def median(
 
 
 def _shares(name: str, q: Any) -> Host | Array:
-    """Shares that are known, between 0 and 1, or data; of shape () or (n,)."""
+    """The shares: known ones, checked to lie between 0 and 1, or data; of shape () or (n,)."""
     if isinstance(q, Array):
         if q.ndim > 1 or not q.dtype.is_float:
             raise OpTypeError(
@@ -249,8 +249,8 @@ def _shares(name: str, q: Any) -> Host | Array:
         return q
     many = isinstance(q, Sequence | np.ndarray) and not isinstance(q, str | bytes)
     if many and getattr(q, "shape", None) != ():
-        given = [number_of(name, "a share", share) for share in items_of(name, "q", q)]
-        shares = np.asarray(given, np.float64)
+        numbers = [number_of(name, "a share", share) for share in items_of(name, "q", q)]
+        shares = np.asarray(numbers, np.float64)
     else:
         shares = np.asarray(number_of(name, "q", q))
     if not np.all((shares >= 0) & (shares <= 1)):
@@ -269,8 +269,8 @@ def _quantiles(
 ) -> Array:
     x = as_float(x)
     dims = axes_of(name, axis, x.ndim)
-    others = [d for d in range(x.ndim) if d not in dims]
-    flat = reshape(permute_dims(x, (*others, *dims)), (*(x.shape[d] for d in others), -1))
+    other_dims = [d for d in range(x.ndim) if d not in dims]
+    flat = reshape(permute_dims(x, (*other_dims, *dims)), (*(x.shape[d] for d in other_dims), -1))
     size = flat.shape[-1]
     if not size:
         raise OpTypeError(
@@ -285,42 +285,43 @@ def _quantiles(
         bad = isnan(line[..., 0])
         last = count_nonzero(~isnan(line), axis=-1) - 1
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    kept = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
+    result_shape = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
     if isinstance(shares, Array) or without_nan:
         data = convert(shares, x.dtype) if isinstance(shares, Array) else None
-        wanted = reshape(as_array(shares, x._device) if data is None else data, (-1,))
-        apart = [
-            reshape(_at_share(line, last, bad, wanted[n]), kept) for n in range(wanted.shape[0])
+        data_shares = reshape(as_array(shares, x._device) if data is None else data, (-1,))
+        parts = [
+            reshape(_traced_quantile(line, last, bad, data_shares[n]), result_shape)
+            for n in range(data_shares.shape[0])
         ]
         if not shares.ndim:
-            return apart[0]
-        return stack(apart) if apart else zeros((0, *kept), dtype=x.dtype, device=x._device)
+            return parts[0]
+        return stack(parts) if parts else zeros((0, *result_shape), dtype=x.dtype, device=x._device)
     result: list[Array] = []
     for share in shares.reshape(-1).tolist():
-        place = share * (size - 1)
-        low = int(place)
+        position = share * (size - 1)
+        low = int(position)
         value = line[..., low]
-        if place > low:
-            value = value + (line[..., low + 1] - value) * (place - low)
+        if position > low:
+            value = value + (line[..., low + 1] - value) * (position - low)
         value = where(bad, float("nan"), value)
-        result.append(reshape(value, kept))
+        result.append(reshape(value, result_shape))
     if shares.ndim == 0:
         return result[0]
-    return stack(result) if result else zeros((0, *kept), dtype=x.dtype, device=x._device)
+    return stack(result) if result else zeros((0, *result_shape), dtype=x.dtype, device=x._device)
 
 
-def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array:
+def _traced_quantile(line: Array, last: Array | int, bad: Array, share: Array) -> Array:
     """The quantile of sorted lines at a share that is data.
 
     last: the position of the last number, of all lines or of each.
     """
-    place = share * (convert(last, share.dtype) if isinstance(last, Array) else last)
-    low = floor(place)
+    position = share * (convert(last, share.dtype) if isinstance(last, Array) else last)
+    low = floor(position)
     first = broadcast_to(convert(low, DEFAULT_INT), bad.shape)
-    pair = [expand_dims(at, -1) for at in (first, minimum(first + 1, last))]
-    below, above = (squeeze(take_along_axis(line, at), -1) for at in pair)
+    pair = [expand_dims(index, -1) for index in (first, minimum(first + 1, last))]
+    below, above = (squeeze(take_along_axis(line, index), -1) for index in pair)
     # A neighbour with weight 0 must not contribute, even if it is infinite.
-    part = convert(place - low, line.dtype)
+    part = convert(position - low, line.dtype)
     value = where(part > 0, below + (above - below) * part, below)
     inside = (share >= 0) & (share <= 1)
     return where(inside & ~bad, value, float("nan"))
@@ -350,8 +351,8 @@ def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     """The elements in order, and their positions."""
     narrow = i32 if x.shape[dim] < 2**31 else i64
     type_ = TensorType(x.shape, narrow)
-    places = apply("iota", (), {"type": type_, "dim": dim}, device=x._device)
-    values, result = _sorted((x, places), dim, descending)
+    positions = apply("iota", (), {"type": type_, "dim": dim}, device=x._device)
+    values, result = _sorted((x, positions), dim, descending)
     return values, convert(result, DEFAULT_INT)
 
 
@@ -429,29 +430,29 @@ def _unique(name: str, x: Operand, size: int | None) -> UniqueAll:
         none = zeros(0, dtype=DEFAULT_INT, device=x._device)
         return UniqueAll(reshape(x, -1), none, zeros(x.shape, dtype=DEFAULT_INT), none)
     if size is None:
-        return _all_of(name, x)
+        return _unique_on_host(name, x)
     count = size
     if count < 0 or not x.size:
         raise OpTypeError(
             f"{name}: size {count} of {x.type}", fix="use size >= 0, of an array with elements"
         )
-    ordered, came, first, inverse = _groups(x)
+    ordered, origin, first, inverse = _groups(x)
     bounds = nonzero(first, size=count + 1, fill=x.size)[0]
     starts = bounds[:count]
     known = minimum(starts, x.size - 1)
-    return UniqueAll(take(ordered, known), take(came, known), inverse, bounds[1:] - starts)
+    return UniqueAll(take(ordered, known), take(origin, known), inverse, bounds[1:] - starts)
 
 
-def _all_of(name: str, x: Array) -> UniqueAll:
-    """All of them: the values are looked at, so that no program depends on how many there are."""
+def _unique_on_host(name: str, x: Array) -> UniqueAll:
+    """All distinct elements: the host reads values, so that no program depends on their number."""
     fix = f"say how many to keep: {name}(x, size=n)"
-    what = "the number of distinct elements of"
-    x._host(what, fix)
-    ordered, came, first, inverse = _groups(x)
-    starts = np.flatnonzero(first._host(what, fix))
+    purpose = "the number of distinct elements of"
+    x._host(purpose, fix)
+    ordered, origin, first, inverse = _groups(x)
+    starts = np.flatnonzero(first._host(purpose, fix))
     parts = (
-        ordered._host(what, fix)[starts],
-        came._host(what, fix)[starts],
+        ordered._host(purpose, fix)[starts],
+        origin._host(purpose, fix)[starts],
         np.diff(starts, append=x.size),
     )
     values, indices, counts = (as_array(part, x._device) for part in parts)
@@ -459,25 +460,25 @@ def _all_of(name: str, x: Array) -> UniqueAll:
 
 
 def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
-    """The elements in order, where each stood, whether it is the first of its kind, and which kind
-    stands at each place of the array.
+    """The elements in order, the position that each had, whether it is the first of equal ones; and
+    for each element of the array the number of its distinct value.
     """
     flat = reshape(x, -1)
     total = flat.shape[0]
     narrow = i32 if total < 2**31 else i64
     type_ = TensorType((total,), narrow)
-    places = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
+    positions = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
     if flat.dtype.is_complex:
         # Sort by the imaginary parts, then by the real ones: every sort is stable.
-        _, first = apply_all("sort", (imag(flat), places), {"dim": 0})
+        _, first = apply_all("sort", (imag(flat), positions), {"dim": 0})
         moved = take(flat, first)
-        _, real_first = apply_all("sort", (real(moved), places), {"dim": 0})
-        ordered, came = take(moved, real_first), take(first, real_first)
+        _, real_first = apply_all("sort", (real(moved), positions), {"dim": 0})
+        ordered, origin = take(moved, real_first), take(first, real_first)
     else:
-        ordered, came = apply_all("sort", (flat, places), {"dim": 0})
+        ordered, origin = apply_all("sort", (flat, positions), {"dim": 0})
     differs = ordered[1:] != ordered[:-1]
-    first = concat([places[:1] == 0, differs])
+    first = concat([positions[:1] == 0, differs])
     rank = apply("cumulative", (convert(first, narrow),), {"kind": "add", "dim": 0})
-    _, kind = apply_all("sort", (came, rank - 1), {"dim": 0})
+    _, kind = apply_all("sort", (origin, rank - 1), {"dim": 0})
     inverse = reshape(convert(kind, DEFAULT_INT), x.shape)
-    return ordered, convert(came, DEFAULT_INT), first, inverse
+    return ordered, convert(origin, DEFAULT_INT), first, inverse

@@ -158,8 +158,8 @@ def parameters(fn: Callable[..., Any]) -> list[str]:
 
 def argument_name(fn: Callable[..., Any], path: str) -> str:
     """``arguments[0][1]['w']`` in words of the function's parameters."""
-    kind, _, rest = path.removeprefix("arguments[").partition("][")
-    step, _, inner = rest.partition("]")
+    kind, _, steps = path.removeprefix("arguments[").partition("][")
+    step, _, inner = steps.partition("]")
     names = parameters(fn)
     if kind == "0" and int(step) < len(names):
         step = names[int(step)]

@@ -105,20 +105,20 @@ def _mapped_arguments(
     size: int | None,
 ) -> _Examples:
     """The mapped arguments and the number of examples."""
-    places, arrays, sizes = [], [], []
+    leaf_indices, arrays, sizes = [], [], []
     paths = treedef.paths("arguments")
-    for place, (leaf, axis, path) in enumerate(zip(leaves, axes, paths, strict=True)):
+    for leaf_index, (leaf, axis, path) in enumerate(zip(leaves, axes, paths, strict=True)):
         if axis is None:
             continue
         name = argument_name(fn, path)
         array = _array(leaf, name)
-        at = _axis(name, array, axis)
-        places.append(place)
-        arrays.append(moveaxis(array, at, 0))
-        sizes.append((array.shape[at], f"{name} is {array.type}, axis {axis}"))
+        dim = _axis(name, array, axis)
+        leaf_indices.append(leaf_index)
+        arrays.append(moveaxis(array, dim, 0))
+        sizes.append((array.shape[dim], f"{name} is {array.type}, axis {axis}"))
     if size is not None:
         sizes.append((_count(size), f"axis_size is {size}"))
-    return _Examples(tuple(places), arrays, _common_size(fn, sizes))
+    return _Examples(tuple(leaf_indices), arrays, _common_size(fn, sizes))
 
 
 def _count(size: int) -> int:
@@ -176,8 +176,8 @@ def _mapped(
 ) -> Any:
     def call(arrays: Sequence[Array]) -> Any:
         replaced = list(leaves)
-        for place, array in zip(examples.places, arrays, strict=True):
-            replaced[place] = array
+        for leaf_index, array in zip(examples.places, arrays, strict=True):
+            replaced[leaf_index] = array
         args, kwargs = unflatten(treedef, replaced)
         return fn(*args, **kwargs)
 

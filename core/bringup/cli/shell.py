@@ -1,7 +1,7 @@
 """What both commands have in common: how they are set up, completed, and end after an error.
 
-Exit status: 0 if all is right, 1 for what was found to be wrong, 2 for a command that could not be
-carried out as it was typed, 130 for one that was stopped.
+Exit status: 0 if all is right, 1 if something was found to be wrong, 2 for a command that could not
+run as it was typed, 130 for one that was interrupted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Imported(TyperGroup):
     """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command itself; `declare` made what stands in its place until then."""
+        """The command itself, which the callback that `declare` registered imports."""
         declared = self.commands.get(cmd_name)
         return None if declared is None else declared.callback()  # type: ignore[misc]
 
@@ -64,20 +64,20 @@ class Imported(TyperGroup):
             formatter.write_dl([(name, c.short_help or "") for name, c in self.commands.items()])
 
 
-def declare(app: typer.Typer, place: str, about: str, *shown: str) -> None:
+def declare(app: typer.Typer, target: str, about: str, *shown: str) -> None:
     """Add a command to an application of `Imported` ones.
 
-    place: ``module:function``; the command has the name of the function, without ``_command``.
+    target: ``module:function``; the command has the name of the function, without ``_command``.
     about: a line for the list.  shown: examples.
     """
-    module, _, function = place.partition(":")
+    module, _, function = target.partition(":")
     name = function.removesuffix("_command")
 
     def load() -> Any:
-        one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        found = getattr(import_module(module), function)
-        one.command(name, cls=Command, short_help=about, epilog=examples(*shown))(found)
-        return typer.main.get_command(one)
+        single_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        command = getattr(import_module(module), function)
+        single_app.command(name, cls=Command, short_help=about, epilog=examples(*shown))(command)
+        return typer.main.get_command(single_app)
 
     app.command(name, short_help=about)(load)
 
@@ -94,8 +94,8 @@ def application(about: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         line(f"bringup {installed_version('bringup')}")
         raise typer.Exit
 
@@ -110,7 +110,7 @@ Version = Annotated[
 
 def examples(*commands: str) -> str:
     """The end of a help text, each command on a line of its own."""
-    return "\n\n".join(("Examples:", "\b\n" + "\n".join(f"  {each}" for each in commands)))
+    return "\n\n".join(("Examples:", "\b\n" + "\n".join(f"  {command}" for command in commands)))
 
 
 def run(app: Callable[..., Any], command: str) -> None:
@@ -124,37 +124,37 @@ def run(app: Callable[..., Any], command: str) -> None:
         status = INTERRUPTED
     except _UsageError as error:
         status = NOT_RUN
-        _tell_usage(error, command)
+        _report_usage(error, command)
     except BringupError as error:
         status = getattr(error, "status", NOT_RUN)
         fail(str(error), None, what=error.what, inner=error.fix)
     except OSError as error:
         status = NOT_RUN
-        what = ": ".join(map(str, filter(None, (error.filename, error.strerror or error))))
+        message = ": ".join(map(str, filter(None, (error.filename, error.strerror or error))))
         missing = isinstance(error, FileNotFoundError)
-        fail(what, "name a file or folder that exists" if missing else None)
+        fail(message, "name a file or folder that exists" if missing else None)
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def fail(text: str, fix: str | None, *, what: str | None = None, inner: str | None = None) -> None:
-    """Tell an error: as text on standard error, and as JSON on standard output if that was asked.
+    """Report an error: as text on standard error, and as JSON on standard output if that was asked.
 
     what, inner: the sentence and the fix that a longer text holds already.
     """
     problem(text if fix is None else f"{text}\n  fix: {fix}")
     if "--json" in sys.argv[1:]:
-        found = {"what": text if what is None else what, "fix": inner if fix is None else fix}
-        line(json.dumps({"error": found}, ensure_ascii=False))
+        error = {"what": text if what is None else what, "fix": inner if fix is None else fix}
+        line(json.dumps({"error": error}, ensure_ascii=False))
 
 
 def found_wrong(error: BringupError) -> BringupError:
-    """The error, ending a command as what was found to be wrong, not as a wrong command."""
+    """The error, with the exit status of something found to be wrong, not of a wrong command."""
     error.status = FOUND_WRONG  # type: ignore[attr-defined]
     return error
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """What a wrong name should have been: the close ones, else all."""
+    """A fix for a wrong name: the close ones, else all."""
     known = list(names)
     close = difflib.get_close_matches(name, known, n=3)
     if close:
@@ -163,17 +163,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"use one of {', '.join(shown)}"
 
 
-def _tell_usage(error: Any, command: str) -> None:
-    """Tell a wrong use, which click puts into words, as our own errors are told."""
+def _report_usage(error: Any, command: str) -> None:
+    """Report a wrong use, worded by click, as our own errors are reported."""
     context = getattr(error, "ctx", None)
     path = command if context is None else context.command_path
     text: str = error.format_message()
     if text.startswith("Usage:"):  # of a command without arguments the message is its help
         typer.echo(text, err=True)
         return
-    what, *guess = re.split(r"\.? Did you mean | \(Possible options: ", text.rstrip("?)"))
+    message, *guess = re.split(r"\.? Did you mean | \(Possible options: ", text.rstrip("?)"))
     fix = f"did you mean {guess[0]}?" if guess else f"`{path} --help` tells what there is"
-    fail(what[:1].lower() + what[1:].rstrip("."), fix)
+    fail(message[:1].lower() + message[1:].rstrip("."), fix)
 
 
 def device_names(incomplete: str) -> list[str]:

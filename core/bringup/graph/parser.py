@@ -97,18 +97,18 @@ class _Scanner:
         self.pos = blank.end()
         return self.pos
 
-    def line_of(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
+    def line_of(self, pos: int) -> int:
+        return self.text.count("\n", 0, pos) + 1
 
     def fail(
-        self, message: str, at: int, fix: str | None = None, cause: Exception | None = None
+        self, message: str, pos: int, fix: str | None = None, cause: Exception | None = None
     ) -> Never:
-        row, start = self.line_of(at), self.text.rfind("\n", 0, at) + 1
+        row, start = self.line_of(pos), self.text.rfind("\n", 0, pos) + 1
         line = self.text[start:].split("\n", 1)[0]
         margin = " " * len(str(row))
         raise ParseError(
-            f"line {row}, column {at - start + 1}: {message}",
-            notes=(f"{row} | {line}", f"{margin} | {' ' * (at - start)}^"),
+            f"line {row}, column {pos - start + 1}: {message}",
+            notes=(f"{row} | {line}", f"{margin} | {' ' * (pos - start)}^"),
             fix=fix,
         ) from cause
 
@@ -130,17 +130,17 @@ class _Scanner:
             self.fail(f"expected {token!r} {where}", self.pos)
 
     def find(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self.text, self.skip())
-        if found is None:
+        match = pattern.match(self.text, self.skip())
+        if match is None:
             return None
-        self.pos = found.end()
-        return found[0]
+        self.pos = match.end()
+        return match[0]
 
-    def need(self, pattern: re.Pattern[str], what: str) -> str:
-        found = self.find(pattern)
-        if found is None:
-            self.fail(f"expected {what}", self.pos)
-        return found
+    def need(self, pattern: re.Pattern[str], description: str) -> str:
+        token = self.find(pattern)
+        if token is None:
+            self.fail(f"expected {description}", self.pos)
+        return token
 
     def balanced(self) -> str:
         """The body of ``<…>``, from its opening bracket on."""
@@ -172,8 +172,8 @@ class _Parser:
         name = self.string() if scan.peek('"') else scan.need(NAME, "the graph's name")
         scan.expect("(", "before the inputs")
         if not scan.peek(")"):
-            for text, type_, at in self.declarations():
-                self.define(text, self.builder.input(type_), at)
+            for text, type_, pos in self.declarations():
+                self.define(text, self.builder.input(type_), pos)
         scan.expect(")", "after the inputs")
         scan.expect("{", "before the instructions")
         while scan.peek("%"):
@@ -183,52 +183,52 @@ class _Parser:
         scan.expect("}", "after the outputs")
         return self.builder.build(outputs, name)
 
-    def define(self, text: str, value: Value, at: int) -> None:
+    def define(self, text: str, value: Value, pos: int) -> None:
         if text in self.values:
-            self.scan.fail(f"{text} is defined twice", at)
+            self.scan.fail(f"{text} is defined twice", pos)
         self.values[text] = value
 
     def declarations(self) -> list[tuple[str, TensorType, int]]:
-        found = []
+        declared = []
         while True:
-            at = self.scan.skip()
+            pos = self.scan.skip()
             name = self.scan.need(_VALUE, "a value such as %0")
             self.scan.expect(":", "before the type")
-            found.append((name, self.type(), at))
+            declared.append((name, self.type(), pos))
             if not self.scan.accept(","):
-                return found
+                return declared
 
     def type(self) -> TensorType:
-        at = self.scan.skip()
+        pos = self.scan.skip()
         text = self.scan.need(_TYPE, "a type such as f32[4,8]")
         try:
             return TensorType.parse(text)
         except ParseError as error:
-            self.scan.fail(error.what, at, error.fix, error)
+            self.scan.fail(error.what, pos, error.fix, error)
 
     def names(self, end: str) -> list[Value]:
         """Defined values up to, and without, the closing token."""
-        found: list[Value] = []
+        values: list[Value] = []
         while not self.scan.peek(end):
-            if found:
+            if values:
                 self.scan.expect(",", f"or {end!r} after a value")
-            at = self.scan.skip()
+            pos = self.scan.skip()
             name = self.scan.need(_VALUE, "a value such as %0")
             if name not in self.values:
-                self.scan.fail(f"{name} is not defined above", at)
-            found.append(self.values[name])
-        return found
+                self.scan.fail(f"{name} is not defined above", pos)
+            values.append(self.values[name])
+        return values
 
     def instr(self, function: str) -> None:
         scan = self.scan
         start = scan.skip()
         declared = self.declarations()
         scan.expect("=", "after the results")
-        at = scan.skip()
+        op_pos = scan.skip()
         op_name = scan.need(NAME, "the name of an op")
         op = self.resolve(op_name)
         if op is None:
-            scan.fail(f"there is no op {op_name!r}", at)
+            scan.fail(f"there is no op {op_name!r}", op_pos)
         scan.expect("(", "before the operands")
         operands = self.names(")")
         scan.expect(")", "after the operands")
@@ -238,31 +238,31 @@ class _Parser:
         try:
             results = self.builder.emit(op, operands, attrs)
         except OpTypeError as error:
-            scan.fail(error.what, at, error.fix, error)
+            scan.fail(error.what, op_pos, error.fix, error)
         if len(results) != len(declared):
             scan.fail(f"{op_name} has {len(results)} results, not {len(declared)}", start)
-        for (text, type_, where), value in zip(declared, results, strict=True):
+        for (text, type_, pos), value in zip(declared, results, strict=True):
             if type_ is not value.type:
-                scan.fail(f"{text} is a {value.type}, not a {type_}", where)
-            self.define(text, value, where)
+                scan.fail(f"{text} is a {value.type}, not a {type_}", pos)
+            self.define(text, value, pos)
 
     def attrs(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attrs: dict[str, Any] = {}
         self.scan.expect("{", "before the attributes")
         while not self.scan.accept("}"):
-            if found:
+            if attrs:
                 self.scan.expect(",", "or '}' after an attribute")
-            at = self.scan.skip()
+            pos = self.scan.skip()
             name = self.scan.need(NAME, "the name of an attribute")
-            if name in found:
-                self.scan.fail(f"attribute {name} is given twice", at)
+            if name in attrs:
+                self.scan.fail(f"attribute {name} is given twice", pos)
             self.scan.expect("=", "after the attribute's name")
-            found[name] = self.item()
-        return found
+            attrs[name] = self.item()
+        return attrs
 
     def item(self) -> Any:
         scan = self.scan
-        at = scan.skip()
+        pos = scan.skip()
         if scan.peek('"'):
             return self.string()
         if scan.accept("("):
@@ -277,8 +277,8 @@ class _Parser:
         if word in BY_NAME and following != "[":
             return BY_NAME[word]
         if following == "<":
-            return self.foreign(word, at)
-        scan.pos = at
+            return self.foreign(word, pos)
+        scan.pos = pos
         if word == "graph":
             return _Parser(scan, self.resolve, self.source).graph()
         type_ = self.type()
@@ -294,49 +294,49 @@ class _Parser:
         return tuple(items)
 
     def string(self) -> str:
-        at = self.scan.skip()
+        pos = self.scan.skip()
         try:
             return str(json.loads(self.scan.need(_STRING, 'a string such as "add"')))
         except json.JSONDecodeError as error:
-            self.scan.fail(f"not a string: {error.msg}", at)
+            self.scan.fail(f"not a string: {error.msg}", pos)
 
-    def foreign(self, prefix: str, at: int) -> Any:
+    def foreign(self, prefix: str, pos: int) -> Any:
         if prefix not in _readers:
             known = ", ".join(sorted(_readers)) or "none"
-            self.scan.fail(f"attributes {prefix}<…> have no reader; known: {known}", at)
+            self.scan.fail(f"attributes {prefix}<…> have no reader; known: {known}", pos)
         body = self.scan.balanced()
         try:
             return _readers[prefix](body)
         except (BringupError, ValueError) as error:
-            what = error.what if isinstance(error, BringupError) else str(error)
-            self.scan.fail(what, at, getattr(error, "fix", None), error)
+            message = error.what if isinstance(error, BringupError) else str(error)
+            self.scan.fail(message, pos, getattr(error, "fix", None), error)
 
     def literal(self, type_: TensorType) -> Literal:
-        at = self.scan.skip()
+        pos = self.scan.skip()
         data = self.raw() if self.scan.accept("hex") else self.elements(type_)
         self.scan.expect(")", "after the elements")
         width = type_.dtype.itemsize
         if len(data) not in (width, type_.size * width):
             count = f"{len(data)} bytes" if len(data) % width else f"{len(data) // width} elements"
-            self.scan.fail(f"{type_} takes 1 or {type_.size} elements, not {count}", at)
+            self.scan.fail(f"{type_} takes 1 or {type_.size} elements, not {count}", pos)
         return Literal(np.frombuffer(data, dtype=type_.dtype.numpy), type_)
 
     def raw(self) -> bytes:
-        at = self.scan.skip()
+        pos = self.scan.skip()
         try:
             return bytes.fromhex(self.string())
         except ValueError as error:
-            self.scan.fail("not a row of hexadecimal digits", at, cause=error)
+            self.scan.fail("not a row of hexadecimal digits", pos, cause=error)
 
     def elements(self, type_: TensorType) -> bytes:
-        found: list[bytes] = []
+        chunks: list[bytes] = []
         while not self.scan.peek(")"):
-            if found:
+            if chunks:
                 self.scan.expect(",", "or ')' after an element")
-            at = self.scan.skip()
+            pos = self.scan.skip()
             text = self.scan.need(_ELEMENT, "an element")
             try:
-                found.append(read_element(text, type_.dtype).tobytes())
+                chunks.append(read_element(text, type_.dtype).tobytes())
             except (ValueError, OverflowError) as error:
-                self.scan.fail(f"{text} is not a {type_.dtype}", at, cause=error)
-        return b"".join(found)
+                self.scan.fail(f"{text} is not a {type_.dtype}", pos, cause=error)
+        return b"".join(chunks)

@@ -32,13 +32,21 @@ def span(expr: Expr, mask: Mask = ()) -> Span:
     """
     facts = _facts(mask)
     low, high = _span(expr, facts)
-    for bound in mask:
+    for bound in (*mask, *(b for bound in mask for b in _undivided(bound))):
         factor = _multiple(expr, bound.expr)
         if factor:
             rest_low, rest_high = _span(expr + bound.expr * -factor, facts)
             ends = sorted((factor * bound.low, factor * (bound.high - 1)))
             low, high = max(low, rest_low + ends[0]), min(high, rest_high + ends[1])
     return low, high
+
+
+def _undivided(bound: Bound) -> Iterator[Bound]:
+    """What a bound on ``e // n + …`` says about ``e + n*…``: the ends of blocks are such."""
+    for atom, c in bound.expr.terms:
+        if isinstance(atom, Div) and c == 1:
+            others = bound.expr + Expr(0, ((atom, -1),))
+            yield Bound(atom.of + others * atom.by, bound.low * atom.by, bound.high * atom.by)
 
 
 def _facts(mask: Mask) -> dict[Atom, Span]:

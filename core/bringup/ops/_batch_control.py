@@ -1,7 +1,6 @@
 """The batch columns of the rows with sub-graphs.
 
-`map_graph` is the transformation itself: what a sub-graph gives for one example it then gives for
-all.
+`map_graph` is the transformation itself: it turns a sub-graph for one example into one for all.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ Body = Callable[[Flags], "tuple[Graph, tuple[bool, ...]]"]
 
 
 def _carried(body: Body, flags: Flags, after: Callable[[Flags], Flags]) -> list[bool]:
-    """Which values of a loop differ between examples, at last.
+    """Which values of a loop differ between examples after any number of iterations.
 
-    after: the flags of the inputs that follow those of the outputs.
+    after: takes the flags of the outputs, gives those of the inputs of the next iteration.
     """
-    found = list(flags)
+    carried = list(flags)
     while True:
-        following = after(body(found)[1])
-        more = [a or b for a, b in zip(found, following, strict=True)]
-        if more == found:
-            return found
-        found = more
+        following = after(body(carried)[1])
+        more = [a or b for a, b in zip(carried, following, strict=True)]
+        if more == carried:
+            return carried
+        carried = more
 
 
 def _spread(values: Iterable[Value], has: Flags, wants: Flags, size: int) -> list[Value]:
-    """Values with the batch dimension where it is wanted."""
+    """Values, with the batch dimension added where `wants` asks for it and `has` lacks it."""
     pairs = zip(values, has, wants, strict=True)
-    return [spread(v, size) if want and not given else v for v, given, want in pairs]
+    return [spread(v, size) if want and not flag else v for v, flag, want in pairs]
 
 
-def _giving(graph: Graph, has: Flags, wants: Flags, size: int) -> Graph:
-    """A graph with the batch dimension on the outputs where it is wanted."""
+def _batch_outputs(graph: Graph, has: Flags, wants: Flags, size: int) -> Graph:
+    """A graph whose outputs have the batch dimension where `wants` asks for it."""
     with Builder() as builder:
         return builder.build(_spread(replay(graph), has, wants, size), graph.name)
 
@@ -50,18 +49,18 @@ def batch_while(
 ) -> Any:
     """One loop, for as long as any example goes on; those that are done stay as they are."""
 
-    def one(flags: Flags) -> tuple[Graph, tuple[bool, ...]]:
-        return map_graph(body, flags, size)
+    def mapped_body(inputs: Flags) -> tuple[Graph, tuple[bool, ...]]:
+        return map_graph(body, inputs, size)
 
-    flags = _carried(one, batched, lambda found: found)
+    flags = _carried(mapped_body, batched, lambda flags_after: flags_after)
     test, (differs,) = map_graph(cond, flags, size)
     if differs:
-        # What the body changes it changes in some examples and not in others.
+        # The body changes values of the examples that go on, and not of those that are done.
         changed = [o is not i for i, o in zip(body.inputs, body.outputs, strict=True)]
         flags = [flag or new for flag, new in zip(flags, changed, strict=True)]
         test, _ = map_graph(cond, flags, size)
-    step, has = one(flags)
-    step = _giving(step, has, flags, size)
+    step, has = mapped_body(flags)
+    step = _batch_outputs(step, has, flags, size)
     state = _spread(operands, batched, flags, size)
     if differs:
         return _while_any(state, flags, test, step)
@@ -69,9 +68,9 @@ def batch_while(
 
 
 def _while_any(state: Sequence[Value], flags: Flags, test: Graph, step: Graph) -> Values:
-    """The loop whose state begins with the condition of each example."""
+    """The loop until no example goes on; its state begins with the condition of each example."""
 
-    def going(*values: Value) -> Value:
+    def holds_for(*values: Value) -> Value:
         (holds,) = replay(test, arguments=values)
         return holds
 
@@ -81,15 +80,15 @@ def _while_any(state: Sequence[Value], flags: Flags, test: Graph, step: Graph) -
             _chosen(holds, new, old) if flag else old
             for new, old, flag in zip(after, before, flags, strict=True)
         ]
-        return [going(*chosen), *chosen]
+        return [holds_for(*chosen), *chosen]
 
-    first = [going(*state), *state]
-    found: Any = rows.while_(
+    first = [holds_for(*state), *state]
+    results: Any = rows.while_(
         *first,
         cond=_graph(test.name, lambda holds, *_: [build.reduce("or", holds, (0,))], first),
         body=_graph(step.name, advance, first),
     )
-    return tuple(found[1:])
+    return tuple(results[1:])
 
 
 def _chosen(holds: Value, new: Value, old: Value) -> Value:
@@ -111,18 +110,21 @@ def batch_case(
     branches: tuple[Graph, ...],
     map_graph: MapGraph,
 ) -> Any:
-    """A choice of batched branches; all of them, and a choice per example, if the index has one."""
-    index, *rest = operands
+    """The batched branch of an index; for a batched index all of them, and a choice per example."""
+    index, *branch_operands = operands
     mapped = [map_graph(branch, batched[1:], size) for branch in branches]
-    flags = [batched[0] or any(each) for each in zip(*(has for _, has in mapped), strict=True)]
-    made = tuple(_giving(graph, has, flags, size) for graph, has in mapped)
+    flags = [
+        batched[0] or any(output_flags)
+        for output_flags in zip(*(has for _, has in mapped), strict=True)
+    ]
+    spread_branches = tuple(_batch_outputs(graph, has, flags, size) for graph, has in mapped)
     if not batched[0]:
-        return rows.case(index, *rest, branches=made)
-    *others, last = [replay(branch, arguments=rest) for branch in made]
+        return rows.case(index, *branch_operands, branches=spread_branches)
+    *earlier, last = [replay(branch, arguments=branch_operands) for branch in spread_branches]
     chosen = list(last)
-    for number, results in enumerate(others):
-        mine = build.compare("eq", index, build.like(index, number))
-        chosen = [_chosen(mine, y, z) for y, z in zip(results, chosen, strict=True)]
+    for number, results in enumerate(earlier):
+        selected = build.compare("eq", index, build.like(index, number))
+        chosen = [_chosen(selected, y, z) for y, z in zip(results, chosen, strict=True)]
     return tuple(chosen)
 
 
@@ -141,20 +143,20 @@ def batch_scan(
     """One scan whose rows are those of all examples."""
     stacks = consts + carries
 
-    def one(flags: Flags) -> tuple[Graph, tuple[bool, ...]]:
-        return map_graph(body, flags, size)
+    def mapped_body(inputs: Flags) -> tuple[Graph, tuple[bool, ...]]:
+        return map_graph(body, inputs, size)
 
-    def after(found: Flags) -> Flags:
-        return [*batched[:consts], *found[:carries], *batched[stacks:]]
+    def after(outputs: Flags) -> Flags:
+        return [*batched[:consts], *outputs[:carries], *batched[stacks:]]
 
-    flags = _carried(one, batched, after)
-    step, has = one(flags)
+    flags = _carried(mapped_body, batched, after)
+    step, has = mapped_body(flags)
     wants = [*flags[consts:stacks], *has[carries:]]
-    given = _spread(operands[:stacks], batched[:stacks], flags[:stacks], size)
-    rest = zip(operands[stacks:], batched[stacks:], strict=True)
-    given += [to_front(x, 1) if flag else x for x, flag in rest]
-    step = _giving(step, has, wants, size)
-    results: Any = rows.scan(*given, body=step, consts=consts, carries=carries, **attrs)
-    made = results if isinstance(results, tuple) else (results,)
-    ends = zip(made[carries:], wants[carries:], strict=True)
-    return (*made[:carries], *(to_front(y, 1) if flag else y for y, flag in ends))
+    scan_operands = _spread(operands[:stacks], batched[:stacks], flags[:stacks], size)
+    stack_flags = zip(operands[stacks:], batched[stacks:], strict=True)
+    scan_operands += [to_front(x, 1) if flag else x for x, flag in stack_flags]
+    step = _batch_outputs(step, has, wants, size)
+    results: Any = rows.scan(*scan_operands, body=step, consts=consts, carries=carries, **attrs)
+    parts = results if isinstance(results, tuple) else (results,)
+    stack_results = zip(parts[carries:], wants[carries:], strict=True)
+    return (*parts[:carries], *(to_front(y, 1) if flag else y for y, flag in stack_results))

@@ -1,4 +1,4 @@
-"""What the rows about matrices share: stacks of them, matrices in the last two dimensions."""
+"""What the rows on matrices share.  Operands are stacks of matrices, in the last two dimensions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Body = Callable[..., State]
 
 #: Loops of no more iterations are written out, so that their bodies fuse.
 UNROLLED = 8
-#: What was compared, the error, and how large it may be; nothing is said where that is inf.
+#: The name of a comparison, the error, and its bound: inf where nothing is claimed.
 Judged = tuple[str, Array, Array]
 
 
@@ -55,13 +55,13 @@ def square_of(name: str, operand: TensorType) -> TensorType:
 def same_stack(name: str, operands: Types) -> None:
     """Check that operands have one dtype and equal leading dimensions."""
     first = operands[0]
-    for position, other in enumerate(operands[1:], 1):
-        if other.dtype is not first.dtype:
+    for position, operand in enumerate(operands[1:], 1):
+        if operand.dtype is not first.dtype:
             raise OpTypeError(
                 f"{name}: operand dtypes differ: {listed(operands)}",
                 fix=f"convert operand {position} to {first.dtype}",
             )
-        if other.shape[:-2] != first.shape[:-2]:
+        if operand.shape[:-2] != first.shape[:-2]:
             raise OpTypeError(
                 f"{name}: leading dimensions differ: {listed(operands)}",
                 fix=f"broadcast operand {position} to leading dimensions {first.shape[:-2]}",
@@ -97,25 +97,28 @@ def t(x: Array) -> Array:
 
 
 def units(dtype: DType) -> tuple[float, float, float]:
-    """Unit roundoffs of the dtype a row works in and of the results' own, and its least number."""
+    """Unit roundoffs of the dtype a row works in and of rounding its results; the least number.
+
+    The second is 0 where results are not rounded again.
+    """
     work = f32 if dtype.bits == 16 else dtype
     info = np.finfo(np.float16) if dtype is f16 else None
-    own = 2.0 ** -{"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[dtype.name]
-    least = float(info.smallest_subnormal) if info else float(np.finfo(work.numpy).tiny)
-    return (own if work is dtype else 2.0**-24, 0.0 if work is dtype else own, least)
+    result_unit = 2.0 ** -{"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[dtype.name]
+    tiny = float(info.smallest_subnormal) if info else float(np.finfo(work.numpy).tiny)
+    return (result_unit if work is dtype else 2.0**-24, 0.0 if work is dtype else result_unit, tiny)
 
 
-def judged(what: str, error: Array, allowed: Array, *references: Array) -> Judged:
-    """A comparison of stacks of matrices, of which those are judged whose references are finite."""
+def judged(name: str, error: Array, allowed: Array, *references: Array) -> Judged:
+    """A comparison of stacks of matrices; no bound where the references are not finite."""
     good = np.ones(error.shape[:-2], np.bool_)
     for reference in references:
         tail = tuple(range(len(good.shape), reference.ndim))
         good &= np.isfinite(reference).all(axis=tail)
-    return what, error, np.where(good[..., None, None], allowed, np.inf)
+    return name, error, np.where(good[..., None, None], allowed, np.inf)
 
 
 def product(x: Array, y: Array) -> Array:
-    """Matrix products whose rounding is far below the errors that are looked at."""
+    """Matrix products whose rounding is far below the errors that are compared."""
     return np.asarray(np.matmul(x, y))
 
 
@@ -146,39 +149,39 @@ def along(v: Value, shape: Sequence[int], dim: int) -> Value:
     return build.broadcast_to(v, shape, (*range(rank - 2), rank + dim))
 
 
-def at(shape: Sequence[int], dim: int, direction: str, j: Index) -> Value:
-    """Where the position along ``dim`` (counted from the end) compares so with `j`."""
-    places = TensorType(tuple(shape), i32)
-    position = rows.iota(type=places, dim=len(places.shape) + dim)
-    other = build.splat(j, places) if isinstance(j, int) else build.broadcast_to(j, shape, ())
-    return build.compare(direction, position, other)
+def mask(shape: Sequence[int], dim: int, direction: str, j: Index) -> Value:
+    """A mask: whether the index along ``dim``, counted from the end, compares so with `j`."""
+    positions = TensorType(tuple(shape), i32)
+    position = rows.iota(type=positions, dim=len(positions.shape) + dim)
+    index = build.splat(j, positions) if isinstance(j, int) else build.broadcast_to(j, shape, ())
+    return build.compare(direction, position, index)
 
 
 def column(x: Value, j: Index) -> Value:
     """Element `j` of the last dimension, which disappears."""
-    return _taken(x, len(x.shape) - 1, j)
+    return _element(x, len(x.shape) - 1, j)
 
 
 def row_of(x: Value, j: Index) -> Value:
     """Row `j` of each matrix."""
-    return _taken(x, len(x.shape) - 2, j)
+    return _element(x, len(x.shape) - 2, j)
 
 
-def _taken(x: Value, dim: int, j: Index) -> Value:
-    rest = (*x.shape[:dim], *x.shape[dim + 1 :])
+def _element(x: Value, dim: int, j: Index) -> Value:
+    shape = (*x.shape[:dim], *x.shape[dim + 1 :])
     if isinstance(j, int):
-        return build.reshape(build.slice_dim(x, dim, j, j + 1), rest)
+        return build.reshape(build.slice_dim(x, dim, j, j + 1), shape)
     zero = build.zeros_like(j)
     starts = [j if d == dim else zero for d in range(len(x.shape))]
     sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
-    return build.reshape(rows.dynamic_slice(x, *starts, sizes=sizes), rest)
+    return build.reshape(rows.dynamic_slice(x, *starts, sizes=sizes), shape)
 
 
-def place(x: Value, dim: int, j: Index, v: Value) -> Value:
+def replaced(x: Value, dim: int, j: Index, v: Value) -> Value:
     """`x` with element `j` of a dimension, −2 or −1, replaced by `v`."""
     rank = len(x.shape) + dim
     spread = build.broadcast_to(v, x.shape, [d for d in range(len(x.shape)) if d != rank])
-    return rows.select(at(x.shape, dim, "eq", j), spread, x)
+    return rows.select(mask(x.shape, dim, "eq", j), spread, x)
 
 
 def eye(shape: Sequence[int], dtype: DType) -> Value:
@@ -187,10 +190,10 @@ def eye(shape: Sequence[int], dtype: DType) -> Value:
 
 
 def diagonal(shape: Sequence[int], direction: str) -> Value:
-    """Where the row compares so with the column."""
-    places = TensorType(tuple(shape), i32)
-    rank = len(places.shape)
-    row, col = (rows.iota(type=places, dim=rank - d) for d in (2, 1))
+    """A mask: whether the row index compares so with the column index."""
+    positions = TensorType(tuple(shape), i32)
+    rank = len(positions.shape)
+    row, col = (rows.iota(type=positions, dim=rank - d) for d in (2, 1))
     return build.compare(direction, row, col)
 
 
@@ -216,7 +219,7 @@ def halved_diagonal(x: Value) -> Value:
 
 
 def reads_lower(symmetric: Value) -> Value:
-    """The cotangent of what is read of a symmetric matrix, its lower triangle.
+    """The cotangent of a symmetric matrix of which only the lower triangle is read.
 
     symmetric: the cotangent of the matrix if both triangles were read, need not be symmetric.
     """
@@ -255,8 +258,8 @@ def gradient_in_work(function: Callable[..., Any]) -> Callable[..., tuple[Value 
         def wide(v: Any) -> Any:
             return tuple(map(build.widened, v)) if isinstance(v, tuple) else build.widened(v)
 
-        found = function(wide(ct), wide(result), *map(build.widened, operands), **attrs)
-        pairs = zip(found, operands, strict=True)
+        cotangents = function(wide(ct), wide(result), *map(build.widened, operands), **attrs)
+        pairs = zip(cotangents, operands, strict=True)
         return tuple(None if c is None else build.convert(c, v.dtype) for c, v in pairs)
 
     return vjp

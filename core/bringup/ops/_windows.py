@@ -61,42 +61,42 @@ class Windows:
 
     @property
     def positions(self) -> Ints:
-        """One index each: the shape of indices without the dimension of components."""
+        """The shape of the indices without the dimension of components: one position per index."""
         return self.indices[: self.index_dim] + self.indices[self.index_dim + 1 :]
 
     @property
-    def kept(self) -> Ints:
-        """Dimensions of the array that windows keep, in the order of ``offset``."""
-        gone = {*self.collapsed, *self.batch[0]}
-        return tuple(d for d in range(len(self.shape)) if d not in gone)
+    def window_dims(self) -> Ints:
+        """Dimensions of the array that windows have too, in the order of ``offset``."""
+        dropped = {*self.collapsed, *self.batch[0]}
+        return tuple(d for d in range(len(self.shape)) if d not in dropped)
 
     @property
     def result(self) -> Ints:
         """The shape of all windows together."""
-        windows = iter(self.sizes[d] for d in self.kept)
+        windows = iter(self.sizes[d] for d in self.window_dims)
         positions = iter(self.positions)
         rank = len(self.positions) + len(self.offset)
         return tuple(next(windows if d in self.offset else positions) for d in range(rank))
 
     @property
-    def between(self) -> Ints:
+    def position_dims(self) -> Ints:
         """Dimensions of the result that run over positions."""
         rank = len(self.positions) + len(self.offset)
         return tuple(d for d in range(rank) if d not in self.offset)
 
     @property
-    def batched(self) -> Ints:
+    def batch_position_dims(self) -> Ints:
         """The positions' dimension of each batch dimension."""
         return tuple(d - (d > self.index_dim) for d in self.batch[1])
 
     @property
-    def lasts(self) -> Ints:
-        """The last place at which a window lies inside, by component of an index."""
+    def last_starts(self) -> Ints:
+        """The largest start at which a window lies inside, by component of an index."""
         return tuple(self.shape[d] - self.sizes[d] for d in self.index_map)
 
     @property
-    def places(self) -> Ints:
-        """Dimensions of the array that windows do not span whole: where they lie."""
+    def place_dims(self) -> Ints:
+        """Dimensions of the array that windows do not span whole; places count along them."""
         return tuple(
             d
             for d, (n, size) in enumerate(zip(self.shape, self.sizes, strict=True))
@@ -104,15 +104,17 @@ class Windows:
         )
 
     @property
-    def row(self) -> Ints:
+    def row_dims(self) -> Ints:
         """Dimensions of the array that every window spans."""
-        return tuple(d for d in range(len(self.shape)) if d not in (*self.places, *self.batch[0]))
+        return tuple(
+            d for d in range(len(self.shape)) if d not in (*self.place_dims, *self.batch[0])
+        )
 
     @property
     def count_of_rows(self) -> int:
-        """Windows of a batch in the rows form."""
-        batch = math.prod(self.positions[d] for d in self.batched)
-        spans = math.prod(self.sizes[d] for d in self.places)
+        """The number of windows of one batch element in the rows form."""
+        batch = math.prod(self.positions[d] for d in self.batch_position_dims)
+        spans = math.prod(self.sizes[d] for d in self.place_dims)
         return math.prod(self.positions) // max(batch, 1) * spans
 
     def count(self, dims: Sequence[int]) -> int:
@@ -148,14 +150,16 @@ def checked_numbers(name: str, x: TensorType, indices: TensorType, attrs: Attrs)
         )
     collapsed = _increasing(name, ints(name, attrs, "collapsed"), "collapsed")
     _distinct(name, collapsed, x, "collapsed")
-    mine = _checked_batch(name, x, indices, attrs)
-    for other, dims in (("index_map", index_map), ("collapsed", collapsed)):
-        if not set(mine).isdisjoint(dims):
+    batch_dims = _checked_batch(name, x, indices, attrs)
+    for attribute, dims in (("index_map", index_map), ("collapsed", collapsed)):
+        if not set(batch_dims).isdisjoint(dims):
             raise OpTypeError(
-                f"{name}: batch dimensions {mine} of {x} stand in {other} {dims} too",
-                fix=f"leave them out of {other}",
+                f"{name}: batch dimensions {batch_dims} of {x} stand in {attribute} {dims} too",
+                fix=f"leave them out of {attribute}",
             )
-    _increasing(name, ints(name, attrs, "offset", x.rank - len(collapsed) - len(mine)), "offset")
+    _increasing(
+        name, ints(name, attrs, "offset", x.rank - len(collapsed) - len(batch_dims)), "offset"
+    )
     rank = indices.rank - (index_dim < indices.rank) + len(attrs["offset"])
     if any(not 0 <= d < rank for d in attrs["offset"]):
         raise OpTypeError(
@@ -171,32 +175,32 @@ def _checked_batch(name: str, x: TensorType, indices: TensorType, attrs: Attrs) 
         raise OpTypeError(
             f"{name}: batch {batch!r} is no pair of tuples", fix="pass batch=((0,), (0,)) or so"
         )
-    mine, theirs = batch
-    _increasing(name, _distinct(name, mine, x, "batch"), "batch")
-    _distinct(name, theirs, indices, "batch")
-    sizes = [[t.shape[d] for d in dims] for t, dims in ((x, mine), (indices, theirs))]
-    if sizes[0] != sizes[1] or attrs["index_dim"] in theirs:
+    x_dims, index_dims = batch
+    _increasing(name, _distinct(name, x_dims, x, "batch"), "batch")
+    _distinct(name, index_dims, indices, "batch")
+    sizes = [[t.shape[d] for d in dims] for t, dims in ((x, x_dims), (indices, index_dims))]
+    if sizes[0] != sizes[1] or attrs["index_dim"] in index_dims:
         raise OpTypeError(
             f"{name}: batch {batch} does not pair equal dimensions of {x} and {indices}",
             fix="pair dimensions of one size, none of them index_dim",
         )
-    return tuple(mine)
+    return tuple(x_dims)
 
 
-def _distinct(name: str, dims: Ints, operand: TensorType, what: str) -> Ints:
+def _distinct(name: str, dims: Ints, operand: TensorType, attribute: str) -> Ints:
     if len(set(dims)) != len(dims) or any(not 0 <= d < operand.rank for d in dims):
         raise OpTypeError(
-            f"{name}: {what} {dims} does not name dimensions of {operand} once each",
+            f"{name}: {attribute} {dims} does not name dimensions of {operand} once each",
             fix=f"use 0 <= dim < {operand.rank}, none twice",
         )
     return dims
 
 
-def _increasing(name: str, dims: Ints, what: str) -> Ints:
+def _increasing(name: str, dims: Ints, attribute: str) -> Ints:
     if any(a >= b for a, b in pairwise(dims)):
         raise OpTypeError(
-            f"{name}: {what} {dims} is not strictly increasing",
-            fix=f"pass {what}={tuple(sorted(set(dims)))}",
+            f"{name}: {attribute} {dims} is not strictly increasing",
+            fix=f"pass {attribute}={tuple(sorted(set(dims)))}",
         )
     return dims
 
@@ -205,12 +209,12 @@ def checked_sizes(name: str, x: TensorType, sizes: Ints, attrs: Attrs) -> None:
     """Raise OpTypeError unless windows of these sizes fit into x."""
     for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
         shared = d in attrs["batch"][0]
-        gone = shared or d in attrs["collapsed"]
+        dropped = shared or d in attrs["collapsed"]
         # A batch dimension may be empty: then there are no windows.
-        if (gone and size != 1) or not (shared or 0 <= size <= n):
+        if (dropped and size != 1) or not (shared or 0 <= size <= n):
             raise OpTypeError(
                 f"{name}: windows of sizes {sizes} do not fit dimension {d} of {x}",
-                fix="use 1 there" if gone else f"use 0 <= size <= {n}",
+                fix="use 1 there" if dropped else f"use 0 <= size <= {n}",
             )
 
 
@@ -218,14 +222,14 @@ def checked_sizes(name: str, x: TensorType, sizes: Ints, attrs: Attrs) -> None:
 
 
 def starts_in(windows: Windows, indices: Array) -> tuple[list[Array], Array]:
-    """Where windows begin, clamped so that they lie inside, by component; and whether they did."""
+    """Starts of windows by component, clamped to lie inside; and whether each lay inside before."""
     indices = np.asarray(indices)
     if windows.index_dim == indices.ndim:
         indices = indices[..., None]
     starts, inside = [], np.ones(windows.positions, np.bool_)
-    for c, last in enumerate(windows.lasts):
+    for c, last in enumerate(windows.last_starts):
         raw = np.take(indices, c, axis=windows.index_dim)
-        # Compared before they are narrowed: a u64 need not fit.
+        # Compare before narrowing to i64: a u64 may not fit.
         low, high = raw < 0, raw > np.uint64(last) if raw.dtype.kind == "u" else raw > last
         starts.append(np.where(low, 0, np.where(high, last, raw)).astype(np.int64))
         inside &= ~(low | high)
@@ -242,20 +246,20 @@ def coordinates(windows: Windows, starts: Sequence[Array]) -> tuple[Array, ...]:
             shape[d] = n
         return values.reshape(shape)
 
-    found: list[Array] = [np.zeros((1,) * rank, np.int64) for _ in windows.shape]
+    index: list[Array] = [np.zeros((1,) * rank, np.int64) for _ in windows.shape]
     for d, start in zip(windows.index_map, starts, strict=True):
-        found[d] = found[d] + along(start, windows.between)
-    for d, at in zip(windows.kept, windows.offset, strict=True):
-        found[d] = found[d] + along(np.arange(windows.sizes[d]), (at,))
-    for d, at in zip(windows.batch[0], windows.batched, strict=True):
-        found[d] = found[d] + along(np.arange(windows.shape[d]), (windows.between[at],))
-    return tuple(found)
+        index[d] = index[d] + along(start, windows.position_dims)
+    for d, dim in zip(windows.window_dims, windows.offset, strict=True):
+        index[d] = index[d] + along(np.arange(windows.sizes[d]), (dim,))
+    for d, dim in zip(windows.batch[0], windows.batch_position_dims, strict=True):
+        index[d] = index[d] + along(np.arange(windows.shape[d]), (windows.position_dims[dim],))
+    return tuple(index)
 
 
 def spread_inside(windows: Windows, inside: Array) -> Array:
-    """A truth per position as one per element of the windows."""
+    """A bool per position, broadcast to one per element of the windows."""
     shape = [1] * len(windows.result)
-    for d, n in zip(windows.between, windows.positions, strict=True):
+    for d, n in zip(windows.position_dims, windows.positions, strict=True):
         shape[d] = n
     return np.broadcast_to(inside.reshape(shape), windows.result)
 
@@ -275,30 +279,32 @@ def clamped(index: Value, last: int) -> Value:
 class Targets:
     """The rows form of indices.
 
-    at: ``int[batch, window]``, the place at which each window lies.
-    inside: ``bool[…]`` of the positions: whether the window lies inside; None if it cannot fail to.
+    places: ``int[batch, window]``, the place at which each window lies.
+    inside: ``bool[…]`` of the positions: whether the window lies inside; None if all do.
     """
 
-    at: Value
+    places: Value
     inside: Value | None
 
     def inside_only(self, windows: Windows) -> Value:
-        """``at`` with −1 for windows that lie outside."""
+        """``places`` with −1 for windows that lie outside."""
         if self.inside is None:
-            return self.at
-        fits = _per_target(windows, self.inside, self.at)
-        return rows.select(fits, self.at, build.like(self.at, -1))
+            return self.places
+        fits = _per_target(windows, self.inside, self.places)
+        return rows.select(fits, self.places, build.like(self.places, -1))
 
 
-def _per_target(windows: Windows, inside: Value, at: Value) -> Value:
-    """A truth per position as one per target."""
-    batch = windows.batched
-    others = [d for d in range(len(windows.positions)) if d not in batch]
-    ordered = build.transpose(inside, (*batch, *others))
-    count = build.size_of(inside, others)
-    flat = build.reshape(ordered, (at.shape[0], count, 1))
-    each = at.shape[1] // max(count, 1)
-    return build.reshape(build.broadcast_to(flat, (*flat.shape[:2], each), (0, 1, 2)), at.shape)
+def _per_target(windows: Windows, inside: Value, places: Value) -> Value:
+    """A bool per position, repeated to one per target."""
+    batch = windows.batch_position_dims
+    unbatched = [d for d in range(len(windows.positions)) if d not in batch]
+    ordered = build.transpose(inside, (*batch, *unbatched))
+    count = build.size_of(inside, unbatched)
+    flat = build.reshape(ordered, (places.shape[0], count, 1))
+    repeats = places.shape[1] // max(count, 1)
+    return build.reshape(
+        build.broadcast_to(flat, (*flat.shape[:2], repeats), (0, 1, 2)), places.shape
+    )
 
 
 def components(windows: Windows, indices: Value) -> list[Value]:
@@ -311,54 +317,55 @@ def components(windows: Windows, indices: Value) -> list[Value]:
 
 
 def targets(windows: Windows, indices: Value) -> Targets:
-    """The rows form of indices, windows that lie outside being moved inside."""
-    count = windows.count(windows.places)
+    """The rows form of indices; windows that lie outside are moved inside."""
+    count = windows.count(windows.place_dims)
     dtype = i32 if count < 2**31 else i64
     steps, step = {}, 1
-    for d in reversed(windows.places):
+    for d in reversed(windows.place_dims):
         steps[d], step = step, step * windows.shape[d]
-    at = build.splat(0, TensorType(windows.positions, dtype))
+    places = build.splat(0, TensorType(windows.positions, dtype))
     inside: Value | None = None
     for raw, d, last in zip(
-        components(windows, indices), windows.index_map, windows.lasts, strict=True
+        components(windows, indices), windows.index_map, windows.last_starts, strict=True
     ):
         start = clamped(raw, last)
         fits = build.compare("eq", raw, start)
         inside = fits if inside is None else rows.and_(inside, fits)
         if d in steps:
             wide = build.convert(start, dtype)
-            at = rows.add(at, rows.mul(wide, build.like(wide, steps[d])))
-    return Targets(_per_element(windows, at, steps), inside)
+            places = rows.add(places, rows.mul(wide, build.like(wide, steps[d])))
+    return Targets(_per_element(windows, places, steps), inside)
 
 
-def _per_element(windows: Windows, at: Value, steps: dict[int, int]) -> Value:
+def _per_element(windows: Windows, places: Value, steps: dict[int, int]) -> Value:
     """Places of whole windows ``[positions]`` to places of their elements ``[batch, window]``."""
-    batch = [windows.batched[i] for i in range(len(windows.batched))]
-    others = [d for d in range(len(windows.positions)) if d not in batch]
-    at = build.transpose(at, (*batch, *others))
-    spans = tuple(windows.sizes[d] for d in windows.places)
-    shape = (*at.shape, *spans)
-    at = build.broadcast_to(at, shape, range(len(at.shape)))
-    for i, d in enumerate(windows.places):
+    batch = [windows.batch_position_dims[i] for i in range(len(windows.batch_position_dims))]
+    unbatched = [d for d in range(len(windows.positions)) if d not in batch]
+    places = build.transpose(places, (*batch, *unbatched))
+    spans = tuple(windows.sizes[d] for d in windows.place_dims)
+    shape = (*places.shape, *spans)
+    places = build.broadcast_to(places, shape, range(len(places.shape)))
+    for i, d in enumerate(windows.place_dims):
         if windows.sizes[d] > 1:
-            along = rows.iota(type=at.type, dim=len(shape) - len(spans) + i)
-            at = rows.add(at, rows.mul(along, build.like(along, steps[d])))
+            along = rows.iota(type=places.type, dim=len(shape) - len(spans) + i)
+            places = rows.add(places, rows.mul(along, build.like(along, steps[d])))
     sizes = (math.prod(shape[: len(batch)]), math.prod(shape[len(batch) :]))
-    return build.reshape(at, sizes)
+    return build.reshape(places, sizes)
 
 
 def array_rows(windows: Windows, x: Value) -> Value:
     """The array as ``[batch, place, row]``."""
-    mine, places, row = windows.batch[0], windows.places, windows.row
+    batch_dims, place_dims, row = windows.batch[0], windows.place_dims, windows.row_dims
     count = windows.count
     return build.reshape(
-        build.transpose(x, (*mine, *places, *row)), (count(mine), count(places), count(row))
+        build.transpose(x, (*batch_dims, *place_dims, *row)),
+        (count(batch_dims), count(place_dims), count(row)),
     )
 
 
 def array_of(windows: Windows, x: Value) -> Value:
-    """`array_rows` undone."""
-    order = (*windows.batch[0], *windows.places, *windows.row)
+    """The inverse of `array_rows`."""
+    order = (*windows.batch[0], *windows.place_dims, *windows.row_dims)
     spread = build.reshape(x, tuple(windows.shape[d] for d in order))
     return build.transpose(spread, np.argsort(order).tolist())
 
@@ -367,11 +374,11 @@ def _window_order(windows: Windows) -> tuple[list[int], list[int]]:
     """Dimensions of the windows' array in the order of the rows form: those that number windows,
     those of rows.
     """
-    at = dict(zip(windows.kept, windows.offset, strict=True))
-    batch = [windows.between[d] for d in windows.batched]
-    others = [d for d in windows.between if d not in batch]
-    places = [at[d] for d in windows.places if d in at]
-    return batch + others + places, [at[d] for d in windows.row if d in at]
+    dim_of = dict(zip(windows.window_dims, windows.offset, strict=True))
+    batch = [windows.position_dims[d] for d in windows.batch_position_dims]
+    unbatched = [d for d in windows.position_dims if d not in batch]
+    numbered = [dim_of[d] for d in windows.place_dims if d in dim_of]
+    return batch + unbatched + numbered, [dim_of[d] for d in windows.row_dims if d in dim_of]
 
 
 def window_rows(windows: Windows, x: Value) -> Value:
@@ -379,12 +386,12 @@ def window_rows(windows: Windows, x: Value) -> Value:
     numbering, row = _window_order(windows)
     batch = windows.count(windows.batch[0])
     width = math.prod(x.shape[d] for d in row)
-    count = math.prod(x.shape[d] for d in numbering[len(windows.batched) :])
+    count = math.prod(x.shape[d] for d in numbering[len(windows.batch_position_dims) :])
     return build.reshape(build.transpose(x, (*numbering, *row)), (batch, count, width))
 
 
 def windows_from(windows: Windows, x: Value) -> Value:
-    """`window_rows` undone."""
+    """The inverse of `window_rows`."""
     numbering, row = _window_order(windows)
     order = [*numbering, *row]
     spread = build.reshape(x, tuple(windows.result[d] for d in order))
@@ -392,19 +399,19 @@ def windows_from(windows: Windows, x: Value) -> Value:
 
 
 def spread_positions(windows: Windows, x: Value) -> Value:
-    """A value per position as one per element of the windows' array."""
-    return build.broadcast_to(x, windows.result, windows.between)
+    """A value per position, broadcast to one per element of the windows' array."""
+    return build.broadcast_to(x, windows.result, windows.position_dims)
 
 
 def sizes_of_updates(
     name: str, x: TensorType, updates: TensorType, attrs: dict[str, Any] | Attrs
 ) -> Ints:
     """The sizes of the windows that updates of this type hold."""
-    gone = {*attrs["collapsed"], *attrs["batch"][0]}
-    found = iter(attrs["offset"])
+    dropped = {*attrs["collapsed"], *attrs["batch"][0]}
+    window_dims = iter(attrs["offset"])
     if any(d >= updates.rank for d in attrs["offset"]):
         raise OpTypeError(
             f"{name}: offset {attrs['offset']} names dimensions that {updates} does not have",
             fix=f"use dims below {updates.rank}",
         )
-    return tuple(1 if d in gone else updates.shape[next(found)] for d in range(x.rank))
+    return tuple(1 if d in dropped else updates.shape[next(window_dims)] for d in range(x.rank))

@@ -1,7 +1,7 @@
 """Control flow: while and case, whose attributes hold closed sub-graphs.
 
-Nothing is captured: whatever a sub-graph reads is an operand.  A value that a loop does not change
-is a part of the state that the body returns as it got it.
+Sub-graphs capture nothing: every value that they read is an operand.  A value that a loop does not
+change is a part of its state, and the body returns it unchanged.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _infer_while(operands: Types, attrs: Attrs) -> Types:
 
 
 def _while_reference(*state: Any, cond: Graph, body: Graph) -> tuple[Array, ...]:
-    found = [np.asarray(x) for x in state]
+    values = [np.asarray(x) for x in state]
     holds, step = runner(cond), runner(body)
-    while bool(holds(found)[0]):
-        found = step(found)
-    return tuple(found)
+    while bool(holds(values)[0]):
+        values = step(values)
+    return tuple(values)
 
 
 def _while_vjp(*_values: Any, **_attrs: Any) -> tuple[Value | None, ...]:
@@ -75,16 +75,19 @@ def _prune_while(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs
         needed = more
     if len(needed) == len(operands):
         return None
-    kept = sorted(needed)
-    made = {"cond": restricted(cond, kept, [0]), "body": restricted(body, kept, kept)}
-    return Pruned(tuple(operands[i] for i in kept), made, tuple(kept))
+    indices = sorted(needed)
+    graphs = {
+        "cond": restricted(cond, indices, [0]),
+        "body": restricted(body, indices, indices),
+    }
+    return Pruned(tuple(operands[i] for i in indices), graphs, tuple(indices))
 
 
-def _passing(count: int, *given: int, dtype: TensorType) -> Graph:
-    """The graph that gives some of its inputs, for cells."""
+def _passing(count: int, *outputs: int, dtype: TensorType) -> Graph:
+    """A graph whose outputs are the inputs at these positions, for cells."""
     builder = Builder()
     inputs = [builder.input(dtype) for _ in range(count)]
-    return builder.build([inputs[i] for i in given])
+    return builder.build([inputs[i] for i in outputs])
 
 
 _FLAGS = tuple(
@@ -118,7 +121,7 @@ while_ = define(
 
 
 def _infer_case(operands: Types, attrs: Attrs) -> Types:
-    index, *rest = operands
+    index, *types = operands
     if index.shape:
         raise OpTypeError(f"case: the index is {index}, not one i32", fix="pass an i32[] first")
     branches = attrs["branches"]
@@ -127,13 +130,19 @@ def _infer_case(operands: Types, attrs: Attrs) -> Types:
             f"case: attribute 'branches' must be graphs, got {branches!r}",
             fix="pass a tuple of one graph or more",
         )
-    graphs = [graph_attr("case", {"branches": each}, "branches") for each in branches]
+    graphs = [graph_attr("case", {"branches": branch}, "branches") for branch in branches]
     results = types_of(graphs[0].outputs)
     for number, graph in enumerate(graphs):
-        what = f"branch {number}"
-        check_types("case", f"{what} takes", types_of(graph.inputs), tuple(rest), "operands are")
-        found = types_of(graph.outputs)
-        check_types("case", f"{what} gives", found, results, "branch 0 gives")
+        label = f"branch {number}"
+        check_types(
+            "case",
+            f"{label} takes",
+            types_of(graph.inputs),
+            tuple(types),
+            "operands are",
+        )
+        output_types = types_of(graph.outputs)
+        check_types("case", f"{label} gives", output_types, results, "branch 0 gives")
     if not results:
         raise OpTypeError("case: the branches give nothing", fix="give at least one value")
     return results
@@ -147,30 +156,30 @@ def _case_reference(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> 
 def _case_vjp(
     ct: Any, _result: Any, *operands: Value, derive: Derive, branches: tuple[Graph, ...]
 ) -> tuple[Value | None, ...]:
-    index, *rest = operands
+    index, *inputs = operands
     cts = ct if isinstance(ct, tuple) else (ct,)
-    wrt = [i for i, v in enumerate(rest) if v.dtype.is_float]
+    wrt = [i for i, v in enumerate(inputs) if v.dtype.is_float]
     of = [o for o, c in enumerate(cts) if c.dtype.is_float and not is_zero(c)]
     if not wrt or not of:
         return (None,) * len(operands)
-    made: list[Graph] = []
+    pulled_branches: list[Graph] = []
     for branch in branches:
         pulled = derive(branch, wrt, of)
-        given = range(len(branch.outputs), len(pulled.outputs))
-        made.append(restricted(pulled, range(len(pulled.inputs)), given))
-    results = rows.case(index, *rest, *(cts[o] for o in of), branches=tuple(made))
-    found = dict(zip(wrt, as_tuple(results), strict=True))
-    return (None, *(found.get(i) for i in range(len(rest))))
+        derivatives = range(len(branch.outputs), len(pulled.outputs))
+        pulled_branches.append(restricted(pulled, range(len(pulled.inputs)), derivatives))
+    results = rows.case(index, *inputs, *(cts[o] for o in of), branches=tuple(pulled_branches))
+    cotangents = dict(zip(wrt, as_tuple(results), strict=True))
+    return (None, *(cotangents.get(i) for i in range(len(inputs))))
 
 
 def _prune_case(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs) -> Pruned | None:
     branches = attrs["branches"]
-    kept = sorted(live)
-    read = sorted(frozenset[int]().union(*(reached(b, kept) for b in branches)))
-    if len(kept) == len(branches[0].outputs) and len(read) == len(operands) - 1:
+    outputs = sorted(live)
+    read = sorted(frozenset[int]().union(*(reached(b, outputs) for b in branches)))
+    if len(outputs) == len(branches[0].outputs) and len(read) == len(operands) - 1:
         return None
-    made = tuple(restricted(b, read, kept) for b in branches)
-    return Pruned((operands[0], *(operands[1 + i] for i in read)), {"branches": made}, tuple(kept))
+    pruned = {"branches": tuple(restricted(b, read, outputs) for b in branches)}
+    return Pruned((operands[0], *(operands[1 + i] for i in read)), pruned, tuple(outputs))
 
 
 _EITHER = (("branches", tuple(_passing(3, i, dtype=i32[()]) for i in range(3))),)

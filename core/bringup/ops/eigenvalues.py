@@ -29,11 +29,11 @@ from bringup.ops.table import (
     define,
 )
 
-#: Roundoffs of a product to which rotations bring it down.
+#: Sweeps end when the off-diagonal norm is this many roundoffs of the whole norm.
 _NOISE = 2.0
-#: Pairs whose element has less than this share of the mean square of all are not rotated. Between
-#: equal eigenvalues such an element would turn vectors by any angle, and rows with them, which
-#: fills again what was made to vanish elsewhere: then convergence is slow.
+#: A pair is not rotated if the square of its element is below this share of the mean off-diagonal
+#: square.  Between equal eigenvalues such a small element would rotate by an arbitrary angle, which
+#: fills elements again that had vanished: convergence would be slow.
 _SKIPPED = 2.0**-8
 
 
@@ -50,17 +50,17 @@ def _eigh_reference(a: Array, *, vectors: bool) -> tuple[Array, Array] | Array:
     a, bad = jacobi.finite(lower + la.t(np.tril(lower, -1)))
     x = jacobi.padded(a)
     v = np.broadcast_to(np.eye(x.shape[-1], dtype=a.dtype), x.shape).copy()
-    order = jacobi.players(x.shape[-1])
+    order = jacobi.next_order(x.shape[-1])
     norm = np.sqrt((x**2).sum(axis=(-2, -1), keepdims=True))
-    for turn in range(jacobi.SWEEPS * max(x.shape[-1] - 1, 1)):
+    for step in range(jacobi.SWEEPS * max(x.shape[-1] - 1, 1)):
         off = np.abs(x - x * np.eye(x.shape[-1], dtype=a.dtype))
-        if turn % max(x.shape[-1] - 1, 1) == 0 and (off <= np.finfo(a.dtype).eps / 8 * norm).all():
+        if step % max(x.shape[-1] - 1, 1) == 0 and (off <= np.finfo(a.dtype).eps / 8 * norm).all():
             break
         x, v = _eigh_round(x, v, order)
     w = np.diagonal(x, axis1=-2, axis2=-1)[..., :n]
-    places = np.argsort(w, axis=-1, kind="stable")
-    w = np.take_along_axis(w, places, axis=-1)
-    v = np.take_along_axis(v[..., :n, :n], places[..., None, :], axis=-1)
+    ascending = np.argsort(w, axis=-1, kind="stable")
+    w = np.take_along_axis(w, ascending, axis=-1)
+    v = np.take_along_axis(v[..., :n, :n], ascending[..., None, :], axis=-1)
     w = np.where(bad[..., None], np.nan, w)
     return (w, np.where(bad[..., None, None], np.nan, v)) if vectors else w
 
@@ -71,7 +71,7 @@ def _eigh_round(x: Array, v: Array, order: Array) -> tuple[Array, Array]:
     cross = np.diagonal(x[..., :half, half:], axis1=-2, axis2=-1)
     c, s = jacobi.angles(diagonal[..., :half], diagonal[..., half:], cross)
     x = la.t(jacobi.rotated(la.t(jacobi.rotated(x, c, s)), c, s))
-    # What a rotation makes vanish vanishes exactly.
+    # Rotations make these elements vanish but for rounding: store exact zeros.
     i = np.arange(half)
     x[..., i, half + i] = 0
     x[..., half + i, i] = 0
@@ -93,24 +93,24 @@ def _eigh_residual(
     if not operands[0].size:
         return []
     a = np.tril(operands[0]) + la.t(np.tril(operands[0], -1))
-    unit, rounding, least = la.units(dtype)
-    # A column meets some ten rotations with each other one, whose roundings are independent
+    unit, rounding, tiny = la.units(dtype)
+    # A column is rotated with each other one some ten times, with independent roundings
     # (N. Higham and T. Mary, A new approach to probabilistic rounding error analysis, 2019).
     growth = 1.01 * (12 * n**0.5 + 16) * unit + (2 * n**0.5 + 2) * rounding
-    norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + n * least / unit
+    norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + n * tiny / unit
     fall = np.maximum(w[..., :-1] - w[..., 1:], 0)[..., None]
     known = np.abs(w - references[0])[..., None]
-    found = [
+    judgements = [
         la.judged("increasing W", fall, 0 * fall, *references),
         la.judged("W", known, growth * norm + 0 * known, *references),
     ]
     for v in vectors:
         error = np.abs(la.product(a, v) - v * w[..., None, :])
-        found += [
+        judgements += [
             la.judged("A V = V W", error, growth * norm + 0 * error, *references),
             la.judged("orthogonal V", jacobi.orthogonality(v), growth + 0 * error, *references),
         ]
-    return found
+    return judgements
 
 
 @la.in_work
@@ -121,36 +121,36 @@ def _eigh_decompose(a: Value, *, vectors: bool) -> tuple[Value, ...]:
         nothing = build.splat(0, a.type.with_shape(a.shape[:-1]))
         return (nothing, a) if vectors else (nothing,)
     strict = la.triangle(a, lower=True, strict=True)
-    whole, scale, bad = jacobi.prepared(rows.add(la.lower_part(a), la.t_(strict)))
-    squares = build.sum_(rows.mul(whole, whole), (rank - 2, rank - 1))
+    symmetric, scale, bad = jacobi.prepared(rows.add(la.lower_part(a), la.t_(strict)))
+    squares = build.sum_(rows.mul(symmetric, symmetric), (rank - 2, rank - 1))
     limit = rows.mul(squares, like(squares, (_NOISE * jacobi.unit(a)) ** 2))
 
-    def step(counter: Value, limit: Value, x: Value, *made: Value) -> tuple[Value, ...]:
+    def step(counter: Value, limit: Value, x: Value, *rotated: Value) -> tuple[Value, ...]:
         zero = build.zeros_like(x)
         off = rows.select(la.diagonal(x.shape, "eq"), zero, x)
-        rest = build.sum_(rows.mul(off, off), (rank - 2, rank - 1))
-        left = la.any_of(build.compare("gt", rest, limit), rank - 2)
+        off_squares = build.sum_(rows.mul(off, off), (rank - 2, rank - 1))
+        left = la.any_of(build.compare("gt", off_squares, limit), rank - 2)
         after = jacobi.shifted(x, 1)
         cross = build.sum_(rows.select(la.diagonal(x.shape, "eq"), after, zero), (rank - 1,))
-        least = rows.mul(rest, like(rest, _SKIPPED / n**2))
+        skipped = rows.mul(off_squares, like(off_squares, _SKIPPED / n**2))
         small = build.compare(
-            "le", rows.mul(cross, cross), build.broadcast_to(least, cross.shape, range(rank - 2))
+            "le", rows.mul(cross, cross), build.broadcast_to(skipped, cross.shape, range(rank - 2))
         )
         cross = rows.select(small, build.zeros_like(cross), cross)
         by = jacobi.weights(jacobi.diagonal_of(x), cross, counter)
-        x = jacobi.turned(jacobi.turned(x, by, counter, -2), by, counter, -1)
-        made = tuple(jacobi.turned(v, by, counter, -1) for v in made)
-        return limit, jacobi.vanished(x, by[0], counter), *made, left
+        x = jacobi.rotated_pairs(jacobi.rotated_pairs(x, by, counter, -2), by, counter, -1)
+        rotated = tuple(jacobi.rotated_pairs(v, by, counter, -1) for v in rotated)
+        return limit, jacobi.with_zeros(x, by[0], counter), *rotated, left
 
-    # What is left is known of the whole matrix, not of the pairs of a round alone.
+    # The step tests the norm of the whole matrix, not only the pairs of its round: every=1.
     first = (la.eye(a.shape, a.dtype),) if vectors else ()
-    _, x, *made = jacobi.sweeps(n, step, (limit, whole, *first), every=1)
+    _, x, *eigenvectors = jacobi.sweeps(n, step, (limit, symmetric, *first), every=1)
     w = jacobi.diagonal_of(x)
     order = jacobi.ordering(w)
     row = build.reshape(w, (*w.shape[:-1], 1, n))
     w = build.reshape(la.matmul(row, order), w.shape)
     w = rows.mul(w, build.broadcast_to(scale, w.shape, stack))
-    return jacobi.or_nan(w, bad), *(jacobi.or_nan(la.matmul(v, order), bad) for v in made)
+    return jacobi.or_nan(w, bad), *(jacobi.or_nan(la.matmul(v, order), bad) for v in eigenvectors)
 
 
 def _eigh_residuals(a: Value, **_attrs: bool) -> tuple[Value, ...]:
@@ -172,8 +172,8 @@ def _eigh_vjp(
     (by_w, by_v), (w, v) = cts, results
     inner = jacobi.over_gaps(la.matmul(la.t_(v), by_v), w)
     inner = rows.add(inner, jacobi.as_diagonal(by_w))
-    whole = la.matmul(la.matmul(v, inner), la.t_(v))
-    return (la.reads_lower(whole),)
+    cotangent = la.matmul(la.matmul(v, inner), la.t_(v))
+    return (la.reads_lower(cotangent),)
 
 
 eigh = define(

@@ -64,22 +64,22 @@ def _lu_residual(
 ) -> list[la.Judged]:
     """N. Higham, Accuracy and Stability, theorem 9.3: |P A − L U| ≤ γ |L| |U|."""
     (a,), (packed, order) = operands, results
-    unit, rounding, least = la.units(dtype)
+    unit, rounding, tiny = la.units(dtype)
     m, n = packed.shape[-2:]
     lower, upper = _lu_parts(packed)
     if a.size == 0:
         return []
-    wrong = np.sort(order, axis=-1) != np.arange(m)
+    misplaced = np.sort(order, axis=-1) != np.arange(m)
     permuted = np.take_along_axis(a, np.clip(order, 0, m - 1)[..., None].astype(np.int64), axis=-2)
     size = la.product(np.abs(lower), np.abs(upper))
-    bound = 1.01 * ((min(m, n) + 4) * unit + 2 * rounding) * size + n * least * (1 + np.abs(a))
+    bound = 1.01 * ((min(m, n) + 4) * unit + 2 * rounding) * size + n * tiny * (1 + np.abs(a))
     error = np.abs(la.product(lower, upper) - permuted)
     factors = np.abs(lower)
     return [
         (
             "a permutation",
-            wrong[..., None].astype(size.dtype),
-            np.zeros_like(wrong[..., None], size.dtype),
+            misplaced[..., None].astype(size.dtype),
+            np.zeros_like(misplaced[..., None], size.dtype),
         ),
         la.judged("P A = L U", error, bound, references[0]),
         la.judged(
@@ -88,21 +88,21 @@ def _lu_residual(
     ]
 
 
-def _exchanged(x: Value, dim: int, j: Index, here: Value, pivot: Value, there: Value) -> Value:
-    """`x` with `there` at `j` and `here` at the position ``pivot`` of each stack."""
+def _exchanged(x: Value, dim: int, j: Index, at_j: Value, pivot: Value, at_pivot: Value) -> Value:
+    """`x` with `at_pivot` at index `j` and `at_j` at index `pivot` of each stack."""
     rank = len(x.shape)
     stack = range(len(pivot.shape))
-    places = rows.iota(type=x.type.with_dtype(i32), dim=rank + dim)
-    other = build.compare("eq", places, build.broadcast_to(pivot, x.shape, stack))
-    spread = build.broadcast_to(here, x.shape, [d for d in range(rank) if d != rank + dim])
-    return la.place(rows.select(other, spread, x), dim, j, there)
+    position = rows.iota(type=x.type.with_dtype(i32), dim=rank + dim)
+    is_pivot = build.compare("eq", position, build.broadcast_to(pivot, x.shape, stack))
+    spread = build.broadcast_to(at_j, x.shape, [d for d in range(rank) if d != rank + dim])
+    return la.replaced(rows.select(is_pivot, spread, x), dim, j, at_pivot)
 
 
 def _at_pivot(x: Value, dim: int, pivot: Value) -> Value:
     rank = len(x.shape)
-    places = rows.iota(type=x.type.with_dtype(i32), dim=rank + dim)
+    position = rows.iota(type=x.type.with_dtype(i32), dim=rank + dim)
     spread = build.broadcast_to(pivot, x.shape, range(len(pivot.shape)))
-    chosen = rows.select(build.compare("eq", places, spread), x, build.zeros_like(x))
+    chosen = rows.select(build.compare("eq", position, spread), x, build.zeros_like(x))
     return build.sum_(chosen, (rank + dim,))
 
 
@@ -115,20 +115,20 @@ def _lu_decompose(a: Value) -> tuple[Value, ...]:
 
     def step(j: Index, x: Value, order: Value) -> tuple[Value, ...]:
         size = rows.abs(la.column(x, j))
-        size = rows.select(la.at(size.shape, -1, "ge", j), size, like(size, -1.0))
+        size = rows.select(la.mask(size.shape, -1, "ge", j), size, like(size, -1.0))
         pivot = rows.argmax(size, dim=len(size.shape) - 1, dtype=i32)
         top = _at_pivot(x, -2, pivot)
         x = _exchanged(x, -2, j, la.row_of(x, j), pivot, top)
         order = _exchanged(order, -1, j, la.column(order, j), pivot, _at_pivot(order, -1, pivot))
-        found = la.column(x, j)
+        pivot_column = la.column(x, j)
         head = la.column(top, j)
-        spread = build.broadcast_to(head, found.shape, range(len(head.shape)))
+        spread = build.broadcast_to(head, pivot_column.shape, range(len(head.shape)))
         none = build.compare("eq", spread, build.zeros_like(spread))
-        factor = rows.select(none, build.zeros_like(found), rows.div(found, spread))
-        factor = rows.select(la.at(factor.shape, -1, "gt", j), factor, found)
-        taken = rows.mul(la.along(factor, x.shape, -2), la.along(top, x.shape, -1))
-        rest = rows.and_(la.at(x.shape, -2, "gt", j), la.at(x.shape, -1, "gt", j))
-        return la.place(rows.select(rest, rows.sub(x, taken), x), -1, j, factor), order
+        factor = rows.select(none, build.zeros_like(pivot_column), rows.div(pivot_column, spread))
+        factor = rows.select(la.mask(factor.shape, -1, "gt", j), factor, pivot_column)
+        update = rows.mul(la.along(factor, x.shape, -2), la.along(top, x.shape, -1))
+        trailing = rows.and_(la.mask(x.shape, -2, "gt", j), la.mask(x.shape, -1, "gt", j))
+        return la.replaced(rows.select(trailing, rows.sub(x, update), x), -1, j, factor), order
 
     return repeat(min(m, n), step, (a, order))
 
@@ -149,11 +149,11 @@ def permutation_matrix(order: Value, like_: Value) -> Value:
     return result
 
 
-def _tall(x: Value, dim: int, k: int) -> tuple[Value, Value | None]:
+def _split(x: Value, dim: int, k: int) -> tuple[Value, Value | None]:
     """The first `k` rows or columns, and the others if there are any."""
     d = len(x.shape) + dim
-    rest = build.slice_dim(x, d, k, x.shape[d]) if x.shape[d] > k else None
-    return build.slice_dim(x, d, 0, k), rest
+    surplus = build.slice_dim(x, d, k, x.shape[d]) if x.shape[d] > k else None
+    return build.slice_dim(x, d, 0, k), surplus
 
 
 @la.gradient_in_work
@@ -167,8 +167,8 @@ def _lu_vjp(cts: tuple[Value, ...], results: tuple[Value, ...], a: Value) -> Cot
     rank = len(a.shape)
     by_lower = la.triangle(build.slice_dim(by_packed, rank - 1, 0, k), lower=True, strict=True)
     by_upper = la.triangle(build.slice_dim(by_packed, rank - 2, 0, k), lower=False)
-    (low, low2), (by_low, by_low2) = _tall(lower, -2, k), _tall(by_lower, -2, k)
-    (up, up2), (by_up, by_up2) = _tall(upper, -1, k), _tall(by_upper, -1, k)
+    (low, low2), (by_low, by_low2) = _split(lower, -2, k), _split(by_lower, -2, k)
+    (up, up2), (by_up, by_up2) = _split(upper, -1, k), _split(by_upper, -1, k)
     left, right = la.matmul(la.t_(low), by_low), la.matmul(by_up, la.t_(up))
     if up2 is not None and by_up2 is not None:
         left = rows.sub(left, la.matmul(by_up2, la.t_(up2)))
@@ -178,11 +178,11 @@ def _lu_vjp(cts: tuple[Value, ...], results: tuple[Value, ...], a: Value) -> Cot
     inner = rows.triangular_solve(up, inner, left=False, lower=False, transpose=True)
     result = rows.triangular_solve(low, inner, transpose=True, unit=True)
     if by_up2 is not None:
-        other = rows.triangular_solve(low, by_up2, transpose=True, unit=True)
-        result = rows.concatenate(result, other, dim=rank - 1)
+        surplus = rows.triangular_solve(low, by_up2, transpose=True, unit=True)
+        result = rows.concatenate(result, surplus, dim=rank - 1)
     if by_low2 is not None:
-        other = rows.triangular_solve(up, by_low2, left=False, lower=False, transpose=True)
-        result = rows.concatenate(result, other, dim=rank - 2)
+        surplus = rows.triangular_solve(up, by_low2, left=False, lower=False, transpose=True)
+        result = rows.concatenate(result, surplus, dim=rank - 2)
     return (la.matmul(la.t_(permutation_matrix(results[1], a)), result),)
 
 
@@ -232,13 +232,13 @@ def _qr_reference(a: Array, *, complete: bool) -> tuple[Array, Array]:
         v, scales[..., j], a[..., j, j] = _reflector(a[..., j:, j])
         vectors[..., j:, j] = v
         a[..., j + 1 :, j] = 0
-        rest = a[..., j:, j + 1 :]
-        rest -= scales[..., j, None, None] * v[..., :, None] * (v[..., None, :] @ rest)
+        trailing = a[..., j:, j + 1 :]
+        trailing -= scales[..., j, None, None] * v[..., :, None] * (v[..., None, :] @ trailing)
     size = m if complete else k
     q = np.broadcast_to(np.eye(m, size, dtype=a.dtype), (*a.shape[:-2], m, size)).copy()
     for j in reversed(range(k)):
-        v, rest = vectors[..., j:, j], q[..., j:, :]
-        rest -= scales[..., j, None, None] * v[..., :, None] * (v[..., None, :] @ rest)
+        v, trailing = vectors[..., j:, j], q[..., j:, :]
+        trailing -= scales[..., j, None, None] * v[..., :, None] * (v[..., None, :] @ trailing)
     return q, np.triu(a[..., :size, :])
 
 
@@ -246,7 +246,7 @@ def _reflector(x: Array) -> tuple[Array, Array, Array]:
     """The vector with first element 1, the scale, and the first element of the image of `x`."""
     large = np.abs(x).max(axis=-1, initial=0)
     large = np.where(large > 0, large, 1)
-    # What is left of dependent columns may be subnormal, of few bits.
+    # The remainder of dependent columns may be subnormal, with few significant bits.
     x = x / large[..., None]
     head, tail = x[..., 0], x[..., 1:]
     norm = np.sqrt((x**2).sum(axis=-1))
@@ -268,7 +268,7 @@ def _qr_residual(
 ) -> list[la.Judged]:
     """N. Higham, Accuracy and Stability, theorems 19.4 and 19.13, column by column."""
     (a,), (q, r) = operands, results
-    unit, rounding, least = la.units(dtype)
+    unit, rounding, tiny = la.units(dtype)
     m, n = a.shape[-2:]
     if a.size == 0:
         return []
@@ -278,7 +278,7 @@ def _qr_residual(
     off = np.abs(la.product(la.t(q), q) - np.eye(q.shape[-1]))
     below = np.abs(np.tril(r, -1))
     return [
-        la.judged("A = Q R", error, growth * norms + m * least + 0 * error, *references),
+        la.judged("A = Q R", error, growth * norms + m * tiny + 0 * error, *references),
         la.judged("orthogonal Q", off, growth + 0 * off, *references),
         la.judged("zeros below", below, 0 * below, *references),
     ]
@@ -289,22 +289,22 @@ def _reflector_value(x: Value, j: Index) -> tuple[Value, Value, Value]:
     rank = len(x.shape)
     last, stack = (rank - 1,), range(rank - 1)
     zero = build.zeros_like(x)
-    x = rows.select(la.at(x.shape, -1, "ge", j), x, zero)
+    x = rows.select(la.mask(x.shape, -1, "ge", j), x, zero)
     large = build.reduce("max", rows.abs(x), last)
-    one = build.ones_like(large)
-    large = rows.select(build.compare("gt", large, build.zeros_like(large)), large, one)
+    ones = build.ones_like(large)
+    large = rows.select(build.compare("gt", large, build.zeros_like(large)), large, ones)
     x = rows.div(x, build.broadcast_to(large, x.shape, stack))
     head = la.column(x, j)
-    tail = rows.select(la.at(x.shape, -1, "gt", j), x, zero)
+    tail = rows.select(la.mask(x.shape, -1, "gt", j), x, zero)
     flat = build.compare("eq", build.reduce("max", rows.abs(tail), last), build.zeros_like(head))
     norm = rows.sqrt(build.sum_(rows.mul(x, x), last))
     down = build.compare("lt", head, build.zeros_like(head))
     image = rows.select(flat, head, rows.select(down, norm, rows.neg(norm)))
-    scale = rows.div(rows.sub(image, head), rows.select(flat, one, image))
+    scale = rows.div(rows.sub(image, head), rows.select(flat, ones, image))
     scale = rows.select(flat, build.zeros_like(scale), scale)
-    over = rows.select(flat, one, rows.sub(head, image))
+    over = rows.select(flat, ones, rows.sub(head, image))
     v = rows.div(tail, build.broadcast_to(over, x.shape, stack))
-    return la.place(v, -1, j, one), scale, rows.mul(image, large)
+    return la.replaced(v, -1, j, ones), scale, rows.mul(image, large)
 
 
 def _reflected(x: Value, v: Value, scale: Value) -> Value:
@@ -328,12 +328,14 @@ def _qr_decompose(a: Value, *, complete: bool) -> tuple[Value, ...]:
     scales = build.splat(0, a.type.with_shape((*a.shape[:-2], k)))
 
     def forwards(j: Index, x: Value, vectors: Value, scales: Value) -> tuple[Value, ...]:
-        found = la.column(x, j)
-        v, scale, image = _reflector_value(found, j)
-        done = rows.select(la.at(found.shape, -1, "gt", j), build.zeros_like(found), found)
-        rest = rows.select(la.at(x.shape, -1, "gt", j), _reflected(x, v, scale), x)
-        x = la.place(rest, -1, j, la.place(done, -1, j, image))
-        return x, la.place(vectors, -1, j, v), la.place(scales, -1, j, scale)
+        pivot_column = la.column(x, j)
+        v, scale, image = _reflector_value(pivot_column, j)
+        below_zero = rows.select(
+            la.mask(pivot_column.shape, -1, "gt", j), build.zeros_like(pivot_column), pivot_column
+        )
+        reflected = rows.select(la.mask(x.shape, -1, "gt", j), _reflected(x, v, scale), x)
+        x = la.replaced(reflected, -1, j, la.replaced(below_zero, -1, j, image))
+        return x, la.replaced(vectors, -1, j, v), la.replaced(scales, -1, j, scale)
 
     x, vectors, scales = repeat(k, forwards, (a, vectors, scales))
 
@@ -362,7 +364,7 @@ def _qr_vjp(
     (by_q, by_r), (q, r) = cts, results
     if n <= m:
         return (_qr_tall_vjp(by_q, by_r, q, r),)
-    (_, y), (u, _), (by_u, by_v) = (_tall(v, -1, m) for v in (a, r, by_r))
+    (_, y), (u, _), (by_u, by_v) = (_split(v, -1, m) for v in (a, r, by_r))
     assert y is not None
     assert by_v is not None
     by_q = rows.add(by_q, la.matmul(y, la.t_(by_v)))
@@ -373,9 +375,9 @@ def _qr_vjp(
 def _qr_tall_vjp(by_q: Value, by_r: Value, q: Value, r: Value) -> Value:
     inner = rows.sub(la.matmul(r, la.t_(by_r)), la.matmul(la.t_(by_q), q))
     lower = la.triangle(inner, lower=True)
-    both = rows.add(lower, la.t_(la.triangle(inner, lower=True, strict=True)))
-    whole = rows.add(by_q, la.matmul(q, both))
-    result: Value = rows.triangular_solve(r, whole, left=False, lower=False, transpose=True)
+    symmetric = rows.add(lower, la.t_(la.triangle(inner, lower=True, strict=True)))
+    right_side = rows.add(by_q, la.matmul(q, symmetric))
+    result: Value = rows.triangular_solve(r, right_side, left=False, lower=False, transpose=True)
     return result
 
 

@@ -69,7 +69,7 @@ def inside_of(windows: Windows, indices: Value) -> Value | None:
     """Whether each window lies inside, by position; None without components."""
     inside: Value | None = None
     parts = components(windows, indices)
-    for raw, last in zip(parts, windows.lasts, strict=True):
+    for raw, last in zip(parts, windows.last_starts, strict=True):
         fits = build.compare("eq", raw, clamped(raw, last))
         inside = fits if inside is None else rows.and_(inside, fits)
     return inside
@@ -90,9 +90,9 @@ def _gather_vjp(
 def _placed(windows: Windows, indices: Value, ct: Value, mode: str) -> Value:
     """The one row of each batch at its place among zeros: a choice, which fuses, unlike scatter."""
     rows_form = targets(windows, indices)
-    target = rows_form.at if mode == "clip" else rows_form.inside_only(windows)
+    target = rows_form.places if mode == "clip" else rows_form.inside_only(windows)
     new = window_rows(windows, ct)
-    shape = (new.shape[0], windows.count(windows.places), new.shape[2])
+    shape = (new.shape[0], windows.count(windows.place_dims), new.shape[2])
     spread = build.broadcast_to(target, shape, (0, 1))
     hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
     values = build.broadcast_to(new, shape, (0, 1, 2))
@@ -106,13 +106,13 @@ def _moved_inside(
     parts = components(windows, indices)
     if not parts:
         return indices, attrs
-    dtype = i32 if max(windows.lasts) < 2**31 else i64
+    dtype = i32 if max(windows.last_starts) < 2**31 else i64
     moved = [
         build.convert(clamped(raw, last), dtype)
-        for raw, last in zip(parts, windows.lasts, strict=True)
+        for raw, last in zip(parts, windows.last_starts, strict=True)
     ]
     last = len(windows.positions)
-    batch = (windows.batch[0], windows.batched)
+    batch = (windows.batch[0], windows.batch_position_dims)
     if len(moved) == 1:
         return moved[0], {**attrs, "index_dim": last, "batch": batch}
     wide = [build.reshape(part, (*part.shape, 1)) for part in moved]
@@ -123,7 +123,7 @@ def _moved_inside(
 def _gather_decompose(x: Value, indices: Value, *, mode: str, sizes: Ints, **attrs: Any) -> Value:
     windows = Windows(x.shape, indices.shape, sizes, **attrs)
     rows_form = targets(windows, indices)
-    picked = windows_from(windows, picked_rows(array_rows(windows, x), rows_form.at))
+    picked = windows_from(windows, picked_rows(array_rows(windows, x), rows_form.places))
     if mode == "clip" or rows_form.inside is None:
         return picked
     inside = spread_positions(windows, rows_form.inside)
@@ -174,14 +174,14 @@ def _gather_index(
     index: Index, mask: Mask, x: Value, indices: Value, /, *, mode: str, **attrs: Any
 ) -> list[Source]:
     windows = gather_windows(x.type, indices.type, attrs)
-    positions = [index[d] for d in windows.between]
+    positions = [index[d] for d in windows.position_dims]
     source_index = [ZERO] * len(windows.shape)
-    for d, position in zip(windows.kept, windows.offset, strict=True):
+    for d, position in zip(windows.window_dims, windows.offset, strict=True):
         source_index[d] = index[position]
-    for d, position in zip(windows.batch[0], windows.batched, strict=True):
+    for d, position in zip(windows.batch[0], windows.batch_position_dims, strict=True):
         source_index[d] = positions[position]
     elements: list[Element] = []
-    for c, (d, last) in enumerate(zip(windows.index_map, windows.lasts, strict=True)):
+    for c, (d, last) in enumerate(zip(windows.index_map, windows.last_starts, strict=True)):
         where = list(positions)
         if windows.index_dim < len(indices.shape):
             where.insert(windows.index_dim, Expr(c))

@@ -47,8 +47,8 @@ def _count(attrs: Attrs, key: str) -> int:
     value = attrs[key]
     if not is_int(value) or value < 0:
         raise OpTypeError(f"scan: {key}={value!r} is no count", fix=f"pass {key} as an int >= 0")
-    found: int = value
-    return found
+    count: int = value
+    return count
 
 
 def _infer(operands: Types, attrs: Attrs) -> Types:
@@ -59,16 +59,16 @@ def _infer(operands: Types, attrs: Attrs) -> Types:
             f"scan: {len(operands)} operands for {parts.consts} consts, {parts.carries} carries",
             fix="count the operands again",
         )
-    given = operands[: parts.first_stack]
-    rest = enumerate(operands[parts.first_stack :], parts.first_stack)
-    wanted = (*given, *(rows_of(t, "scan", length, i) for i, t in rest))
-    check_types("scan", "the body takes", types_of(body.inputs), wanted, "it gets")
+    fixed_types = operands[: parts.first_stack]
+    stack_types = enumerate(operands[parts.first_stack :], parts.first_stack)
+    operand_types = (*fixed_types, *(rows_of(t, "scan", length, i) for i, t in stack_types))
+    check_types("scan", "the body takes", types_of(body.inputs), operand_types, "it gets")
     carries = operands[parts.consts : parts.first_stack]
-    found = types_of(body.outputs)
-    check_types("scan", "the body gives", found[: parts.carries], carries, "the carry is")
-    if not found:
+    output_types = types_of(body.outputs)
+    check_types("scan", "the body gives", output_types[: parts.carries], carries, "the carry is")
+    if not output_types:
         raise OpTypeError("scan: the body gives nothing", fix="give at least one value")
-    stacks = (t.with_shape((length, *t.shape)) for t in found[parts.carries :])
+    stacks = (t.with_shape((length, *t.shape)) for t in output_types[parts.carries :])
     return (*carries, *stacks)
 
 
@@ -81,9 +81,9 @@ def _reference(
     rows: list[Sequence[Array]] = []
     step = runner(body)
     for i in reversed(range(length)) if reverse else range(length):
-        found = step([*fixed, *carry, *(x[i] for x in xs)])
-        carry = found[:carries]
-        rows.append(found[carries:])
+        outputs = step([*fixed, *carry, *(x[i] for x in xs)])
+        carry = outputs[:carries]
+        rows.append(outputs[carries:])
     if reverse:
         rows.reverse()
     types = types_of(body.outputs[carries:])
@@ -95,27 +95,27 @@ def _reference(
     return results if len(results) > 1 else results[0]
 
 
-def _row(stack: Value, at: Value) -> Value:
-    """Row number `at` of a stack."""
+def _row(stack: Value, index: Value) -> Value:
+    """Row `index` of a stack."""
     shape = stack.shape[1:]
-    zeros = [build.like(at, 0)] * len(shape)
-    part = rows.dynamic_slice(stack, at, *zeros, sizes=(1, *shape))
+    zeros = [build.like(index, 0)] * len(shape)
+    part = rows.dynamic_slice(stack, index, *zeros, sizes=(1, *shape))
     return build.reshape(part, shape)
 
 
-def _put(stack: Value, row: Value, at: Value) -> Value:
-    """A stack with another row number `at`."""
-    zeros = [build.like(at, 0)] * len(row.shape)
+def _put(stack: Value, row: Value, index: Value) -> Value:
+    """A stack whose row `index` is replaced."""
+    zeros = [build.like(index, 0)] * len(row.shape)
     update = build.reshape(row, (1, *row.shape))
-    return rows.dynamic_update_slice(stack, update, at, *zeros)
+    return rows.dynamic_update_slice(stack, update, index, *zeros)
 
 
 def _decompose(
     *operands: Value, body: Graph, length: int, reverse: bool, consts: int, carries: int
 ) -> Value | Values:
     parts = Parts(consts, carries)
-    given = types_of(body.outputs[carries:])
-    stacks = [build.splat(0, t.with_shape((length, *t.shape))) for t in given]
+    row_types = types_of(body.outputs[carries:])
+    stacks = [build.splat(0, t.with_shape((length, *t.shape))) for t in row_types]
     carry = operands[consts : parts.first_stack]
     if not length:
         results = (*carry, *stacks)
@@ -123,14 +123,20 @@ def _decompose(
     counter = TensorType((), i32 if length < 1 << 31 else i64)
     state = (build.splat(0, counter), *operands, *stacks)
 
-    def step(at: Value, *held: Value) -> Values:
-        place = rows.sub(build.like(at, length - 1), at) if reverse else at
-        whole, outs = held[: len(operands)], held[len(operands) :]
-        xs = [_row(x, place) for x in whole[parts.first_stack :]]
-        found = replay(body, arguments=(*whole[: parts.first_stack], *xs))
-        ys = [_put(s, y, place) for s, y in zip(outs, found[carries:], strict=True)]
-        after = rows.add(at, build.like(at, 1))
-        return (after, *whole[:consts], *found[:carries], *whole[parts.first_stack :], *ys)
+    def step(counter: Value, *values: Value) -> Values:
+        row_index = rows.sub(build.like(counter, length - 1), counter) if reverse else counter
+        inputs, outs = values[: len(operands)], values[len(operands) :]
+        xs = [_row(x, row_index) for x in inputs[parts.first_stack :]]
+        outputs = replay(body, arguments=(*inputs[: parts.first_stack], *xs))
+        ys = [_put(s, y, row_index) for s, y in zip(outs, outputs[carries:], strict=True)]
+        after = rows.add(counter, build.like(counter, 1))
+        return (
+            after,
+            *inputs[:consts],
+            *outputs[:carries],
+            *inputs[parts.first_stack :],
+            *ys,
+        )
 
     cond = _graph(lambda at, *_: (rows.compare(at, build.like(at, length), direction="lt"),), state)
     last = as_tuple(rows.while_(*state, cond=cond, body=_graph(step, state)))
@@ -145,10 +151,10 @@ def _graph(function: Any, like: Sequence[Value]) -> Graph:
 
 
 def _residuals(*operands: Value, body: Graph, carries: int, consts: int, **attrs: Any) -> Values:
-    """The scan with a further stack for each carry, of what it was before each iteration."""
-    before = body.inputs[consts : consts + carries]
-    kept = Graph(body.inputs, body.instrs, (*body.outputs, *before), body.name)
-    return as_tuple(rows.scan(*operands, body=kept, carries=carries, consts=consts, **attrs))
+    """The scan with one more stack for each carry: its values before each iteration."""
+    carries_before = body.inputs[consts : consts + carries]
+    extended = Graph(body.inputs, body.instrs, (*body.outputs, *carries_before), body.name)
+    return as_tuple(rows.scan(*operands, body=extended, carries=carries, consts=consts, **attrs))
 
 
 def _vjp(
@@ -160,11 +166,12 @@ def _vjp(
 
 
 class _Pullback:
-    """The way back through a scan: a scan in the other direction, over what each iteration read.
+    """The reverse pass of a scan: a scan in the other direction over the values that were read.
 
-    Its consts are those of the scan, its carries the sums of their cotangents and the cotangents of
-    the carry, its stacks the carries before each iteration, the stacks of the scan and the
-    cotangents of its stacked results.
+    consts: those of the scan.
+    carries: the sums of the cotangents of the consts, then the cotangents of the carry.
+    stacks: the carries before each iteration, the stacks of the scan, then the cotangents of its
+    stacked results.
     """
 
     def __init__(
@@ -179,9 +186,9 @@ class _Pullback:
         self.operands, self.attrs = operands, attrs
         self.parts = Parts(attrs["consts"], attrs["carries"])
         self.body = body
-        self.saved = self._saved(results)
+        self.carries_before = self._carries_before(results)
         self.floats = [i for i, v in enumerate(body.inputs) if v.dtype.is_float]
-        # A carry always has one, which later iterations may give it; most stacks have none.
+        # A carry always has a cotangent: later iterations may add to it.  Most stacks have none.
         self.of = [
             o
             for o, v in enumerate(body.outputs)
@@ -203,27 +210,27 @@ class _Pullback:
         heads = [o for o in self.of if o < self.parts.carries]
         tails = [self.cts[o] for o in self.of if o >= self.parts.carries]
         carry = [*sums, *(self.cts[o] for o in heads)]
-        whole = [*self.saved, *self.operands[self.parts.first_stack :], *tails]
-        made = rows.scan(
+        stacks_read = [*self.carries_before, *self.operands[self.parts.first_stack :], *tails]
+        results = rows.scan(
             *fixed,
             *carry,
-            *whole,
+            *stacks_read,
             body=self._body(consts, carries, stacks),
             length=self.attrs["length"],
             reverse=not self.attrs["reverse"],
             consts=len(fixed),
             carries=len(carry),
         )
-        found = dict(zip([*consts, *carries, *stacks], as_tuple(made), strict=True))
-        return tuple(found.get(i) for i in range(len(self.operands)))
+        cotangents = dict(zip([*consts, *carries, *stacks], as_tuple(results), strict=True))
+        return tuple(cotangents.get(i) for i in range(len(self.operands)))
 
-    def _saved(self, results: Sequence[Value]) -> list[Value]:
-        """The stacks of what the carries were; made by another run if the scan kept none."""
+    def _carries_before(self, results: Sequence[Value]) -> list[Value]:
+        """The stacks of the carries before each iteration; from a second run if it kept none."""
         parts = self.parts
         before = self.body.inputs[parts.consts : parts.first_stack]
-        kept = {v: results[o] for o, v in enumerate(self.body.outputs) if o >= parts.carries}
-        if all(v in kept for v in before):
-            return [kept[v] for v in before]
+        stack_of = {v: results[o] for o, v in enumerate(self.body.outputs) if o >= parts.carries}
+        if all(v in stack_of for v in before):
+            return [stack_of[v] for v in before]
         again = _residuals(*self.operands, body=self.body, **self.attrs)
         return list(again[len(self.body.outputs) :])
 
@@ -242,14 +249,14 @@ class _Pullback:
         with Builder() as builder:
             fixed = [builder.input(v.type) for v in self.body.inputs[: parts.consts]]
             sums = [builder.input(self.body.inputs[i].type) for i in consts]
-            back = [builder.input(v.type) for v in self.derived.inputs[count : count + heads]]
+            carry_cts = [builder.input(v.type) for v in self.derived.inputs[count : count + heads]]
             read = [builder.input(v.type) for v in self.body.inputs[parts.consts :]]
             tails = [builder.input(v.type) for v in self.derived.inputs[count + heads :]]
-            found = replay(self.derived, arguments=(*fixed, *read, *back, *tails))
-            gradients = dict(zip(self.floats, found[len(self.body.outputs) :], strict=True))
+            outputs = replay(self.derived, arguments=(*fixed, *read, *carry_cts, *tails))
+            gradients = dict(zip(self.floats, outputs[len(self.body.outputs) :], strict=True))
             total = [rows.add(s, gradients[i]) for s, i in zip(sums, consts, strict=True)]
-            rest = [gradients[i] for i in (*carries, *stacks)]
-            return builder.build((*total, *rest), f"back_{self.body.name}")
+            row_cotangents = [gradients[i] for i in (*carries, *stacks)]
+            return builder.build((*total, *row_cotangents), f"back_{self.body.name}")
 
 
 def _prune(live: frozenset[int], operands: Values, attrs: Attrs) -> Pruned | None:
@@ -266,17 +273,17 @@ def _prune(live: frozenset[int], operands: Values, attrs: Attrs) -> Pruned | Non
     if (len(needed), len(taken)) == (len(body.outputs), len(operands)) or not taken:
         return None
     inputs, outputs = sorted(taken), sorted(needed)
-    made = {
+    pruned_attrs = {
         **attrs,
         "body": restricted(body, inputs, outputs),
         "consts": sum(i < parts.consts for i in inputs),
         "carries": sum(o < parts.carries for o in outputs),
     }
-    return Pruned(tuple(operands[i] for i in inputs), made, tuple(outputs))
+    return Pruned(tuple(operands[i] for i in inputs), pruned_attrs, tuple(outputs))
 
 
-def _adding() -> Graph:
-    """A body that passes its carry on and gives its row, for cells."""
+def _swap() -> Graph:
+    """A body that exchanges its carry and its row, for cells."""
     builder = Builder()
     carry, x = builder.input(TensorType((), i32)), builder.input(TensorType((), i32))
     return builder.build([x, carry])
@@ -284,7 +291,7 @@ def _adding() -> Graph:
 
 def _cell(length: int, reverse: bool) -> tuple[tuple[str, Any], ...]:
     return (
-        ("body", _adding()), ("length", length), ("reverse", reverse), ("consts", 0), ("carries", 1)
+        ("body", _swap()), ("length", length), ("reverse", reverse), ("consts", 0), ("carries", 1)
     )  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def _back_extremum(back: _Back) -> Cotangents:
     hits = build.compare("eq", back.updates, back.read(back.result))
     inside = inside_of(back.windows, back.indices)
     if inside is not None:
-        spread = build.broadcast_to(inside, back.updates.shape, back.windows.between)
+        spread = build.broadcast_to(inside, back.updates.shape, back.windows.position_dims)
         hits = rows.and_(hits, spread)
     update_hits = build.convert(hits, dtype)
     share = rows.div(back.ct, back.write(x_hits, update_hits, "add"))

@@ -29,7 +29,7 @@ from bringup.ops.table import (
     define,
 )
 
-#: Roundoffs of a product to which rotations bring it down.
+#: Columns whose product is below this many roundoffs of their sizes are not rotated.
 _NOISE = 2.0
 
 
@@ -62,8 +62,8 @@ def _svd_reference(
 
 
 def _qr(a: Array, complete: bool) -> tuple[Array, Array]:
-    found: Any = rows.qr.reference(a, complete=complete)  # type: ignore[attr-defined]
-    return found[0], found[1]
+    factors: Any = rows.qr.reference(a, complete=complete)  # type: ignore[attr-defined]
+    return factors[0], factors[1]
 
 
 def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
@@ -76,12 +76,12 @@ def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
     q, r = _qr(a, complete)
     x = jacobi.padded(la.t(r[..., :n, :]))
     v = np.broadcast_to(np.eye(x.shape[-1], dtype=a.dtype), x.shape).copy()
-    order, rounds = jacobi.players(x.shape[-1]), max(x.shape[-1] - 1, 1)
+    order, rounds = jacobi.next_order(x.shape[-1]), max(x.shape[-1] - 1, 1)
     half, busy = x.shape[-1] // 2, True
     eps = np.finfo(a.dtype).eps
     floor = eps**2 * (x**2).sum(axis=(-2, -1))[..., None]
-    for turn in range(jacobi.SWEEPS * rounds):
-        if turn % rounds == 0:
+    for round_index in range(jacobi.SWEEPS * rounds):
+        if round_index % rounds == 0:
             if not busy:
                 break
             busy = False
@@ -95,9 +95,9 @@ def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
         x, v = jacobi.rotated(x, c, s)[..., order], jacobi.rotated(v, c, s)[..., order]
     x, v = x[..., :n, :n], v[..., :n, :n]
     norms = np.sqrt((x**2).sum(axis=-2))
-    places = np.argsort(-norms, axis=-1, kind="stable")
-    norms = np.take_along_axis(norms, places, axis=-1)
-    x, v = (np.take_along_axis(each, places[..., None, :], axis=-1) for each in (x, v))
+    descending = np.argsort(-norms, axis=-1, kind="stable")
+    norms = np.take_along_axis(norms, descending, axis=-1)
+    x, v = (np.take_along_axis(columns, descending[..., None, :], axis=-1) for columns in (x, v))
     w, r = _qr(x, False)
     signs = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
     u = np.concatenate([q[..., :n] @ v, q[..., n:]], axis=-1)
@@ -115,16 +115,16 @@ def _svd_residual(
     (a,) = operands
     if not a.size:
         return []
-    place = 1 if attrs["vectors"] else 0
-    s = results[place]
+    value_index = 1 if attrs["vectors"] else 0
+    s = results[value_index]
     k = s.shape[-1]
-    unit, rounding, least = la.units(dtype)
+    unit, rounding, tiny = la.units(dtype)
     size = max(a.shape[-2:])
     growth = 1.01 * (16 * size**0.5 + 24) * unit + (2 * size**0.5 + 3) * rounding
-    norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + size * least / unit
+    norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + size * tiny / unit
     fall = np.maximum(np.concatenate([s[..., 1:], 0 * s[..., :1]], -1) - s, 0)[..., None]
-    known = np.abs(s - references[place])[..., None]
-    found = [
+    known = np.abs(s - references[value_index])[..., None]
+    judgements = [
         la.judged("decreasing S", fall, 0 * fall, *references),
         la.judged("S", known, growth * norm + 0 * known, *references),
     ]
@@ -132,12 +132,12 @@ def _svd_residual(
         u, _, vt = results
         error = np.abs(la.product(u[..., :k] * s[..., None, :], vt[..., :k, :]) - a)
         left, right = jacobi.orthogonality(u), jacobi.orthogonality(la.t(vt))
-        found += [
+        judgements += [
             la.judged("A = U S V^T", error, growth * norm + 0 * error, *references),
             la.judged("orthogonal U", left, growth + 0 * left, *references),
             la.judged("orthogonal V", right, growth + 0 * right, *references),
         ]
-    return found
+    return judgements
 
 
 @la.in_work
@@ -146,20 +146,20 @@ def _svd_decompose(a: Value, *, complete: bool, vectors: bool) -> tuple[Value, .
     k, stack = min(m, n), range(len(a.shape) - 2)
     if 0 in a.shape:
         sizes = (m, n) if complete else (k, k)
-        u, vt = (la.eye((*a.shape[:-2], *each), a.dtype) for each in ((m, sizes[0]), (sizes[1], n)))
+        u, vt = (la.eye((*a.shape[:-2], *size), a.dtype) for size in ((m, sizes[0]), (sizes[1], n)))
         s = build.splat(0, a.type.with_shape((*a.shape[:-2], k)))
         return (u, s, vt) if vectors else (s,)
     x, scale, bad = jacobi.prepared(a)
-    s, *both = _tall_values(la.t_(x) if m < n else x, complete, vectors)
+    s, *factors = _tall_values(la.t_(x) if m < n else x, complete, vectors)
     s = jacobi.or_nan(rows.mul(s, build.broadcast_to(scale, s.shape, stack)), bad)
     if not vectors:
         return (s,)
-    u, vt = map(la.t_, reversed(both)) if m < n else both
+    u, vt = map(la.t_, reversed(factors)) if m < n else factors
     return jacobi.or_nan(u, bad), s, jacobi.or_nan(vt, bad)
 
 
 def _tall_values(a: Value, complete: bool, vectors: bool) -> tuple[Value, ...]:
-    """The values, then U and Vᵀ if they are wanted.
+    """The singular values, then U and Vᵀ if `vectors`.
 
     One-sided Jacobi on the columns of Rᵀ (Z. Drmač and K. Veselić, 2008): A = Q R, so with
     Rᵀ J = W, A = (Q J) Wᵀ.  W's columns, made exactly orthonormal by a QR of their own, are V.
@@ -169,7 +169,7 @@ def _tall_values(a: Value, complete: bool, vectors: bool) -> tuple[Value, ...]:
     x = la.t_(build.slice_dim(r, rank - 2, 0, n))
     noise, floor = _NOISE * jacobi.unit(a), jacobi.unit(a) ** 2 / 64
 
-    def step(counter: Value, x: Value, *made: Value) -> tuple[Value, ...]:
+    def step(counter: Value, x: Value, *rotated: Value) -> tuple[Value, ...]:
         sizes = build.sum_(rows.mul(x, x), (rank - 2,))
         cross = build.sum_(rows.mul(x, jacobi.shifted(x, 1)), (rank - 2,))
         means = rows.sqrt(rows.mul(sizes, jacobi.shifted(sizes, 1)))
@@ -177,10 +177,10 @@ def _tall_values(a: Value, complete: bool, vectors: bool) -> tuple[Value, ...]:
         large = build.compare("gt", rows.abs(cross), limit)
         left = la.any_of(large, rank - 1)
         by = jacobi.weights(sizes, rows.select(large, cross, build.zeros_like(cross)), counter)
-        return *(jacobi.turned(v, by, counter, -1) for v in (x, *made)), left
+        return *(jacobi.rotated_pairs(v, by, counter, -1) for v in (x, *rotated)), left
 
     first = (la.eye(x.shape, x.dtype),) if vectors else ()
-    x, *made = jacobi.sweeps(n, step, (x, *first), every=n)
+    x, *rotations = jacobi.sweeps(n, step, (x, *first), every=n)
     norms = rows.sqrt(build.sum_(rows.mul(x, x), (rank - 2,)))
     order = jacobi.ordering(rows.neg(norms))
     row = build.reshape(norms, (*norms.shape[:-1], 1, n))
@@ -192,16 +192,16 @@ def _tall_values(a: Value, complete: bool, vectors: bool) -> tuple[Value, ...]:
     down = build.compare("lt", diagonal, build.zeros_like(diagonal))
     signs = rows.select(down, like(diagonal, -1.0), build.ones_like(diagonal))
     w = rows.mul(w, la.along(signs, w.shape, -1))
-    left = la.matmul(build.slice_dim(q, rank - 1, 0, n), la.matmul(made[0], order))
+    left = la.matmul(build.slice_dim(q, rank - 1, 0, n), la.matmul(rotations[0], order))
     if q.shape[-1] > n:
-        rest = build.slice_dim(q, rank - 1, n, q.shape[-1])
-        left = rows.concatenate(left, rest, dim=rank - 1)
+        surplus = build.slice_dim(q, rank - 1, n, q.shape[-1])
+        left = rows.concatenate(left, surplus, dim=rank - 1)
     return norms, left, la.t_(w)
 
 
 def _factors(a: Value, complete: bool) -> tuple[Value, Value]:
-    found: Any = rows.qr(a, complete=complete)
-    return found[0], found[1]
+    factors: Any = rows.qr(a, complete=complete)
+    return factors[0], factors[1]
 
 
 def _svd_residuals(a: Value, *, complete: bool, vectors: bool) -> tuple[Value, ...]:
@@ -244,14 +244,14 @@ def _svd_vjp(
         rows.mul(left, la.along(s, shape, -1)), rows.mul(la.along(s, shape, -2), right)
     )
     inner = rows.add(inner, jacobi.as_diagonal(by_s))
-    whole = la.matmul(la.matmul(u, inner), vt)
+    cotangent = la.matmul(la.matmul(u, inner), vt)
     if m > n:
         outside = _outside(u, jacobi.over(by_u, la.along(s, by_u.shape, -1)))
-        whole = rows.add(whole, la.matmul(outside, vt))
+        cotangent = rows.add(cotangent, la.matmul(outside, vt))
     if n > m:
         outside = _outside(v, jacobi.over(by_v, la.along(s, by_v.shape, -1)))
-        whole = rows.add(whole, la.matmul(u, la.t_(outside)))
-    return (whole,)
+        cotangent = rows.add(cotangent, la.matmul(u, la.t_(outside)))
+    return (cotangent,)
 
 
 def _skew_part(squares: Value, x: Value, by_x: Value) -> Value:
@@ -260,7 +260,7 @@ def _skew_part(squares: Value, x: Value, by_x: Value) -> Value:
 
 
 def _outside(basis: Value, x: Value) -> Value:
-    """What of `x` lies outside the span of a basis."""
+    """The part of `x` outside the span of a basis."""
     return rows.sub(x, la.matmul(basis, la.matmul(la.t_(basis), x)))
 
 

@@ -67,8 +67,8 @@ def _solve_reference(
     for j in range(n) if lower else range(n - 1, -1, -1):
         if not unit:
             x[..., j, :] /= matrix[..., j, j, None]
-        rest = slice(j + 1, n) if lower else slice(0, j)
-        x[..., rest, :] -= matrix[..., rest, j, None] * x[..., None, j, :]
+        remaining = slice(j + 1, n) if lower else slice(0, j)
+        x[..., remaining, :] -= matrix[..., remaining, j, None] * x[..., None, j, :]
     return x if left else la.t(x)
 
 
@@ -86,10 +86,10 @@ def _solve_residual(
     matrix = np.tril(matrix) if lower else np.triu(matrix)
     if attrs["unit"]:
         matrix = matrix - matrix * np.eye(matrix.shape[-1]) + np.eye(matrix.shape[-1])
-    unit, rounding, least = la.units(dtype)
+    unit, rounding, tiny = la.units(dtype)
     size = la.product(np.abs(matrix), np.abs(x))
     growth = (matrix.shape[-1] + 4) * unit + rounding
-    floor = least * (la.product(np.abs(matrix), np.ones_like(x)) + matrix.shape[-1])
+    floor = tiny * (la.product(np.abs(matrix), np.ones_like(x)) + matrix.shape[-1])
     error = np.abs(la.product(matrix, x) - b)
     return [la.judged("T X = B", error, 1.01 * growth * size + floor, known)]
 
@@ -112,9 +112,9 @@ def _solve_decompose(
         if not unit:
             pivot = la.column(factors, j)
             row = rows.div(row, build.broadcast_to(pivot, row.shape, range(len(row.shape) - 1)))
-        taken = rows.mul(la.along(factors, x.shape, -2), la.along(row, x.shape, -1))
-        rest = la.at(x.shape, -2, "gt" if lower else "lt", j)
-        return la.place(rows.select(rest, rows.sub(x, taken), x), -2, j, row), matrix
+        update = rows.mul(la.along(factors, x.shape, -2), la.along(row, x.shape, -1))
+        remaining = la.mask(x.shape, -2, "gt" if lower else "lt", j)
+        return la.replaced(rows.select(remaining, rows.sub(x, update), x), -2, j, row), matrix
 
     x, _ = repeat(n, step, (b, matrix))
     return x if left else la.t_(x)
@@ -214,11 +214,11 @@ def _cholesky_residual(
 ) -> list[la.Judged]:
     """N. Higham, Accuracy and Stability, theorem 10.3: |A − L Lᵀ| ≤ γ |L| |Lᵀ|."""
     a, factor = np.tril(operands[0]), results[0]
-    unit, rounding, least = la.units(dtype)
+    unit, rounding, tiny = la.units(dtype)
     n = a.shape[-1]
     size = la.product(np.abs(factor), np.abs(la.t(factor)))
     error = np.abs(np.tril(la.product(factor, la.t(factor))) - a)
-    bound = 1.01 * ((n + 4) * unit + 2 * rounding) * size + n * least * (1 + size)
+    bound = 1.01 * ((n + 4) * unit + 2 * rounding) * size + n * tiny * (1 + size)
     above = np.abs(np.triu(factor, 1))
     return [
         la.judged("A = L L^T", error, np.tril(bound), references[0]),
@@ -232,17 +232,17 @@ def _cholesky_decompose(a: Value) -> Value:
         return a
 
     def step(j: Index, x: Value) -> tuple[Value, ...]:
-        found = la.column(x, j)
-        pivot = rows.sqrt(la.column(found, j))
-        spread = build.broadcast_to(pivot, found.shape, range(len(found.shape) - 1))
-        factor = la.place(rows.div(found, spread), -1, j, pivot)
-        taken = rows.mul(la.along(factor, x.shape, -2), la.along(factor, x.shape, -1))
-        below, right = (la.at(x.shape, dim, "gt", j) for dim in (-2, -1))
-        rest = rows.select(rows.and_(below, right), rows.sub(x, taken), x)
-        return (la.place(rest, -1, j, factor),)
+        pivot_column = la.column(x, j)
+        pivot = rows.sqrt(la.column(pivot_column, j))
+        spread = build.broadcast_to(pivot, pivot_column.shape, range(len(pivot_column.shape) - 1))
+        factor = la.replaced(rows.div(pivot_column, spread), -1, j, pivot)
+        update = rows.mul(la.along(factor, x.shape, -2), la.along(factor, x.shape, -1))
+        below, right = (la.mask(x.shape, dim, "gt", j) for dim in (-2, -1))
+        trailing = rows.select(rows.and_(below, right), rows.sub(x, update), x)
+        return (la.replaced(trailing, -1, j, factor),)
 
     (x,) = repeat(a.shape[-1], step, (a,))
-    # Above the diagonal, columns hold what they were divided by last.
+    # Above the diagonal, columns hold quotients that are no part of the result.
     lower = la.lower_part(x)
     diagonal = build.sum_(
         rows.select(la.diagonal(x.shape, "eq"), x, build.zeros_like(x)), (len(x.shape) - 1,)

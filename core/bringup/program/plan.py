@@ -50,7 +50,7 @@ def plan(
     donated: frozenset[int] = frozenset(),
     keep_constants: bool = False,
     inner: Inner | None = None,
-    own: Mapping[int, int] | None = None,
+    donors: Mapping[int, int] | None = None,
 ) -> Program:
     """Place every value and return the program.
 
@@ -58,9 +58,9 @@ def plan(
     donated: input positions whose memory may be overwritten.
     keep_constants: leave dense constants as op steps instead of program constants.
     inner: makes the programs of sub-graphs; without it, instructions that hold some stay op steps.
-    own: for outputs, the only input whose memory each may take; by default any donated one.
+    donors: for outputs, the only input whose memory each may take; by default any donated one.
     """
-    return _Planner(graph, launches, alignment, donated, keep_constants, inner, own).run()
+    return _Planner(graph, launches, alignment, donated, keep_constants, inner, donors).run()
 
 
 class _Planner:
@@ -72,10 +72,10 @@ class _Planner:
         donated: frozenset[int],
         keep_constants: bool,
         inner: Inner | None,
-        own: Mapping[int, int] | None,
+        donors: Mapping[int, int] | None,
     ) -> None:
         self.graph = graph
-        self.own = own
+        self.donors = donors
         self.alignment = alignment
         self.donated = donated
         self.constants: list[Literal] = []
@@ -148,7 +148,7 @@ class _Planner:
         pairs: list[tuple[int, int]] = []
         for o, value in enumerate(map(firsts.__getitem__, self.graph.outputs)):
             step = self.lives.written.get(value, -1)
-            mine = self.donated if self.own is None else {self.own.get(o, -1)} & self.donated
+            mine = self.donated if self.donors is None else {self.donors.get(o, -1)} & self.donated
             for i in sorted(mine - taken):
                 source = self.graph.inputs[i]
                 if source.type.nbytes == value.type.nbytes and self._may_overwrite(

@@ -85,10 +85,10 @@ def compile_graph(
     with _lock:
         compiled = _cache.pop(key, None)
         if compiled is not None:
-            _cache[key] = compiled  # at the end: what was not used for the longest time goes first
+            _cache[key] = compiled  # at the end: the least recently used goes first
             return compiled
     try:
-        # What is timed inside belongs to this program.
+        # Spans inside belong to this program.
         with (
             timeline.span(f"compile {graph.name}", "compile", device=device.name),
             debug.progress(graph.name) as count,
@@ -123,7 +123,7 @@ def lower_graph(
 
 @record
 class OfflineTarget:
-    """What code is made for without opening it.  architecture: as `Backend.lower` takes it."""
+    """A target of code without an opened device.  architecture: as `Backend.lower` takes it."""
 
     backend: Backend
     architecture: str
@@ -143,9 +143,9 @@ def _compile(
     fallback: OpenDevice | None = None,
     count: Callable[[int], None] = lambda _kernels: None,
 ) -> Compiled:
-    """The one way from a traced graph to what runs it: a program, or segments that each are one.
+    """Compile a traced graph to one program, or to segments of one program each.
 
-    count: told how many steps the program has.
+    count: called with the number of steps of the program.
     """
     start = time.perf_counter()
     debug.listen()
@@ -155,17 +155,17 @@ def _compile(
         cut = partition(optimized, target, fallback)
         if any(s.loop is not None or s.device != target.name for s in cut.segments):
             return _compile_segments(graph, optimized, cut, target, fallback, options)
-        # The passes asked what either device has; of the first alone its limits count as well.
+        # The passes assumed either device; now the limits of the first one count as well.
         return _compile(graph, target, donated, options, None, count)
     program = _program(graph, optimized, context, target, options, donated)
     if isinstance(target, OfflineTarget):
-        lowered = partial(_lowered, target.backend, program, target.architecture)
+        lowered = partial(_lower, target.backend, program, target.architecture)
         return Compiled(graph, optimized, (program,), None, lowered)
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
-    own = filter(None, [target.capabilities.target])
-    lowered = partial(_lowered, target.backend, program, *own)
+    architectures = filter(None, [target.capabilities.target])
+    lowered = partial(_lower, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
     report = partial(placement, optimized, target)
     return Compiled(graph, optimized, (program,), executable, lowered, report)
@@ -191,12 +191,12 @@ def _compile_segments(
     devices = [target] if fallback is None else [target, fallback]
     parts = []
     for segment in cut.segments:
-        device = next(each for each in devices if each.name == segment.device)
+        device = next(candidate for candidate in devices if candidate.name == segment.device)
         # A loop of the first device may hold what only the other one can run.
-        other = fallback if segment.loop is not None else None
+        second = fallback if segment.loop is not None else None
         parts.append(
             [
-                compile_graph(part, device, options=options, fallback=other)
+                compile_graph(part, device, options=options, fallback=second)
                 for part in parts_of(segment)
             ]
         )
@@ -210,7 +210,7 @@ def graph_passes(
     """Every pass over the graphs for a device, in order, without those to skip."""
     return passes_for(
         capabilities.available,
-        _own_passes(backend),
+        _backend_passes(backend),
         fuses=capabilities.fuses,
         operands=capabilities.limits.buffers - 1,
         without=skip,
@@ -223,22 +223,22 @@ def _optimize(
     fallback: OpenDevice | None,
     options: Options,
 ) -> tuple[Graph, PassContext]:
-    """The graph after all passes, and what surrounded them."""
+    """The graph after all passes, and the context in which they ran."""
     capabilities, backend = target.capabilities, target.backend
     if fallback is None:
         passes = graph_passes(capabilities, backend, skip=options.skip)
     else:
-        second = fallback.capabilities
+        other = fallback.capabilities
 
         def either(instr: Instr) -> bool:
-            return capabilities.available(instr) or second.available(instr)
+            return capabilities.available(instr) or other.available(instr)
 
         def in_no_kernel(_instr: Instr) -> bool:
             """Limits of kernels are those of the device that a segment is compiled for."""
             return False
 
-        own = _own_passes(backend)
-        passes = passes_for(either, own, fuses=in_no_kernel, without=options.skip)
+        backend_passes = _backend_passes(backend)
+        passes = passes_for(either, backend_passes, fuses=in_no_kernel, without=options.skip)
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
     try:
         return run_pipeline(graph, passes, context=context), context
@@ -287,29 +287,29 @@ def fused_program(
     chunk_length: ChunkLength = lambda _kernel: 0,
     fused: bool = True,
     donated: frozenset[int] = frozenset(),
-    own: Mapping[int, int] | None = None,
+    donors: Mapping[int, int] | None = None,
     report: list[str] | None = None,
 ) -> tuple[list[Launch], Program]:
-    """The launches of a graph after all passes, and its program, which has a step for each but
-    those of constants.
+    """The launches of a graph after all passes, and its program, which has a step for each launch
+    but those of constants.
 
     passes: of the backend's own, over every kernel.  chunk_length: as in `split_launch`; folds stay
-    whole by default.  fused: False makes one launch of every instruction.  own: as in `plan`.
+    whole by default.  fused: False makes one launch of every instruction.  donors: as in `plan`.
     report: as in `fuse`, for sub-graphs as well; folds that are cut are added.
     """
 
-    def inner(graph: Graph, own: Mapping[int, int]) -> Program:
-        taken = frozenset(own.values())
+    def inner(graph: Graph, donors: Mapping[int, int]) -> Program:
+        taken = frozenset(donors.values())
         return fused_program(
             graph, capabilities, passes, chunk_length=chunk_length, fused=fused, donated=taken,
-            own=own, report=report,
+            donors=donors, report=report,
         )[1]  # fmt: skip
 
     owned = donated if capabilities.donation else frozenset[int]()
-    whole = find_inplace_updates(graph, owned, capabilities.runs_op)
+    in_place = find_inplace_updates(graph, owned, capabilities.runs_op)
 
     def fuses(instr: Instr) -> bool:
-        return instr not in whole and capabilities.fuses(instr)
+        return instr not in in_place and capabilities.fuses(instr)
 
     with timeline.span("fuse", "compile"):
         launches = fuse(
@@ -329,7 +329,7 @@ def fused_program(
             alignment=capabilities.alignment,
             donated=owned,
             inner=inner,
-            own=own,
+            donors=donors,
         )
     return launches, program
 
@@ -341,8 +341,8 @@ def chunk_length_of(backend: Backend, capabilities: Capabilities) -> ChunkLength
         with vendor_call(backend, "chunk_length"):
             length: Any = backend.chunk_length(kernel, capabilities.target)
         if not isinstance(length, int) or length < 0:
-            what = f"{type(backend).__name__}.chunk_length gave {length!r}, no length of chunks"
-            raise BackendError(what, fix=REPORT)
+            problem = f"{type(backend).__name__}.chunk_length gave {length!r}, no length of chunks"
+            raise BackendError(problem, fix=REPORT)
         return length
 
     return chunk_length
@@ -356,36 +356,40 @@ def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
 
 
 def _executable(device: OpenDevice, program: Program) -> Executable:
-    """What the device makes of a program; whatever else its compiler raises is a CompileError."""
+    """The device's executable of a program; errors of its compiler become a CompileError."""
     name = f"{type(device.device).__name__}.compile"
     try:
-        made: Any = with_room(device.device.compile, program)
+        compiled: Any = with_room(device.device.compile, program)
     except Exception as error:
         if not is_vendor_error(error):
             raise
         raise CompileError(f"{name}: {describe_error(error)}", fix=REPORT) from error
-    if not callable(made):
-        raise CompileError(f"{name} gave {type(made).__name__}, which nobody can call", fix=REPORT)
-    executable: Executable = made
+    if not callable(compiled):
+        raise CompileError(
+            f"{name} gave {type(compiled).__name__}, which nobody can call", fix=REPORT
+        )
+    executable: Executable = compiled
     return executable
 
 
-def _own_passes(backend: Backend) -> Sequence[Pass]:
+def _backend_passes(backend: Backend) -> Sequence[Pass]:
     with vendor_call(backend, "passes_before_fusion"):
-        found: Any = backend.passes_before_fusion()
-    if not isinstance(found, Sequence) or not all(isinstance(p, Pass) for p in found):
-        what = f"{type(backend).__name__}.passes_before_fusion gave {found!r}, no sequence of Pass"
-        raise BackendError(what, fix=REPORT)
-    return found
+        passes: Any = backend.passes_before_fusion()
+    if not isinstance(passes, Sequence) or not all(isinstance(p, Pass) for p in passes):
+        problem = (
+            f"{type(backend).__name__}.passes_before_fusion gave {passes!r}, no sequence of Pass"
+        )
+        raise BackendError(problem, fix=REPORT)
+    return passes
 
 
-def _lowered(backend: Backend, program: Program, *target: str) -> Lowered:
+def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
     with vendor_call(backend, "lower"):
-        found: Any = backend.lower(program, *target)
-    if not isinstance(found, Lowered):
-        what = f"{type(backend).__name__}.lower gave {type(found).__name__}, no Lowered"
-        raise BackendError(what, fix=REPORT)
-    return found
+        lowered: Any = backend.lower(program, *target)
+    if not isinstance(lowered, Lowered):
+        problem = f"{type(backend).__name__}.lower gave {type(lowered).__name__}, no Lowered"
+        raise BackendError(problem, fix=REPORT)
+    return lowered
 
 
 def _record_pass(name: str, seconds: float) -> None:
@@ -398,13 +402,13 @@ def _record_pass(name: str, seconds: float) -> None:
 def _dump(folder: Path, graph: Graph, program: Program, report: Sequence[str]) -> None:
     from bringup.loops import lower_kernel
 
-    place = dump_folder(folder, graph, graph.name)
-    (place / "89-fusion.txt").write_text("".join(f"{line}\n" for line in report), encoding="utf-8")
-    (place / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
+    target = dump_folder(folder, graph, graph.name)
+    (target / "89-fusion.txt").write_text("".join(f"{line}\n" for line in report), encoding="utf-8")
+    (target / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
     for number, kernel in enumerate(program.kernels):
-        (place / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")
+        (target / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")
         loops = lower_kernel(kernel)
-        (place / f"92-loops-{number:02}.txt").write_text(f"{loops}\n", encoding="utf-8")
+        (target / f"92-loops-{number:02}.txt").write_text(f"{loops}\n", encoding="utf-8")
 
 
 __all__ = [

@@ -97,8 +97,8 @@ def get(spec: DeviceSpec = None) -> OpenDevice:
     if not isinstance(spec, str):
         raise BackendError(f"{spec!r} names no device", fix='write "name" or "name:index"')
     name, index = parse(spec)
-    found = _open.get((name, index))
-    return found if found is not None else _open_device(name, index)
+    device = _open.get((name, index))
+    return device if device is not None else _open_device(name, index)
 
 
 def parse(spec: str) -> tuple[str, int]:
@@ -141,29 +141,31 @@ def _count_users(change: int) -> None:
 
 def _default_device() -> OpenDevice:
     global _default  # noqa: PLW0603
-    found = _default
-    if found is None:
+    device = _default
+    if device is None:
         with _lock:
-            found = _default = _default or _first_ready()
-    return found
+            device = _default = _default or _first_ready()
+    return device
 
 
 def _first_ready() -> OpenDevice:
     notes: list[str] = []
     fixes: list[str] = []
-    own = core_backends()
-    for name in own:
+    built_in = core_backends()
+    for name in built_in:
         try:
             return get(name)
         except BringupError as error:
             notes.append(error.what)
             fixes += [error.fix] if error.fix else []
-    others = ", ".join(n for n in dict.fromkeys(s.name for s in list_backends()) if n not in own)
+    further = ", ".join(
+        n for n in dict.fromkeys(s.name for s in list_backends()) if n not in built_in
+    )
     raise BackendError(
         "there is no default device: no backend that comes with bringup itself is ready",
         notes=tuple(notes),
         fix="; or ".join(
-            [*fixes, f"name a device of another backend: {others or 'none is installed'}"]
+            [*fixes, f"name a device of another backend: {further or 'none is installed'}"]
         ),
     )
 
@@ -171,14 +173,14 @@ def _first_ready() -> OpenDevice:
 def _open_device(name: str, index: int) -> OpenDevice:
     backend = load(name)
     with _lock:
-        found = _open.get((name, index))
-        if found is None:
+        opened_device = _open.get((name, index))
+        if opened_device is None:
             info = _info(name, backend, index)
-            device = _opened(name, backend, index)
-            found = _open[name, index] = OpenDevice(name, index, backend, device, info)
+            handle = _opened(name, backend, index)
+            opened_device = _open[name, index] = OpenDevice(name, index, backend, handle, info)
             # Exit handlers of this kind run last in, first out: buffers go before their device.
-            weakref.finalize(found, _close, device, os.getpid())
-    return found
+            weakref.finalize(opened_device, _close, handle, os.getpid())
+    return opened_device
 
 
 def _info(name: str, backend: Backend, index: int) -> DeviceInfo:
@@ -194,8 +196,8 @@ def _info(name: str, backend: Backend, index: int) -> DeviceInfo:
     except Exception as error:
         if not is_vendor_error(error):
             raise
-        what = f"backend {name!r} cannot list its devices: {sentence(error)}"
-        raise BackendError(what) from error
+        problem = f"backend {name!r} cannot list its devices: {sentence(error)}"
+        raise BackendError(problem) from error
     for info in infos:
         if info.index == index:
             return info
@@ -219,8 +221,8 @@ def _opened(name: str, backend: Backend, index: int) -> Device:
 
 
 def _has_capabilities(device: Device) -> bool:
-    given: object = getattr(device, "capabilities", None)
-    return isinstance(given, Capabilities)
+    capabilities: object = getattr(device, "capabilities", None)
+    return isinstance(capabilities, Capabilities)
 
 
 def _close(device: Device, process: int) -> None:

@@ -102,7 +102,7 @@ class Static:
         return repr(self.value)
 
 
-#: Levels of a container.  Comparing definitions takes Python four calls a level, of a thousand.
+#: The most levels of a container: comparing them recurses four calls a level, of Python's 1000.
 MAX_DEPTH = 200
 
 LEAF = TreeDef(None, None, (), (), 1)
@@ -147,23 +147,23 @@ def tree_map(fn: Callable[..., Any], tree: T, *rest: Any) -> T:
     """
     leaves, treedef = flatten(tree)
     columns = [leaves]
-    for other in rest:
-        others, definition = flatten(other)
+    for further in rest:
+        further_leaves, definition = flatten(further)
         if definition != treedef:
             raise ConversionError(
                 f"trees differ: {treedef} and {definition}", fix="give trees of the same containers"
             )
-        columns.append(others)
+        columns.append(further_leaves)
     result: T = _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
     return result
 
 
 def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
-    """What a tree of options says about each leaf of a tree.
+    """The option for each leaf of a tree, from a tree of options.
 
     prefix: like the tree, but one leaf may stand for a whole subtree.  Here None is a leaf.
     path: what messages call the prefix.
-    Raises ConversionError, with the place, where the two part.
+    Raises ConversionError, with the path, where the two differ.
 
     >>> prefix_leaves((0, None), flatten((1, {"w": 2, "b": 3}))[1], "axes")
     [0, None, None]
@@ -176,8 +176,11 @@ def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
         return prefix_leaves(seen, treedef, path)
     if prefix is None or container is None:
         return [prefix] * treedef.leaves
-    children, steps, rest = container[0](prefix)
-    if kind is not treedef.kind or (rest, len(children)) != (treedef.rest, len(treedef.children)):
+    children, steps, identity = container[0](prefix)
+    if kind is not treedef.kind or (identity, len(children)) != (
+        treedef.rest,
+        len(treedef.children),
+    ):
         raise ConversionError(
             f"{path} is a {kind.__name__} of {len(children)} where the tree has {treedef}",
             fix="use the same containers, or one value for a whole subtree",
@@ -229,10 +232,10 @@ def _flatten(tree: Any, leaves: list[Any], depth: int) -> TreeDef:
                 return _flatten(seen, leaves, depth - 1)
             leaves.append(tree)
             return LEAF
-    children, steps, rest = container[0](tree)
+    children, steps, identity = container[0](tree)
     before = len(leaves)
     definitions = tuple([_flatten(child, leaves, depth - 1) for child in children])
-    return TreeDef(kind, rest, definitions, tuple(steps), len(leaves) - before)
+    return TreeDef(kind, identity, definitions, tuple(steps), len(leaves) - before)
 
 
 def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
@@ -245,7 +248,7 @@ def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
 
 
 def _view_of(kind: type) -> View | None:
-    """How values of a class that is no container are looked at."""
+    """The view of values of a class that is no container; None if they are leaves."""
     if kind not in _LEAVES:
         _LEAVES[kind] = next((_VIEWS[base] for base in kind.__mro__ if base in _VIEWS), None)
     return _LEAVES[kind]
@@ -254,12 +257,12 @@ def _view_of(kind: type) -> View | None:
 def _recognise(kind: type) -> tuple[Split, Join] | None:
     """Namedtuples and dataclasses become containers when they are first met."""
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        made = _namedtuple(kind)
+        container = _namedtuple(kind)
     elif dataclasses.is_dataclass(kind) and kind is not DType:  # a dtype stands for its scalar
-        made = _dataclass(kind)
+        container = _dataclass(kind)
     else:
         return None
-    return _CONTAINERS.setdefault(kind, made)
+    return _CONTAINERS.setdefault(kind, container)
 
 
 def _namedtuple(kind: Any) -> tuple[Split, Join]:
@@ -283,13 +286,13 @@ def _dataclass(kind: type) -> tuple[Split, Join]:
             tuple(Static(getattr(value, n)) for n in static),
         )
 
-    def join(rest: Any, children: Sequence[Any]) -> Any:
+    def join(static_values: Any, children: Sequence[Any]) -> Any:
         # Leaves may be tracers or types, so ``__init__`` and ``__post_init__`` must not see them.
         value: Any = object.__new__(kind)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(value, name, child)
-        for name, held in zip(static, rest, strict=True):
-            object.__setattr__(value, name, held.value)
+        for name, wrapped in zip(static, static_values, strict=True):
+            object.__setattr__(value, name, wrapped.value)
         return value
 
     return split, join

@@ -103,6 +103,17 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     ),
     "parallel folds": (SUM, "parallelize i", "touch the same elements of y"),
     "threads that need one another": (STENCIL, "bind i thread", "touch the same elements of y"),
+    "lanes of other threads": (
+        loop(COPY),
+        "split i a b 5\nbind b thread",
+        "thread loop b is in no block loop",
+    ),
+    "a parallel loop of registers": (
+        SUM,
+        "split i a b 5\nrfactor a y b\nparallelize b",
+        "counts registers of y.a",
+    ),
+    "a name that is a kind of loop": (loop(COPY), "split i vector b 5", "cannot be called vector"),
     "an unknown kind of thread": (loop(COPY), "bind i warp", "cannot be bound to 'warp'"),
     "no fold": (loop(COPY), "split i a b 5\nrfactor a y b", "nothing folds into y"),
     "an unknown loop within": (SUM, "split i a b 5\nrfactor a y c", "no loop c within loop a"),

@@ -347,13 +347,13 @@ CASES: dict[str, tuple[str, str, str]] = {
           for i.o in 3 parallel {
             alloc r: register f32[2]
             alloc v1: register f32[2]
-            for i.i in 2 {
+            for i.i in 2 unroll {
               %0: f32 = -0.0
               r[i.i] = %0
               %1: f32 = x[3*i.i + 6*i.o] if 1 <= -1*i.i + -2*i.o + 5 < 6
               v1[i.i] = %1
             }
-            for i.i in 2 {
+            for i.i in 2 unroll {
               %1_1: f32 = v1[i.i]
               for j in 3 {
                 %2: f32 = x[3*i.i + 6*i.o + j] if 1 <= -1*i.i + -2*i.o + 5 < 6
@@ -361,7 +361,7 @@ CASES: dict[str, tuple[str, str, str]] = {
                 r[i.i] add= %3
               }
             }
-            for i.i in 2 until -2*i.o + 5 {
+            for i.i in 2 until -2*i.o + 5 unroll {
               %4: f32 = r[i.i]
               y[i.i + 2*i.o] = %4
             }
@@ -437,13 +437,13 @@ CASES: dict[str, tuple[str, str, str]] = {
         func f(x: in f32[15], y: out f32[5]) {
           alloc r: register f32[5]
           alloc v1: register f32[5]
-          for i in 5 {
+          for i in 5 unroll {
             %0: f32 = -0.0
             r[i] = %0
             %1: f32 = x[3*i]
             v1[i] = %1
           }
-          for i in 5 {
+          for i in 5 unroll {
             %1_1: f32 = v1[i]
             for j in 3 {
               %2: f32 = x[3*i + j]
@@ -451,7 +451,7 @@ CASES: dict[str, tuple[str, str, str]] = {
               r[i] add= %3
             }
           }
-          for i in 5 {
+          for i in 5 unroll {
             %4: f32 = r[i]
             y[i] = %4
           }
@@ -517,17 +517,17 @@ CASES: dict[str, tuple[str, str, str]] = {
           %0: f32 = -0.0
           y[0] = %0
           alloc y.i.o: register f32[4]
-          for i.i in 4 {
+          for i.i in 4 unroll {
             %y: f32 = -0.0
             y.i.o[i.i] = %y
           }
           for i.o in 6 {
-            for i.i in 4 {
+            for i.i in 4 unroll {
               %1: f32 = x[i.i + 4*i.o]
               y.i.o[i.i] add= %1
             }
           }
-          for i.i in 4 {
+          for i.i in 4 unroll {
             %y_1: f32 = y.i.o[i.i]
             y[0] add= %y_1
           }
@@ -547,28 +547,28 @@ CASES: dict[str, tuple[str, str, str]] = {
           %0: f32 = -0.0
           y[0] = %0
           alloc y.i.b: register f32[4]
-          for l in 4 {
+          for l in 4 unroll {
             %y: f32 = -0.0
             y.i.b[l] = %y
           }
           for i.b in 3 {
             alloc y.i.b.i.o: register f32[4]
-            for l in 4 {
+            for l in 4 unroll {
               %y_i_b: f32 = -0.0
               y.i.b.i.o[l] = %y_i_b
             }
             for i.o in 2 {
-              for l in 4 {
+              for l in 4 unroll {
                 %1: f32 = x[8*i.b + 4*i.o + l]
                 y.i.b.i.o[l] add= %1
               }
             }
-            for l in 4 {
+            for l in 4 unroll {
               %y_i_b_1: f32 = y.i.b.i.o[l]
               y.i.b[l] add= %y_i_b_1
             }
           }
-          for l in 4 {
+          for l in 4 unroll {
             %y_1: f32 = y.i.b[l]
             y[0] add= %y_1
           }

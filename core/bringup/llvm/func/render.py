@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
@@ -283,8 +285,8 @@ class _FuncEmitter:
                     else:
                         self.body((inner,))
                 if _is_shared_fold(inner, stmt.axis):
-                    kind, dtype = inner.fold, inner.buffer.dtype
-                    value = pairwise(parts, lambda x, y: combine(self.b, kind, dtype, x, y))
+                    step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
+                    value = pairwise(parts, step)
                     self.memory.store(inner, value, None, ())
             for i in range(stmt.axis.size):
                 self.indices.axes[stmt.axis] = i64_const(i)
@@ -328,9 +330,7 @@ class _FuncEmitter:
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
 
-    def _vector(
-        self, stmt: For, end: Val | None, body: Callable[[], None] | None = None
-    ) -> None:
+    def _vector(self, stmt: For, end: Val | None, body: Callable[[], None] | None = None) -> None:
         """The lanes of a vector loop; those beyond its end are masked.
 
         body: emits the statements, in place of their order.

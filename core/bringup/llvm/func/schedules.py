@@ -124,7 +124,7 @@ class _Rows:
     def loops(self) -> list[Step]:
         """The steps that make vectors, and register tiles of them."""
         steps: list[Step] = []
-        name, lanes, width = self.name, self.lanes, self.lanes * self.columns
+        name, lanes = self.name, self.lanes
         self.outermost = self.names[0]
         if len(self.names) == 1 and self.stage.folds:
             # All parts of the loop add to the same lanes.

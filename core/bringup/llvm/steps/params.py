@@ -117,10 +117,10 @@ def stride_of(shape: Ints, dim: int) -> int:
 def array_strides(windows: Windows) -> Ints:
     """Strides of the array by dimension of the updates; 0 along positions that are no batch."""
     strides = [0] * len(windows.result)
-    for d, at in zip(windows.kept, windows.offset, strict=True):
+    for d, at in zip(windows.window_dims, windows.offset, strict=True):
         strides[at] = stride_of(windows.shape, d)
-    for d, at in zip(windows.batch[0], windows.batched, strict=True):
-        strides[windows.between[at]] = stride_of(windows.shape, d)
+    for d, at in zip(windows.batch[0], windows.batch_position_dims, strict=True):
+        strides[windows.position_dims[at]] = stride_of(windows.shape, d)
     return tuple(strides)
 
 

@@ -90,7 +90,7 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
     x, indices, updates = (slot.type for slot in step.operands)
     windows = scatter_windows(x, indices, updates, step.attrs)
     strides = array_strides(windows)
-    batch = {windows.between[d] for d in windows.batched}
+    batch = {windows.position_dims[d] for d in windows.batch_position_dims}
     write = _Write(
         step.attrs["kind"],
         x.dtype,
@@ -99,7 +99,7 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
         trailing_run(updates.shape, strides, windows.offset),
         tuple(
             (stride_of(x.shape, d), last)
-            for d, last in zip(windows.index_map, windows.lasts, strict=True)
+            for d, last in zip(windows.index_map, windows.last_starts, strict=True)
         ),
         step.attrs["unique"] or math.prod(windows.positions) == 1,
         next((n for n in range(updates.rank) if n not in batch), updates.rank),
@@ -107,7 +107,7 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
     )
 
     def begin(phase: PhaseBuilder, row: Sequence[Val]) -> tuple[Val, Val | None]:
-        position = [row[d] for d in windows.between]
+        position = [row[d] for d in windows.position_dims]
         return _indexed(phase, windows, write, indices.dtype, position)
 
     return _emit(module, step, name, target, write, begin)

@@ -13,8 +13,9 @@ from bringup.loops.form import (
     Func,
     If,
     Load,
+    LoopKind,
+    Stmt,
     Store,
-    named_axis,
     statements,
 )
 from bringup.loops.schedule.dependences import accesses
@@ -25,17 +26,20 @@ from bringup.loops.schedule.rewrite import (
     constant,
     loops_of,
     map_accesses,
+    rebuilt,
     rewrite_loops,
+    with_kind,
 )
 from bringup.ops.monoids import MONOIDS
 
 
 def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
-    """Folds into ``buffer`` in loops ``over`` of loop ``at`` go to a register for each point of them.
+    """Folds into ``buffer`` within loop ``at`` go to a register for each point of loops ``over``.
 
     The registers, named ``buffer.at``, start with the neutral element before the loop and are
-    folded into the buffer after it, in loops of the same names.  So a fold becomes several that do
-    not wait for one another, and one into ``buffer.at`` becomes several shorter chains.
+    folded into the buffer after it, in loops of the same names, all of them unrolled.  So a fold
+    becomes several that do not wait for one another, and one into ``buffer.at`` becomes several
+    shorter chains.  Folds within ``at`` that are not in all loops ``over`` stay as they are.
     Raises ScheduleError for an unknown loop, where nothing folds into the buffer, where the loop
     does something else with it, and where other loops than ``over`` choose the element.
 
@@ -51,17 +55,17 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
     >>> print(rfactor(func, "i", "y", "j"))
     func f(x: in f32[32], y: out f32[1]) {
       alloc y.i: register f32[8]
-      for j in 8 {
+      for j in 8 unroll {
         %y: f32 = -0.0
         y.i[j] = %y
       }
       for i in 4 {
-        for j in 8 {
+        for j in 8 unroll {
           %0: f32 = x[8*i + j]
           y.i[j] add= %0
         }
       }
-      for j in 8 {
+      for j in 8 unroll {
         %y_1: f32 = y.i[j]
         y[0] add= %y_1
       }
@@ -109,7 +113,7 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
         )
 
-    new = map_accesses((loop,), divided)
+    new = _unrolled(map_accesses((loop,), divided), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -129,6 +133,11 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
             raise ScheduleError(
                 f"loops {name} within loop {loop.name} differ in length",
                 fix="split them in the same way",
+            )
+        if axes[0].kind in ("block", "thread"):
+            raise ScheduleError(
+                f"loop {name} is bound, so its iterations would not share registers",
+                fix="divide folds before loops are bound",
             )
         result.append(axes[0])
     return result
@@ -178,11 +187,25 @@ def _within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> list[Stor
     return inside
 
 
+def _unrolled(body: Body, names: Sequence[str]) -> Body:
+    """The block with loops of these names unrolled, unless they are lanes of a vector."""
+    result: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, For | If):
+            result.append(stmt)
+            continue
+        new = rebuilt(stmt, _unrolled(stmt.body, names))
+        if isinstance(new, For) and new.name in names and new.kind != "vector":
+            new = with_kind(new, "unroll")
+        result.append(new)
+    return tuple(result)
+
+
 def _nested(loops: Sequence[For], body: Body) -> Body:
     """A block within loops over all points, run as those that it belongs to."""
     for loop in reversed(loops):
-        kind = loop.kind if loop.kind in ("vector", "unroll") else "serial"
-        body = (For(named_axis(loop.name, loop.axis.size), body, kind),)
+        kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
+        body = (For(loop.axis, body, kind),)
     return body
 
 

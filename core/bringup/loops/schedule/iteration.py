@@ -34,10 +34,11 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     check_new_names,
     decided,
+    guarded,
+    loop_until,
     loops_of,
     rebuilt,
     rewrite_loops,
-    with_body,
     with_kind,
 )
 
@@ -48,9 +49,8 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     """``loop`` as ``outer`` blocks of ``size`` iterations of ``inner`` each.
 
     tail: what happens to the iterations after the last whole block.  ``guard``: the inner loop ends
-    early in the last block.  ``peel``: they become a loop ``loop.t``; of a loop that ends early, if
-    ``size`` divides its length otherwise, in a condition on the early end.  ``overlap``: they become a
-    block that ends where the loop ends and repeats iterations of the block before.
+    early in the last block.  ``peel``: they become a loop ``loop.t``, in a condition if the loop
+    ends early, and ``size`` must then divide its length.  ``overlap``: they become a block that ends where the loop ends and repeats iterations of the block before.
     Raises ScheduleError for an unknown loop, a name that exists, a size below 1, and for a tail
     that could change values.
 
@@ -96,14 +96,14 @@ class _Split:
         if self.old.end is not None and tail == "peel" and not self.last_block:
             return self.blocks_and_rest(names)
         if not self.last_block or tail == "guard":
-            return (self.blocks(ceil_div(self.old.axis.size, self.size)),)
+            return self.blocks(ceil_div(self.old.axis.size, self.size))
         if self.old.end is not None:
             raise ScheduleError(
                 f"loop {self.old.name} ends early, so it has no last block to {tail}",
                 fix="split with tail=guard",
             )
         whole = self.old.axis.size // self.size
-        blocks = (self.blocks(whole),) if whole else ()
+        blocks = self.blocks(whole) if whole else ()
         if tail == "peel":
             return (*blocks, self.copy(f"{self.old.name}.t", self.last_block, names))
         if not whole:
@@ -115,7 +115,7 @@ class _Split:
         _check_repeatable(self.old)
         return (*blocks, self.copy(self.inner, self.size, names))
 
-    def blocks(self, count: int) -> For:
+    def blocks(self, count: int) -> Body:
         """The blocks from the first on; the last may be shorter."""
         old, size = self.old, self.size
         outer, inner = named_axis(self.outer, count), named_axis(self.inner, size)
@@ -131,22 +131,18 @@ class _Split:
                 limit = (Bound(start + Expr.of(inner), 0, total),)
         elif count * size > total:
             end = start * -1 + total
-        if end is not None and end.first >= size:
-            end = None
-        if outer_end is not None and outer_end.first >= count:
-            outer_end = None
-        inner_loop = For(inner, (), old.kind, end)
-        outer_loop = For(outer, (), old.kind, outer_end)
-        if has_barrier(old.body) and (end is not None or limit):
+        outer_facts = self.facts + For(outer, (), old.kind, outer_end).bounds
+        facts = outer_facts + For(inner, (), old.kind, end).bounds + limit
+        is_short = (end is not None and span(end, outer_facts)[0] < size) or limit
+        if has_barrier(old.body) and is_short:
             raise ScheduleError(
                 f"threads meet inside loop {old.name}, whose last block is shorter",
                 fix=f"choose a size that divides {total}",
             )
-        facts = self.facts + outer_loop.bounds + inner_loop.bounds + limit
         body = Substitution({old.axis: start + Expr.of(inner)}, facts)(old.body)
-        if limit:
-            body = (If(limit, body),)
-        return with_body(outer_loop, (with_body(inner_loop, body),))
+        body = guarded(limit, body)
+        inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
+        return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
 
     def blocks_and_rest(self, names: Names) -> Body:
         """The whole blocks of a loop that may end early, and what is left where it does."""
@@ -157,7 +153,7 @@ class _Split:
         blocks = For(outer, (), old.kind, end // size)
         at = Expr.of(outer) * size + Expr.of(inner)
         body = Substitution({old.axis: at}, self.facts + blocks.bounds)(old.body)
-        whole = with_body(blocks, (For(inner, body, old.kind),))
+        whole = For(outer, (For(inner, body, old.kind),), old.kind, blocks.end)
         if left.last < 1:
             return (whole,)
         ends = (Bound(end, 0, old.axis.size),)
@@ -166,7 +162,7 @@ class _Split:
         place = Substitution(
             {old.axis: Expr.of(axis) + end + left * -1}, self.facts + ends + rest.bounds, names
         )
-        return (whole, If(ends, (with_body(rest, place(old.body)),)))
+        return (whole, If(ends, (For(axis, place(old.body), old.kind, rest.end),)))
 
     def copy(self, name: str, count: int, names: Names) -> For:
         """The last iterations again, as a loop of their own."""
@@ -241,11 +237,11 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
         for name, start, count in (*parts, (f"{loop}.last", first + middle, last)):
             axis = named_axis(name, count)
             end = None if old.end is None else old.end + -start
-            piece = For(axis, (), old.kind, end if end is not None and end.first < count else None)
+            bounds = For(axis, (), old.kind, end).bounds
             copy = None if name == loop else names
-            place = Substitution({old.axis: Expr.of(axis) + start}, facts + piece.bounds, copy)
+            place = Substitution({old.axis: Expr.of(axis) + start}, facts + bounds, copy)
             if count:
-                result.append(with_body(piece, place(old.body)))
+                result += loop_until(axis, place(old.body), old.kind, end, facts)
         return tuple(result)
 
     return rewrite_loops(func, (loop,), change)
@@ -299,7 +295,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         if mask is None:
             return ()
         body = Substitution(table, facts + loop.bounds + mask)(within.body)
-        return (with_body(loop, (If(mask, body),) if mask else body),)
+        return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
     return rewrite_loops(func, (outer,), change)
 
@@ -436,13 +432,50 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     def change(old: For, facts: Mask) -> Body:
         if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
             _check_independent(old, kind, facts)
+        registers = [
+            access.buffer
+            for access in accesses(old.body)
+            if access.buffer.space == "register" and old.axis in access.index.axes()
+        ]
+        if registers and kind not in ("unroll", "vector"):
+            raise ScheduleError(
+                f"loop {old.name} counts registers of {registers[0].name}, so it is written out",
+                fix="unroll or vectorize it, or choose another loop",
+            )
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )
         return (with_kind(old, kind),)
 
-    return rewrite_loops(func, tuple(loops), change)
+    result = rewrite_loops(func, tuple(loops), change)
+    check_nesting(result)
+    return result
+
+
+def check_nesting(func: Func) -> None:
+    """Raise ScheduleError if threads are in no block, or hold loops that start further threads."""
+
+    def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
+        for stmt in body:
+            if not isinstance(stmt, For | If):
+                continue
+            kinds = outer
+            if isinstance(stmt, For):
+                if stmt.kind == "thread" and "block" not in outer:
+                    raise ScheduleError(
+                        f"thread loop {stmt.name} is in no block loop",
+                        fix="bind a loop round it to block first",
+                    )
+                if stmt.kind in ("parallel", "block") and "thread" in outer:
+                    raise ScheduleError(
+                        f"{stmt.kind} loop {stmt.name} is in a thread loop",
+                        fix="let it be serial there",
+                    )
+                kinds = (*outer, stmt.kind)
+            walk(stmt.body, kinds)
+
+    walk(func.body, ())
 
 
 def _check_independent(loop: For, kind: LoopKind, facts: Mask) -> None:
@@ -471,6 +504,7 @@ def _independence_fix(one: str, other: str) -> str:
 
 
 __all__ = [
+    "check_nesting",
     "fuse",
     "pad",
     "parallelize",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Expr
+from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
     Buffer,
@@ -14,7 +15,9 @@ from bringup.loops.form import (
     If,
     Let,
     Load,
+    LoopKind,
     Scalar,
+    Space,
     Stmt,
     Store,
     statements,
@@ -27,12 +30,14 @@ from bringup.loops.schedule.dependences import (
     may_share,
     meets_only_within,
 )
+from bringup.loops.schedule.iteration import check_nesting
 from bringup.loops.schedule.rewrite import (
     Body,
     Mask,
     Names,
     Substitution,
     exprs_of,
+    guarded,
     loops_of,
     map_accesses,
     no_loop,
@@ -104,7 +109,9 @@ def reorder(func: Func, *loops: str) -> Func:
             f"no nest has all of the loops {', '.join(loops)}",
             fix="name loops that hold one another",
         )
-    return Func(func.name, func.params, body)
+    result = Func(func.name, func.params, body)
+    check_nesting(result)
+    return result
 
 
 def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
@@ -138,11 +145,13 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
     for number, name in enumerate(wanted):
         loop = nest[name]
         inside = {nest[n].axis for n in wanted[number:]}
-        if loop.end is not None and not inside.isdisjoint(loop.end.axes()):
-            limits += loop.bounds
-            loop = For(loop.axis, (), loop.kind)
+        if loop.end is not None:
+            before = facts + tuple(bound for outer in loops for bound in outer.bounds)
+            if not inside.isdisjoint(loop.end.axes()) or span(loop.end, before)[0] < 1:
+                limits += loop.bounds
+                loop = For(loop.axis, (), loop.kind)
         loops.append(loop)
-    body = (If(limits, body),) if limits else body
+    body = guarded(limits, body)
     for loop in reversed(loops):
         body = (with_body(loop, body),)
     (result,) = body
@@ -199,12 +208,13 @@ def _check_order(
 # ---- distribute ------------------------------------------------------------------------------
 
 
-def distribute(func: Func, *loops: str) -> Func:
+def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
     """One nest of the loops for each nest within them, and for the statements between those.
 
-    What an iteration holds from one part to the next goes to registers with an element for each
+    What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  All new nests have the same names.
+    space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
     Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
     another, and where an iteration needs what an earlier one wrote.
 
@@ -222,11 +232,11 @@ def distribute(func: Func, *loops: str) -> Func:
     >>> print(distribute(func, "i"))
     func f(x: in f32[12], y: out f32[12]) {
       alloc v0: register f32[4]
-      for i in 4 {
+      for i in 4 unroll {
         %0: f32 = x[3*i]
         v0[i] = %0
       }
-      for i in 4 {
+      for i in 4 unroll {
         %0_1: f32 = v0[i]
         for j in 3 {
           %1: f32 = x[3*i + j]
@@ -237,6 +247,10 @@ def distribute(func: Func, *loops: str) -> Func:
     }
     """
     names = Names(func)
+    if space not in ("register", "scratch"):
+        raise ScheduleError(
+            f"iterations do not share {space} buffers", fix="use register or scratch"
+        )
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
@@ -256,7 +270,7 @@ def distribute(func: Func, *loops: str) -> Func:
                     f"loop {loop.name} is bound, so its parts would not share registers",
                     fix="distribute loops before they are bound",
                 )
-        return _Distribution(nest, names, facts).blocks()
+        return _Distribution(nest, names, facts, space).blocks()
 
     return rewrite_loops(func, loops[:1], change)
 
@@ -264,8 +278,8 @@ def distribute(func: Func, *loops: str) -> Func:
 class _Distribution:
     """One nest of loops that is distributed over the parts of its body."""
 
-    def __init__(self, nest: Sequence[For], names: Names, facts: Mask) -> None:
-        self.nest, self.names, self.facts = nest, names, facts
+    def __init__(self, nest: Sequence[For], names: Names, facts: Mask, space: Space) -> None:
+        self.nest, self.names, self.facts, self.space = nest, names, facts, space
         self.points, self.point = 1, Expr()
         for loop in nest:
             self.points *= loop.axis.size
@@ -276,10 +290,10 @@ class _Distribution:
         body = self.nest[-1].body
         buffers = {
             stmt.buffer: Buffer(
-                stmt.buffer.name,
+                self.names.outside(stmt.buffer.name),
                 stmt.buffer.dtype,
                 stmt.buffer.size * self.points,
-                stmt.buffer.space,
+                self.space if stmt.buffer.space == "register" else stmt.buffer.space,
             )
             for stmt in body
             if isinstance(stmt, Alloc)
@@ -287,11 +301,8 @@ class _Distribution:
         parts = self.parts(body)
         self.check(parts, buffers)
         parts, registers = self.connected(parts)
-        allocs: list[Stmt] = [Alloc(b) for b in (*buffers.values(), *registers)]
-        if allocs:
-            # Iterations of a parallel loop would not see one another's registers.
-            self.nest = [with_kind(loop, "serial") if loop.kind == "parallel" else loop
-                         for loop in self.nest]  # fmt: skip
+        allocs = [Alloc(b) for b in (*buffers.values(), *registers)]
+        self.run_in_order(allocs)
 
         def spread(stmt: Load | Store) -> Load | Store:
             buffer = buffers.get(stmt.buffer)
@@ -300,6 +311,18 @@ class _Distribution:
             return with_place(stmt, buffer, stmt.index * self.points + self.point)
 
         return (*allocs, *(self.nested(map_accesses(tuple(p), spread)) for p in parts if p))
+
+    def run_in_order(self, allocs: Sequence[Alloc]) -> None:
+        """Make parallel loops such that their iterations see the buffers, and registers constant.
+
+        Iterations of a parallel loop would not see one another's registers.
+        """
+        if not allocs:
+            return
+        kind: LoopKind = "serial"
+        if any(alloc.buffer.space == "register" for alloc in allocs):
+            kind = "unroll"
+        self.nest = [loop if loop.kind == "vector" else with_kind(loop, kind) for loop in self.nest]
 
     def parts(self, body: Body) -> list[list[Stmt]]:
         """The body cut before and after each loop and condition."""
@@ -358,7 +381,7 @@ class _Distribution:
                     continue
                 if scalar not in registers:
                     name = self.names.buffer(f"v{scalar.name}")
-                    register = Buffer(name, scalar.dtype, self.points, "register")
+                    register = Buffer(name, scalar.dtype, self.points, self.space)
                     registers[scalar] = register
                     result[home].append(Store(register, self.point, scalar))
                 before.append(Load(copy, registers[scalar], self.point))

@@ -7,9 +7,10 @@ nobody reads any more are dropped.  Statements that do not change stay the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from bringup.dtypes import DType
 from bringup.errors import ScheduleError
@@ -33,6 +34,7 @@ from bringup.loops.form import (
 from bringup.ops.table import lookup
 
 Body = tuple[Stmt, ...]
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 Mask = tuple[Bound, ...]
 #: What a primitive makes of one loop, given the conditions that hold wherever the loop runs.
 Change = Callable[[For, Mask], Sequence[Stmt]]
@@ -48,6 +50,33 @@ def rebuilt(stmt: For | If, body: Body) -> For | If:
     if body is stmt.body:
         return stmt
     return with_body(stmt, body) if isinstance(stmt, For) else If(stmt.mask, body, stmt.test)
+
+
+def guarded(mask: Mask, body: Body) -> Body:
+    """The block under a condition, which joins that of a block that is all a condition."""
+    if not mask:
+        return body
+    if len(body) == 1 and isinstance(body[0], If):
+        inner = body[0]
+        more = tuple(bound for bound in inner.mask if bound not in mask)
+        return (If(mask + more, inner.body, inner.test),)
+    return (If(mask, body),)
+
+
+def loop_until(
+    axis: Axis, body: Body, kind: LoopKind, end: Expr | None, facts: Mask
+) -> tuple[Stmt, ...]:
+    """A loop that ends early, with a condition inside if it may have no iteration at all."""
+    if end is None or end.first >= axis.size:
+        return (For(axis, body, kind),)
+    low, high = span(end, facts)
+    if low >= axis.size:
+        return (For(axis, body, kind),)
+    if low >= 1:
+        return (For(axis, body, kind, end),)
+    if high < 1:
+        return ()
+    return (For(axis, guarded(For(axis, (), kind, end).bounds, body), kind),)
 
 
 def map_accesses(body: Body, change: Callable[[Load | Store], Load | Store]) -> Body:
@@ -155,12 +184,18 @@ def no_loop(func: Func, name: str) -> ScheduleError:
 
 
 def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
-    """Raise ScheduleError if a loop already has one of the names, but for those of loops that go.
+    """Raise ScheduleError for names that loops cannot have.
 
-    Raises it for a name that stands there twice, too.
+    A loop has one of them already, unless it is one of those that go, or one is given twice, or it
+    is a kind of loop or no name at all.
     """
     present = loop_names(func)
     for name in names:
+        if name in get_args(LoopKind) or not _NAME.fullmatch(name):
+            raise ScheduleError(
+                f"a loop cannot be called {name}",
+                fix="choose letters, digits and dots, and none of the kinds of loops",
+            )
         if (name in present and name not in but) or names.count(name) > 1:
             raise ScheduleError(
                 f"a loop {name} exists already in {func.name}",
@@ -173,11 +208,17 @@ class Names:
     """The names of scalars and buffers of a function, for copies that must not repeat them."""
 
     def __init__(self, func: Func | None = None) -> None:
-        self._taken = {param.buffer.name for param in func.params} if func else set()
-        for stmt in statements(func.body) if func else ():
+        self._taken: set[str] = set()
+        self._repeated: set[str] = set()
+        if func is None:
+            return
+        self._taken = {param.buffer.name for param in func.params}
+        for stmt in statements(func.body):
             if isinstance(stmt, Let | Load):
                 self._taken.add("%" + stmt.result.name)
             elif isinstance(stmt, Alloc):
+                if stmt.buffer.name in self._taken:
+                    self._repeated.add(stmt.buffer.name)
                 self._taken.add(stmt.buffer.name)
 
     def _fresh(self, prefix: str, wanted: str) -> str:
@@ -195,6 +236,10 @@ class Names:
     def buffer(self, wanted: str) -> str:
         """A free name for a buffer."""
         return self._fresh("", wanted)
+
+    def outside(self, name: str) -> str:
+        """The name of a buffer whose `Alloc` leaves its block: a free one if others have it, too."""
+        return self.buffer(name) if name in self._repeated else name
 
 
 def decided(mask: Iterable[Bound], facts: Mask = ()) -> Mask | None:
@@ -342,7 +387,7 @@ class Substitution:
                     else:
                         result.append(self._store(stmt, mask))
                 case For():
-                    result.append(self._loop(stmt))
+                    result += self._loop(stmt)
                 case If():
                     result += self._branch(stmt)
                 case _:
@@ -409,18 +454,18 @@ class Substitution:
             return stmt
         return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
 
-    def _loop(self, stmt: For) -> For:
+    def _loop(self, stmt: For) -> Sequence[Stmt]:
         end = None if stmt.end is None else self.expr(stmt.end)
-        if end is not None and end.first >= stmt.axis.size:
-            end = None
         before = self._facts
-        loop = For(stmt.axis, (), stmt.kind, end)
-        self._facts += loop.bounds
+        if end is not None:
+            self._facts += For(stmt.axis, (), stmt.kind, end).bounds
         body = self._block(stmt.body)
         self._facts = before
         if body is stmt.body and end is stmt.end:
-            return stmt
-        return For(stmt.axis, body, stmt.kind, end)
+            return (stmt,)
+        loop = loop_until(stmt.axis, body, stmt.kind, end, before)
+        self._has_dead |= not loop
+        return loop
 
     def _branch(self, stmt: If) -> Sequence[Stmt]:
         mask = self.mask(stmt.mask)
@@ -451,7 +496,9 @@ __all__ = [
     "constant",
     "decided",
     "exprs_of",
+    "guarded",
     "loop_names",
+    "loop_until",
     "loops_of",
     "map_accesses",
     "no_loop",

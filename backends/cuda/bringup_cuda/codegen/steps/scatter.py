@@ -80,7 +80,7 @@ class UpdateRows:
         run = trailing_run(updates.shape, strides, windows.offset)
         index_strides = tuple(
             (stride_of(x.shape, d), last)
-            for d, last in zip(windows.index_map, windows.lasts, strict=True)
+            for d, last in zip(windows.index_map, windows.last_starts, strict=True)
         )
         return cls._create(
             x.size, updates.shape, strides, run, index_strides, indices.dtype, windows
@@ -132,7 +132,7 @@ class UpdateRows:
         offset = self._offset_in_array(b, coordinates_)
         assert self.windows is not None, "a scatter has windows"
         assert self.index is not None, "a scatter has indices"
-        position = [coordinates_[d] for d in self.windows.between]
+        position = [coordinates_[d] for d in self.windows.position_dims]
         inside: Val | None = None
         for c, (stride, last) in enumerate(self.index_strides):
             index = self._index_position(b, self.windows, position, c)

@@ -1,0 +1,511 @@
+"""Functions of the loop level as C, in any dialect.
+
+A call of plain C runs a range of units, the iterations of the outermost parallel loops: any split
+of ``0 … units(func)`` among calls computes the same.  Where a dialect has threads, those loops are
+grid-stride loops over the numbers of all threads, ``block`` loops go over the numbers of blocks,
+and ``thread`` loops are the numbers of threads within one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bringup.c import scalar
+from bringup.c.dialect import Dialect
+from bringup.c.library import Library
+from bringup.c.maths import OWN_FAMILIES
+from bringup.c.memory import aliasing_free, scalar_registers, scratch_layout
+from bringup.c.names import Names
+from bringup.dtypes import i64
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Stmt,
+    Store,
+    statements,
+)
+from bringup.records import record
+
+
+def render_c(func: Func, dialect: Dialect) -> str:
+    """The source of one function, with what it needs of the scalar library.
+
+    Raises UnsupportedError where the dialect lacks a dtype, an op or threads that meet.
+
+    >>> from bringup.c import C11
+    >>> from bringup.loops import parse_func
+    >>> twice = parse_func('''
+    ... func twice(x: in f32[64], y: out f32[64]) {
+    ...   for i in 64 parallel {
+    ...     %0: f32 = x[i]
+    ...     %1: f32 = add(%0, %0)
+    ...     y[i] = %1
+    ...   }
+    ... }''')
+    >>> print(render_c(twice, C11).partition(chr(10) * 2)[2])
+    void twice(void *const *buffers, int64_t begin, int64_t end, void *scratch) {
+      const float *x = (const float *)buffers[0];
+      float *y = (float *)buffers[1];
+      for (int64_t i = begin; i < end; i++) {
+        const float v0 = x[i];
+        const float v1 = v0 + v0;
+        y[i] = v1;
+      }
+    }
+    <BLANKLINE>
+    """
+    return render_all([func], dialect)
+
+
+def render_all(funcs: Sequence[Func], dialect: Dialect) -> str:
+    """The source of several functions of different names, which share the scalar library."""
+    lib = Library(dialect, OWN_FAMILIES)
+    texts = [_Function(func, lib).text() for func in funcs]
+    head = [*dialect.head, *([dialect.for_f64] if lib.has_f64 and dialect.for_f64 else [])]
+    parts = ["\n".join(head), *lib.texts.values(), *texts]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def symbol(func: Func, dialect: Dialect) -> str:
+    """What the function is called in the source."""
+    return Names(dialect).fresh(func.name)
+
+
+def units(func: Func) -> int:
+    """The iterations of the outermost parallel loops, which calls share; 1 if there are none."""
+    return math.prod(loop.axis.size for loop in _nest(func.body, ("parallel", "block"))[0])
+
+
+def scratch_bytes(func: Func, dialect: Dialect) -> int:
+    """The bytes of scratch that a call needs, or each thread where the dialect has threads."""
+    return scratch_layout(func, shared=bool(dialect.spaces["shared"])).size
+
+
+@record
+class Geometry:
+    """How many threads of a dialect that has them run a function.
+
+    blocks: at most so many are of use.  threads: of each block; 0 if any number will do.
+    """
+
+    blocks: int
+    threads: int
+
+
+def geometry(func: Func) -> Geometry:
+    """The blocks and threads that the loops of a function name."""
+    loops = [s for s in statements(func.body) if isinstance(s, For)]
+    sizes = [_threads((loop,)) for loop in loops if loop.kind == "thread"]
+    blocks, _ = _nest(func.body, ("block",))
+    return Geometry(math.prod(loop.axis.size for loop in blocks), max(sizes, default=0))
+
+
+def _nest(body: Sequence[Stmt], kinds: Sequence[str]) -> tuple[list[For], Sequence[Stmt]]:
+    """The loops of these kinds that are alone round everything, and what is in them."""
+    loops: list[For] = []
+    while len(body) == 1:
+        (stmt,) = body
+        if not isinstance(stmt, For) or stmt.kind not in kinds or stmt.end is not None:
+            break
+        loops.append(stmt)
+        body = stmt.body
+    return loops, body
+
+
+def _threads(body: Sequence[Stmt]) -> int:
+    """The threads that nested ``thread`` loops of a block need."""
+    counts = [
+        _threads(s.body) * (s.axis.size if isinstance(s, For) and s.kind == "thread" else 1)
+        for s in body
+        if isinstance(s, For | If)
+    ]
+    return max(counts, default=1)
+
+
+class _Function:
+    """The text of one function."""
+
+    def __init__(self, func: Func, lib: Library) -> None:
+        self.func = func
+        self.lib = lib
+        self.dialect = lib.dialect
+        self.names = Names(self.dialect)
+        self.symbol = self.names.fresh(func.name)
+        self.index = lib.type(i64)
+        self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
+        self.unaliased = aliasing_free(func)
+        self.scalars = scalar_registers(func)
+        self.constants: dict[Axis, Expr] = {}
+        #: The constant that a scalar is.
+        self.literals: dict[Scalar, str] = {}
+        self.in_threads = False
+        self.has_threads = any(
+            isinstance(s, For) and s.kind == "thread" for s in statements(func.body)
+        )
+
+    def text(self) -> str:
+        params = [self.names.of(p.buffer, p.buffer.name) for p in self.func.params]
+        body = list(self.frame())
+        head = self.dialect.kernel.format(name=self.symbol, params=", ".join(self.params(params)))
+        return "\n".join([f"{head} {{", *_indented(body), "}"])
+
+    # -- the frame of a function -------------------------------------------------------------------
+
+    def params(self, names: Sequence[str]) -> Iterator[str]:
+        dialect = self.dialect
+        if dialect.pointer:
+            for n, (param, name) in enumerate(zip(self.func.params, names, strict=True)):
+                restrict = dialect.restrict if param.buffer in self.unaliased else ""
+                type_ = self.element(param.buffer)
+                yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
+            if self.layout.size:
+                yield dialect.scratch.format(n=len(names))
+        yield from dialect.params
+
+    def frame(self) -> Iterator[str]:
+        if not units(self.func):
+            return
+        if not self.dialect.pointer:
+            yield from self.pointers()
+        if not self.dialect.has_threads:
+            loops, body = _nest(self.func.body, ("parallel", "block"))
+            yield from self.range(loops, body)
+            return
+        yield from self.shared()
+        loops, body = _nest(self.func.body, ("parallel",))
+        if loops:
+            yield from self.strided(loops, body, "unit")
+            return
+        loops, body = _nest(self.func.body, ("block",))
+        if self.has_threads:
+            yield from self.strided(loops, body, "block")
+        else:
+            yield from self.strided(loops, body, "unit")
+
+    def pointers(self) -> Iterator[str]:
+        """The parameters out of the array of them."""
+        for n, param in enumerate(self.func.params):
+            type_, name = self.element(param.buffer), self.names.of(param.buffer, "")
+            restrict = self.dialect.restrict if param.buffer in self.unaliased else ""
+            yield f"{type_} *{restrict}{name} = ({type_} *)buffers[{n}];"
+
+    def element(self, buffer: Buffer) -> str:
+        """The type of the elements of a parameter, which is constant if it is only read."""
+        constant = self.dialect.constant if buffer in self.func.inputs else ""
+        return f"{constant}{self.lib.memory_type(buffer.dtype)}"
+
+    def shared(self) -> Iterator[str]:
+        """Buffers of a block, which some dialects want at the beginning of the function."""
+        declared: set[Buffer] = set()
+        for stmt in statements(self.func.body):
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
+                if stmt.buffer not in declared:
+                    yield self.array(stmt.buffer)
+                declared.add(stmt.buffer)
+
+    def range(self, loops: Sequence[For], body: Sequence[Stmt]) -> Iterator[str]:
+        """The units of a call.  The innermost loop of several is one of its own over those that
+        have their other indices in common, so that compilers see a loop of unit steps.
+        """
+        loops = [loop for loop in loops if loop.axis.size != 1]
+        if not loops:
+            yield from _block("if (begin < end)", self.body(body))
+            return
+        *outer, last = loops
+        size, index = last.axis.size, self.loop_name(last)
+        if not outer:
+            head = f"for ({self.index} {index} = begin; {index} < end; {index}++)"
+            yield from _block(head, self.body(body))
+            return
+        yield f"for ({self.index} unit = begin; unit < end;) {{"
+        yield from _indented(self.indices(outer, "unit", size))
+        first, stop = self.names.fresh(f"{index}_begin"), self.names.fresh(f"{index}_end")
+        yield f"  const {self.index} {first} = unit % {size};"
+        left = f"{first} + (end - unit)"
+        yield f"  const {self.index} {stop} = {left} < {size} ? {left} : {size};"
+        head = f"for ({self.index} {index} = {first}; {index} < {stop}; {index}++)"
+        yield from _indented(_block(head, self.body(body)))
+        yield f"  unit += {stop} - {first};"
+        yield "}"
+
+    def strided(self, loops: Sequence[For], body: Sequence[Stmt], what: str) -> Iterator[str]:
+        """A loop over numbers of threads or of blocks, as far apart as there are any."""
+        loops = [loop for loop in loops if loop.axis.size != 1]
+        count = math.prod(loop.axis.size for loop in loops)
+        variable = self.loop_name(loops[0]) if len(loops) == 1 else "unit"
+        first, step = self.dialect.ids[what], self.dialect.ids[f"{what}s"]
+        allocated = [s.buffer for s in statements(tuple(body)) if isinstance(s, Alloc)]
+        shared = any(buffer.space == "shared" for buffer in allocated)
+        end = self.lib.integer(count, i64) if count >= 1 << 31 else str(count)
+        start, test = f"{self.index} {variable} = {first}", f"{variable} < {end}"
+        yield f"for ({start}; {test}; {variable} += {step}) {{"
+        if len(loops) > 1:
+            yield from _indented(self.indices(loops, variable, 1))
+        yield from _indented(self.body(body))
+        if what == "block" and shared:
+            yield f"  {self.dialect.barrier}"
+        yield "}"
+
+    def indices(self, loops: Sequence[For], unit: str, inner: int) -> Iterator[str]:
+        """The index of each loop, from the number of an iteration of all of them."""
+        for loop in reversed(loops):
+            quotient = f"{unit} / {inner}" if inner != 1 else unit
+            inner *= loop.axis.size
+            value = quotient if loop is loops[0] else f"{quotient} % {loop.axis.size}"
+            yield f"const {self.index} {self.loop_name(loop)} = {value};"
+
+    def loop_name(self, loop: For) -> str:
+        return self.names.of(loop.axis, loop.name)
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def body(self, body: Sequence[Stmt]) -> Iterator[str]:
+        for stmt in body:
+            match stmt:
+                case Let():
+                    yield from self.let(stmt)
+                case Load():
+                    yield self.declare(stmt.result, self.load(stmt))
+                case Store():
+                    yield from self.store(stmt)
+                case Alloc():
+                    yield from self.alloc(stmt.buffer)
+                case If():
+                    tests = [self.bound(b, ()) for b in stmt.mask if not b.always]
+                    tests += [self.value(stmt.test)] if stmt.test is not None else []
+                    yield from _block(f"if ({_all(tests)})", self.body(stmt.body))
+                case For():
+                    yield from self.loop(stmt)
+                case Barrier():
+                    if self.has_threads:
+                        yield self.dialect.barrier
+
+    def let(self, stmt: Let) -> Iterator[str]:
+        result, lib = stmt.result, self.lib
+        operands = tuple(self.value(operand) for operand in stmt.operands)
+        match stmt.op.name:
+            case "constant":
+                text = scalar.literal(lib, stmt.attrs["value"].scalar, result.dtype)
+                self.literals[result] = f"({text})" if text.startswith("-") else text
+                return
+            case "index":
+                value = self.expr(stmt.attrs["index"], stmt.operands)
+                value = value if result.dtype is i64 else f"({lib.type(result.dtype)})({value})"
+            case "inside":
+                tests = [self.bound(b, stmt.operands) for b in stmt.attrs["mask"] if not b.always]
+                value = _all(tests)
+            case name:
+                leading = stmt.operands[0].dtype if stmt.operands else result.dtype
+                value = scalar.render(lib, name, operands, stmt.attrs, leading, result.dtype)
+        yield self.declare(result, value)
+
+    def declare(self, result: Scalar, value: str) -> str:
+        """The definition of a scalar; sibling blocks may have scalars of one name."""
+        self.literals.pop(result, None)
+        return f"const {self.lib.type(result.dtype)} v{result.name} = {value};"
+
+    def value(self, operand: Scalar) -> str:
+        return self.literals.get(operand, f"v{operand.name}")
+
+    def load(self, stmt: Load) -> str:
+        element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
+        element = f"{element} != 0" if stmt.result.dtype.name == "bool" else element
+        if any(bound.never for bound in stmt.mask):
+            return scalar.zero(stmt.result.dtype)
+        tests = [self.bound(b, stmt.operands) for b in stmt.mask if not b.always]
+        return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}" if tests else element
+
+    def store(self, stmt: Store) -> Iterator[str]:
+        element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
+        value, dtype = self.value(stmt.value), stmt.buffer.dtype
+        if stmt.fold:
+            before = f"({element} != 0)" if dtype.name == "bool" else element
+            if stmt.factor is not None:
+                value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
+            else:
+                value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
+        tests = [self.bound(b, stmt.operands) for b in stmt.mask if not b.always]
+        if self.has_threads and not self.in_threads and stmt.buffer.space != "register":
+            tests.append(f"{self.dialect.ids['thread']} == 0")
+        yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+
+    def element_of(self, buffer: Buffer, index: Expr, operands: Sequence[Scalar]) -> str:
+        name = self.names.of(buffer, buffer.name)
+        if buffer not in self.scalars:
+            return f"{name}[{self.expr(index, operands)}]"
+        if buffer.size == 1:
+            return name
+        position = index.substitute(self.constants)
+        return self.names.of((buffer, position.const), f"{name}_{position.const}")
+
+    def alloc(self, buffer: Buffer) -> Iterator[str]:
+        name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if buffer in self.scalars:
+            every = (
+                [name]
+                if buffer.size == 1
+                else [self.names.of((buffer, n), f"{name}_{n}") for n in range(buffer.size)]
+            )
+            yield f"{type_} {', '.join(every)};"
+        elif buffer in self.layout.offsets:
+            space = self.dialect.spaces["scratch"]
+            bytes_ = f"{space}{self.lib.dialect.types['u8']} *"
+            base = f"({bytes_})scratch"
+            if self.dialect.has_threads:
+                thread = self.dialect.ids["unit"]
+                if self.has_threads and not self.in_threads:
+                    thread = f"({thread} - {self.dialect.ids['thread']})"
+                base = f"scratch + {thread} * {self.layout.size}"
+            pointer = f"{space}{type_} *"
+            offset = self.layout.offsets[buffer]
+            base = f"({base} + {offset})" if offset else f"({base})"
+            yield f"{pointer}{name} = ({pointer}){base};"
+        elif buffer.space != "shared" or not self.dialect.spaces["shared"]:
+            yield self.array(buffer)
+
+    def array(self, buffer: Buffer) -> str:
+        space = self.dialect.spaces[buffer.space] if buffer.space == "shared" else ""
+        name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        return f"{space}{type_} {name}[{max(buffer.size, 1)}];"
+
+    def loop(self, stmt: For) -> Iterator[str]:
+        if stmt.kind == "unroll":
+            yield from self.copies(stmt)
+        elif stmt.kind == "thread" and self.dialect.has_threads:
+            yield from self.thread(stmt)
+        else:
+            if stmt.kind == "thread" and any(isinstance(s, Barrier) for s in statements(stmt.body)):
+                raise UnsupportedError(
+                    f"{self.func.name}: loop {stmt.name} has threads that meet at barriers, and "
+                    f"{self.dialect.name} has no threads",
+                    fix="choose a schedule without thread loops for this device",
+                )
+            yield from self.serial(stmt)
+
+    def serial(self, stmt: For) -> Iterator[str]:
+        index, end = self.loop_name(stmt), str(stmt.axis.size)
+        if stmt.axis.size == 1 and stmt.end is None:
+            yield from _block("", self.body(stmt.body))
+            return
+        if stmt.end is not None:
+            value = self.expr(stmt.end, ())
+            if stmt.end.last > stmt.axis.size:
+                value = f"{value} < {end} ? {value} : {end}"
+            end = self.names.of((stmt.axis, "end"), f"{index}_end")
+            yield f"const {self.index} {end} = {value};"
+        head = f"for ({self.index} {index} = 0; {index} < {end}; {index}++)"
+        yield from _block(head, self.body(stmt.body))
+
+    def copies(self, stmt: For) -> Iterator[str]:
+        """The iterations of a loop one after the other, its index a constant in each."""
+        for n in range(stmt.axis.size):
+            self.constants[stmt.axis] = Expr(n)
+            bounds = [b for b in stmt.bounds if not self.substituted(b).always]
+            test = f"if ({_all([self.bound(b, ()) for b in bounds])})" if bounds else ""
+            yield from _block(test, self.body(stmt.body))
+        self.constants.pop(stmt.axis, None)
+
+    def thread(self, stmt: For) -> Iterator[str]:
+        """The iteration of this thread; threads that the loop does not need go past it."""
+        inner = _threads(stmt.body)
+        own = self.dialect.ids["thread"]
+        outer_in_threads, self.in_threads = self.in_threads, True
+        index = self.loop_name(stmt)
+        value = f"{own} / {inner}" if inner != 1 else own
+        total, size = geometry(self.func).threads, stmt.axis.size
+        value = f"{value} % {size}" if inner * size < total or outer_in_threads else value
+        tests = [self.bound(b, ()) for b in stmt.bounds]
+        if not outer_in_threads and inner * size < total:
+            tests.insert(0, f"{own} < {inner * size}")
+        body = [f"const {self.index} {index} = {value};"]
+        body += (
+            _block(f"if ({_all(tests)})", self.body(stmt.body)) if tests else self.body(stmt.body)
+        )
+        self.in_threads = outer_in_threads
+        yield from _block("", body)
+
+    # -- indices -----------------------------------------------------------------------------------
+
+    def substituted(self, bound: Bound) -> Bound:
+        return Bound(bound.expr.substitute(self.constants), bound.low, bound.high)
+
+    def bound(self, bound: Bound, operands: Sequence[Scalar]) -> str:
+        """``low <= expr < high``, but for a side that always holds."""
+        bound = self.substituted(bound)
+        expr = self.expr(bound.expr, operands)
+        sides = []
+        if bound.expr.first < bound.low:
+            sides.append(f"{expr} >= {bound.low}")
+        if bound.expr.last >= bound.high:
+            sides.append(f"{expr} < {bound.high}")
+        return _all(sides)
+
+    def expr(self, expr: Expr, operands: Sequence[Scalar]) -> str:
+        """An index expression; none of its parts leaves the range of its type."""
+        expr = expr.substitute(self.constants) if self.constants else expr
+        text = ""
+        for atom, factor in expr.terms:
+            size = abs(factor)
+            part = self.atom(atom, operands)
+            part = part if size == 1 else f"{size} * {part}"
+            if not text:
+                text = part if factor > 0 else f"-{part}"
+            else:
+                text += f" + {part}" if factor > 0 else f" - {part}"
+        if not text:
+            return str(expr.const)
+        if expr.const:
+            text += f" + {expr.const}" if expr.const > 0 else f" - {-expr.const}"
+        return text
+
+    def atom(self, atom: Atom, operands: Sequence[Scalar]) -> str:
+        match atom:
+            case Axis():
+                return self.names.of(atom, atom.name)
+            case Dyn():
+                operand = operands[atom.operand]
+                text = self.value(operand)
+                return text if operand.dtype is i64 else f"({self.index}){text}"
+            case Div() | Mod():
+                return self.divided(atom, self.expr(atom.of, operands))
+        raise AssertionError(f"{atom} stands in no function")
+
+    def divided(self, atom: Div | Mod, text: str) -> str:
+        """C divides towards 0, and indices are divided downwards."""
+        sign, family = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_rem")
+        if atom.of.first < 0:
+            return self.lib.call(f"{family}_i64", text, str(atom.by))
+        return f"({_parenthesised(text)} {sign} {atom.by})"
+
+
+def _parenthesised(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def _all(tests: Sequence[str]) -> str:
+    """The conjunction of conditions."""
+    return " && ".join(tests) if tests else "true"
+
+
+def _indented(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+def _block(head: str, body: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    """Lines in braces."""
+    yield f"{head} {{" if head else "{"
+    yield from _indented(body)
+    yield "}"
+
+
+__all__ = ["Geometry", "geometry", "render_all", "render_c", "scratch_bytes", "symbol", "units"]

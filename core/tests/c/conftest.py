@@ -1,0 +1,8 @@
+"""Lets the tests of this folder import ``toolchain``, and ``samples`` beside the folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
