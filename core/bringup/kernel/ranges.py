@@ -32,7 +32,7 @@ def span(expr: Expr, mask: Mask = ()) -> Span:
     """
     facts = _facts(mask)
     low, high = _span(expr, facts)
-    for bound in (*mask, *(b for bound in mask for b in _undivided(bound))):
+    for bound in (*mask, *(more for each in mask for more in _undivided(each))):
         factor = _multiple(expr, bound.expr)
         if factor:
             rest_low, rest_high = _span(expr + bound.expr * -factor, facts)

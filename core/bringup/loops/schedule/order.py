@@ -255,24 +255,29 @@ def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
     def change(old: For, facts: Mask) -> Body:
-        nest = [old]
-        for name in loops[1:]:
-            (within, *others) = nest[-1].body
-            if others or not isinstance(within, For) or within.name != name:
-                raise ScheduleError(
-                    f"loop {nest[-1].name} does not hold loop {name} alone",
-                    fix="name loops that hold one another, from the outermost in",
-                )
-            nest.append(within)
-        for loop in nest:
-            if loop.kind in ("block", "thread"):
-                raise ScheduleError(
-                    f"loop {loop.name} is bound, so its parts would not share registers",
-                    fix="distribute loops before they are bound",
-                )
-        return _Distribution(nest, names, facts, space).blocks()
+        return _Distribution(_nest_of(old, loops[1:]), names, facts, space).blocks()
 
     return rewrite_loops(func, loops[:1], change)
+
+
+def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
+    """A loop and those of these names inside it, each of which is all that the one before holds."""
+    nest = [outermost]
+    for name in inner:
+        (within, *others) = nest[-1].body
+        if others or not isinstance(within, For) or within.name != name:
+            raise ScheduleError(
+                f"loop {nest[-1].name} does not hold loop {name} alone",
+                fix="name loops that hold one another, from the outermost in",
+            )
+        nest.append(within)
+    for loop in nest:
+        if loop.kind in ("block", "thread"):
+            raise ScheduleError(
+                f"loop {loop.name} is bound, so its parts would not share registers",
+                fix="distribute loops before they are bound",
+            )
+    return nest
 
 
 class _Distribution:

@@ -238,7 +238,7 @@ class Names:
         return self._fresh("", wanted)
 
     def outside(self, name: str) -> str:
-        """The name of a buffer whose `Alloc` leaves its block: a free one if others have it, too."""
+        """The name for a buffer whose `Alloc` leaves its block: a free one if others have it."""
         return self.buffer(name) if name in self._repeated else name
 
 
