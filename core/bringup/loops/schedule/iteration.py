@@ -50,7 +50,8 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
 
     tail: what happens to the iterations after the last whole block.  ``guard``: the inner loop ends
     early in the last block.  ``peel``: they become a loop ``loop.t``, in a condition if the loop
-    ends early, and ``size`` must then divide its length.  ``overlap``: they become a block that ends where the loop ends and repeats iterations of the block before.
+    ends early, and ``size`` must then divide its length.  ``overlap``: they become a block that
+    ends where the loop ends and repeats iterations of the block before.
     Raises ScheduleError for an unknown loop, a name that exists, a size below 1, and for a tail
     that could change values.
 
