@@ -5,9 +5,11 @@ The choices of lanes, columns and units are those of `bringup.llvm.loops.schedul
 
 from __future__ import annotations
 
-from bringup.graph.index import Axis
-from bringup.integers import ceil_div
+import math
+
+from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Stage
+from bringup.llvm.loops.schedule import SUMS
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Step, apply
@@ -77,88 +79,143 @@ def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
 def _inner(plan: Plan) -> list[Step]:
     """Lanes along the last axis of every stage that loops."""
     steps: list[Step] = []
-    kinds = _Kinds()
+    unroll: list[str] = []
+    vectorize: list[str] = []
     registers = 0
     for number, stage in enumerate(plan.kernel.stages):
-        folds = [f"r{registers + n}" for n in range(len(stage.folds))]
-        exact = [f.monoid.is_exact(f.dtype) for f in stage.folds]
-        registers += len(folds)
+        first, registers = registers, registers + len(stage.folds)
         if stage.axes and stage.trips:
-            rows = _Rows(plan, number, stage, kinds)
-            steps += rows.loops()
-            for fold, is_exact in zip(folds, exact, strict=True):
-                steps += rows.accumulators(fold, 0 if is_exact else 128)
-    return steps + kinds.steps()
+            row = _Row(plan, number, stage)
+            steps += row.steps(first)
+            unroll += row.unroll
+            vectorize += row.vectorize
+    # One step for all stages, because each goes over the whole function.
+    steps += [Step("unroll", tuple(unroll))] if unroll else []
+    return [*steps, Step("vectorize", tuple(vectorize))] if vectorize else steps
 
 
-class _Kinds:
-    """How loops run, in one step for each kind at the end."""
-
-    def __init__(self) -> None:
-        self.unroll: list[str] = []
-        self.vectorize: list[str] = []
-
-    def steps(self) -> list[Step]:
-        """The steps."""
-        steps = [Step("unroll", tuple(self.unroll))] if self.unroll else []
-        return [*steps, Step("vectorize", tuple(self.vectorize))] if self.vectorize else steps
-
-
-class _Rows:
+class _Row:
     """A stage whose lanes are along its last axis.
 
     A register tile is a number of columns, each a vector: additions that do not wait for another.
-    outermost: the loop that is round all others, of one iteration if need be.
+
+    around: a loop that is round all parts of the loop over the last axis.
+    levels: for every axis its loop, or those of blocks of blocks, outermost first.  The last are of
+    register tiles.
+    unroll, vectorize: loops to run so, the first of them those of a register tile.
     """
 
-    def __init__(self, plan: Plan, number: int, stage: Stage, kinds: _Kinds) -> None:
+    def __init__(self, plan: Plan, number: int, stage: Stage) -> None:
         self.stage = stage
         self.lanes = plan.lanes
-        self.kinds = kinds
-        self.names = [f"s{number}_{n}" for n in range(len(stage.axes))]
+        self.name = f"s{number}_{len(stage.axes) - 1}"
         self.size = stage.axes[-1].size
         self.columns = max(1, min(plan.columns, self.size // self.lanes))
-        #: Of the loop over the last axis.
-        self.name = self.names[-1]
+        self.levels = [[f"s{number}_{n}"] for n in range(len(stage.axes))]
+        self.around = ""
+        self.unroll: list[str] = []
+        self.vectorize: list[str] = []
+        self.has_rest = False
 
-    def loops(self) -> list[Step]:
-        """The steps that make vectors, and register tiles of them."""
+    def steps(self, first: int) -> list[Step]:
+        """The loops, then the accumulators.  first: the number of the first register."""
         steps: list[Step] = []
-        name, lanes = self.name, self.lanes
-        self.outermost = self.names[0]
-        if len(self.names) == 1 and self.stage.folds:
-            # All parts of the loop add to the same lanes.
-            self.outermost, self.name = f"{name}.q", f"{name}.p"
-            steps.append(Step("split", (name, self.outermost, self.name, self.size)))
         inner = self.name
-        self.tile = ""
-        if lanes == 1:
-            return steps
-        self.kinds.vectorize.append(f"{name}.v")
-        steps.append(Step("split", (inner, f"{name}.k", f"{name}.v", lanes)))
-        vectors = ceil_div(self.size, lanes)
-        if self.size % lanes and vectors > 1:
-            steps.append(Step("peel", (f"{name}.k", 0, 1)))
-            vectors -= 1
-        self.tile = f"{name}.k"
-        if self.columns > 1:
-            self.kinds.unroll.append(f"{name}.c")
-            steps.append(_split(f"{name}.k", f"{name}.b", f"{name}.c", self.columns))
-            self.tile = f"{name}.b"
+        if len(self.levels) == 1 and self.stage.folds:
+            self.around, inner = f"{self.name}.q", f"{self.name}.p"
+            steps.append(Step("split", (self.name, self.around, inner, self.size)))
+        end = self.stage.end_of(self.stage.axes[-1])
+        steps += self._vectors(inner) if end is None else self._until(inner, end)
+        if self.stage.folds:
+            steps += self._blocks()
+            self.around = self.around or self.levels[0][0]
+        for n, fold in enumerate(self.stage.folds):
+            steps += self._accumulators(f"r{first + n}", fold.monoid.is_exact(fold.dtype))
         return steps
 
-    def accumulators(self, fold: str, longest: int) -> list[Step]:
-        """Lanes to fold into in place of one register, and those of a register tile.
-
-        longest: the most additions into one of them, one after the other; 0 for any number.
-        """
-        name = self.names[-1]
+    def _vectors(self, inner: str) -> list[Step]:
+        """Register tiles, vectors, and a masked vector."""
         if self.lanes == 1:
+            self.levels[-1] = [inner]
             return []
-        steps = [Step("rfactor", (self.outermost, fold, f"{name}.v"))]
+        vectors, tiles, lanes = f"{self.name}.k", f"{self.name}.b", f"{self.name}.v"
+        self.vectorize.append(lanes)
+        self.levels[-1] = [vectors]
+        steps = [Step("split", (inner, vectors, lanes, self.lanes))]
+        whole, left = divmod(self.size, self.lanes)
+        if left and whole:
+            steps.append(Step("peel", (vectors, 0, 1)))
         if self.columns > 1:
-            within = f"{fold}.{self.outermost}"
-            steps.append(Step("rfactor", (self.tile, within, f"{name}.c", f"{name}.v")))
+            self.unroll.append(f"{self.name}.c")
+            self.levels[-1] = [tiles]
+            steps.append(_split(vectors, tiles, self.unroll[0], self.columns))
+            self.has_rest = bool(whole % self.columns or left)
+        return steps
+
+    def _until(self, inner: str, end: Expr) -> list[Step]:
+        """Of an axis that ends early: register tiles, then masked vectors."""
+        tiles, lanes, width = f"{self.name}.b", f"{self.name}.v", self.lanes * self.columns
+        self.vectorize.append(lanes)
+        self.levels[-1] = [tiles]
+        if self.size % width:
+            return [Step("split", (inner, tiles, lanes, self.lanes))]
+        if self.columns == 1:
+            steps = [_split(inner, tiles, lanes, width)]
+        else:
+            self.unroll.append(f"{self.name}.c")
+            steps = [_split(inner, tiles, f"{self.name}.w", width)]
+            steps.append(_split(f"{self.name}.w", self.unroll[0], lanes, self.lanes))
+        if not (end % width).last:
+            return steps
+        self.vectorize.append(f"{self.name}.u")
+        steps.append(Step("split", (f"{inner}.t", f"{self.name}.r", f"{self.name}.u", self.lanes)))
+        return steps
+
+    def _blocks(self) -> list[Step]:
+        """Blocks of loops in which more additions would be made than rounding errors allow."""
+        steps: list[Step] = []
+        if all(fold.monoid.is_exact(fold.dtype) for fold in self.stage.folds):
+            return steps
+        width, axes = self.lanes * self.columns, self.stage.axes
+        for n, axis in enumerate(axes):
+            additions = math.prod(a.size for a in axes[n:]) // width
+            if additions <= SUMS.longest:
+                break
+            unit = width if n == len(axes) - 1 else 1
+            (loop,), base = self.levels[n], self.levels[n][0]
+            self.levels[n] = []
+            sizes = SUMS.sizes(axis.size // unit, additions * unit // axis.size)
+            for level, size in reversed(list(enumerate(sizes))):
+                outer, block = f"{base}.o{level}", f"{base}.x{level}"
+                steps.append(Step("split", (loop, outer, block, size)))
+                self.levels[n].append(outer)
+                loop = block
+            self.levels[n].append(loop)
+        return steps
+
+    def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
+        """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
+        steps: list[Step] = []
+
+        def divide(at: str, buffer: str, *over: str) -> str:
+            steps.append(Step("rfactor", (at, buffer, *over)))
+            return f"{buffer}.{at}"
+
+        *outer, tiles = self.levels
+        lanes = self.vectorize[:1]
+        rest = divide(self.around, fold, *lanes) if lanes else fold
+        for more in self.vectorize[1:]:
+            divide(self.around, fold, more)
+        main, over = rest, (*self.unroll, *lanes)
+        if self.unroll:
+            main = divide(outer[0][0] if outer else tiles[0], rest, *over)
+        for loops in () if is_exact else (*outer, tiles):
+            for block in loops[1:]:
+                main = divide(block, main, *over)
+                if self.unroll and self.has_rest and loops is not tiles:
+                    rest = divide(block, rest, *lanes)
+                elif not self.unroll:
+                    rest = main
         return steps
 
 
