@@ -127,13 +127,13 @@ class Array:
 
     # ---- looking at values
 
-    def _concrete(self, what: str, fix: str | None = None) -> Array:
+    def _concrete(self, purpose: str, fix: str | None = None) -> Array:
         """The array with its buffer computed; a new array for a traced one of known value."""
         if self._buffer is not None:
             return self
         node = self._node
         if isinstance(node, Traced):
-            return _known(node, what, fix)
+            return _known(node, purpose, fix)
         if not isinstance(node, Node):
             raise deferred.deleted(f"an array of type {self._type}")
         if node.buffer is None:
@@ -142,30 +142,30 @@ class Array:
         self._buffer = node.buffer
         return self
 
-    def _host(self, what: str, fix: str | None = None) -> Host:
+    def _host(self, purpose: str, fix: str | None = None) -> Host:
         """The elements as a numpy array: the device's own memory, read-only, or a new array."""
-        concrete = self._concrete(what, fix)
+        concrete = self._concrete(purpose, fix)
         device = concrete.device.device
         seen = transfer.view(device, concrete._buffer, self._type)
         if seen is not None:
             return seen
         return transfer.download(device, concrete._buffer, self._type)
 
-    def _shared(self, what: str) -> Any:
+    def _shared(self, purpose: str) -> Any:
         """The buffer, for others that keep it: a later donation must not change what they see."""
-        concrete = self._concrete(what)
+        concrete = self._concrete(purpose)
         if self._buffer is not None:
             self._node = Leaf(self._type, self._buffer, shared=True)
         return concrete._buffer
 
-    def _exported(self, what: str, fix: str | None = None) -> Host:
+    def _exported(self, purpose: str, fix: str | None = None) -> Host:
         """`_host` for arrays that users keep: a later donation must not change what they see.
 
-        Raises TraceError for traced arrays, also of known value: no derivative would come back.
+        Raises TraceError for traced arrays, even of known value: derivatives would be lost.
         """
         if isinstance(self._node, Traced):
-            raise _outside(self._node, what, fix)
-        host = self._host(what)
+            raise _outside(self._node, purpose, fix)
+        host = self._host(purpose)
         if not host.flags.writeable and self._buffer is not None:
             self._node = Leaf(self._type, self._buffer, shared=True)
         return host
@@ -233,13 +233,13 @@ class Array:
         fix = "for a window use dynamic_slice(x, starts, sizes), or make the argument static"
         return int(self._zero_d("the integer of", fix))
 
-    def _zero_d(self, what: str, fix: str | None = None) -> Scalar:
+    def _zero_d(self, purpose: str, fix: str | None = None) -> Scalar:
         if self.shape:
             raise ConversionError(
-                f"{what} {self._type} is ambiguous: it is not 0-d",
+                f"{purpose} {self._type} is ambiguous: it is not 0-d",
                 fix="reduce it first with any, all, sum …, or index one element",
             )
-        return _scalar(self._host(what, fix))
+        return _scalar(self._host(purpose, fix))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -427,28 +427,30 @@ def _scalar(host: Host) -> Scalar:
     return value
 
 
-def _known(node: Traced, what: str, fix: str | None) -> Array:
+def _known(node: Traced, purpose: str, fix: str | None) -> Array:
     """The value of a traced array that depends on existing values alone, else TraceError."""
     node.check_open()
     prefix = node.trace.prefix(node.value)
     if prefix is None:
-        raise _refused(node, what, "before any value exists", fix)
+        raise _refused(node, purpose, "before any value exists", fix)
     graph, outer = prefix
-    inputs = [array._concrete(what, fix) for array in outer]
+    inputs = [array._concrete(purpose, fix) for array in outer]
     device = node.trace.device or (inputs[0].device if inputs else devices.get())
     buffers = deferred.run_graph(graph, [array._buffer for array in inputs], device)
     return Array(node.value.type, device, buffers[0])
 
 
-def _outside(node: Traced, what: str, fix: str | None) -> TraceError:
-    """The error for a traced array that goes where nothing is traced."""
+def _outside(node: Traced, purpose: str, fix: str | None) -> TraceError:
+    """The error for a traced array handed to code that is not traced."""
     node.check_open()
-    return _refused(node, what, "and nothing that is computed from it there would be traced", fix)
+    return _refused(
+        node, purpose, "and nothing that is computed from it there would be traced", fix
+    )
 
 
-def _refused(node: Traced, what: str, why: str, fix: str | None) -> TraceError:
+def _refused(node: Traced, purpose: str, why: str, fix: str | None) -> TraceError:
     return TraceError(
-        f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, {why}",
+        f"{purpose} a {node.value.type} value is needed while {node.trace.name!r} is traced, {why}",
         notes=(f"the value was {made_at(node.value)}",),
         fix=fix or "return the array and look at it outside, or make the argument static",
     )

@@ -167,7 +167,7 @@ _RULE = "make sizes equal or 1, counted from the last dimension; expand_dims add
 def _fix(a: tuple[int, ...], b: tuple[int, ...]) -> str:
     """How to make two shapes broadcast: the shorter aligned at its first dimensions, if that does.
 
-    That is what one meant who wrote a row of values per row of a matrix.
+    So users mean it who give one value for each row of a matrix.
     """
     shorter, longer = sorted((a, b), key=len)
     stretched = shorter + (1,) * (len(longer) - len(shorter))

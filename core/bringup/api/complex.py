@@ -65,13 +65,13 @@ class ComplexArray(Array):
         """Whether the parts were donated to a call."""
         return self._real.is_deleted or self._imag.is_deleted
 
-    def _concrete(self, what: str, fix: str | None = None) -> Array:
-        return ComplexArray(self._real._concrete(what, fix), self._imag._concrete(what, fix))
+    def _concrete(self, purpose: str, fix: str | None = None) -> Array:
+        return ComplexArray(self._real._concrete(purpose, fix), self._imag._concrete(purpose, fix))
 
-    def _host(self, what: str, fix: str | None = None) -> Host:
+    def _host(self, purpose: str, fix: str | None = None) -> Host:
         host = np.empty(self.shape, self.dtype.numpy)
-        host.real = self._real._host(what, fix)
-        host.imag = self._imag._host(what, fix)
+        host.real = self._real._host(purpose, fix)
+        host.imag = self._imag._host(purpose, fix)
         return host
 
     def __getitem__(self, key: Any) -> ComplexArray:
@@ -86,9 +86,9 @@ class ComplexArray(Array):
     def __int__(self) -> NoReturn:
         raise self._not_real("int()")
 
-    def _not_real(self, what: str) -> ConversionError:
+    def _not_real(self, conversion: str) -> ConversionError:
         return ConversionError(
-            f"{what} of {self.type}, which is complex",
+            f"{conversion} of {self.type}, which is complex",
             fix="take a part first: x.real, x.imag or abs(x)",
         )
 

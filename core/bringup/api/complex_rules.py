@@ -114,7 +114,7 @@ def _part(x: Any, which: str) -> Any:
 
 
 def _linear(name: str, attrs: Attrs, *operands: Any) -> Array:
-    """Moves, sums, choices: the same op on either part."""
+    """Ops that move, add or select elements: the same op on either part."""
     real, imag = (apply(name, [_part(x, which) for x in operands], attrs) for which in _PARTS)
     return ComplexArray(real, imag)
 
@@ -271,7 +271,7 @@ def _cos_sin(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    """Far out e^a is taken in two factors: cos b may bring the product back into range."""
+    """Far out e^a is computed as two factors, as cos b may bring the product back into range."""
     a, (real, imag) = x.real, _cos_sin(x.real, x.imag)
     limit = _exponent(a)
     far = a > limit

@@ -161,14 +161,12 @@ def conv_transpose(
     steps = each_of("conv_transpose", "dilation", dilation, rank)
     extents = extents_of(tuple(kernel.shape[d] for d in weights[2:]), steps)
     if isinstance(padding, str) and padding == "same":
-        cut_before = [(e - s) // 2 for e, s in zip(extents, strides, strict=True)]
-        cut_after = [e - s - n for e, s, n in zip(extents, strides, cut_before, strict=True)]
+        before = [(e - s) // 2 for e, s in zip(extents, strides, strict=True)]
+        after = [e - s - n for e, s, n in zip(extents, strides, before, strict=True)]
     else:
-        cut_before, cut_after = map(
-            list, padding_of("conv_transpose", padding, extents, extents, strides)
-        )
-    lo = tuple(e - 1 - n for e, n in zip(extents, cut_before, strict=True))
-    hi = tuple(e - 1 - n for e, n in zip(extents, cut_after, strict=True))
+        before, after = map(list, padding_of("conv_transpose", padding, extents, extents, strides))
+    lo = tuple(e - 1 - n for e, n in zip(extents, before, strict=True))
+    hi = tuple(e - 1 - n for e, n in zip(extents, after, strict=True))
     attrs: dict[str, Any] = {"lo": lo, "hi": hi, "lhs_dilation": strides, "rhs_dilation": steps}
     attrs |= {"groups": groups, "precision": precision}
     exchanged = _exchanged(flip(kernel, axis=weights[2:]), weights, groups)

@@ -85,12 +85,12 @@ def asarray(
     return from_host(host, device)
 
 
-#: The dimensions that numpy's arrays may have.
+#: The most dimensions of numpy's arrays.
 _LEVELS = 64
 
 
 def _items(obj: Any, levels: int = _LEVELS) -> Iterator[Any]:
-    """What stands in nested lists and tuples."""
+    """The items of nested lists and tuples."""
     if not isinstance(obj, list | tuple):
         yield obj
         return
@@ -244,7 +244,7 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
     concrete = x._concrete("a copy of")
     source = concrete.device.device
     buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
-    if buffer is not None:  # the target reaches the memory where it is
+    if buffer is not None:  # the target reads the memory in place
         return Array(x.type, target, buffer)
     return _uploaded(x._host("a copy of"), x.type, target)
 

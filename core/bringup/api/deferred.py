@@ -52,7 +52,7 @@ class _Entry:
         seen = list(self.special)
         again = self.general is not None
         self.varying = tuple(
-            n for n, v in enumerate(values) if again or any(other[n] != v for other in seen)
+            n for n, v in enumerate(values) if again or any(earlier[n] != v for earlier in seen)
         )
         self.fixed = self.others(values)
 
@@ -134,7 +134,7 @@ def execute(compiled: Compiled, inputs: Sequence[Any], device: OpenDevice) -> li
 
 
 def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ...]]:
-    """What runs a batch, and the positions of the scalars that it takes as inputs."""
+    """The executable of a batch, and the positions of the scalars that it takes as inputs."""
     key = (device, batch.structure)
     entry = _entries.get(key)
     if entry is None:
@@ -158,7 +158,7 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
 def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Location | None:
     """The line of this batch's operation: the program may stem from equal code elsewhere.
 
-    A line of neither is that of earlier work, whose error came out only now.
+    Any other line is that of earlier work, whose error is reported only now.
     """
     if reported is not None:
         lines = [i.location for i in graph.instrs if i.op.name not in _SPREAD]
@@ -169,9 +169,9 @@ def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Locat
     return reported or batch.outputs[0].location
 
 
-def deleted(what: str) -> DeletedBufferError:
+def deleted(label: str) -> DeletedBufferError:
     """The error for an array that was donated."""
     return DeletedBufferError(
-        f"{what} was donated to a call, which reused its memory",
+        f"{label} was donated to a call, which reused its memory",
         fix="use the result of that call instead, or leave the argument out of donate_argnums",
     )

@@ -250,7 +250,7 @@ def vjp(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[A
 
 
 def _cotangents(fn: Callable[..., Any], point: Point, cotangents: Any) -> dict[int, Array]:
-    """The cotangents that are given, by position of the output."""
+    """The cotangents that are not None, by position of the output."""
     result = point.function.result
     leaves = _matching_leaves("vjp", cotangents, result, f"the cotangent of {graph_name(fn)}")
     paths = result.paths("the cotangent")

@@ -57,11 +57,13 @@ def export(
     the capsule is of host memory.
     Raises BufferError if ``copy=False``, a device or a stream cannot be had, as the protocol says.
     """
-    there = _exchange(x._device) if not x.is_traced else None
-    if there is not None and dl_device in (None, there.device):
-        return _given(x, there, stream, max_version, copy)
+    exchange = _exchange(x._device) if not x.is_traced else None
+    if exchange is not None and dl_device in (None, exchange.device):
+        return _device_capsule(x, exchange, stream, max_version, copy)
     if dl_device not in (None, HOST):
-        where = "in host memory only" if there is None else f"in host memory or on {there.device}"
+        where = (
+            "in host memory only" if exchange is None else f"in host memory or on {exchange.device}"
+        )
         raise BufferError(f"arrays are handed out {where}, not on device {dl_device}")
     if stream is not None:
         raise BufferError(f"host memory has no streams, and none like {stream!r} waits for it")
@@ -92,8 +94,12 @@ def _exchange(device: OpenDevice | None) -> Exchange | None:
     return None if device is None else device.device.exchange()
 
 
-def _given(
-    x: Array, there: Exchange, stream: Any, max_version: tuple[int, int] | None, copy: bool | None
+def _device_capsule(
+    x: Array,
+    exchange: Exchange,
+    stream: Any,
+    max_version: tuple[int, int] | None,
+    copy: bool | None,
 ) -> Any:
     buffer = x._shared("a DLPack capsule of")
     device = x.device.device
@@ -104,7 +110,7 @@ def _given(
     if copied:
         buffer = transfer.duplicate(device, buffer, x.type)
     handle = transfer.handle_of(buffer)
-    return there.to_dlpack(
+    return exchange.to_dlpack(
         handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied
     )
 
@@ -138,8 +144,8 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
         raise ConversionError(
             f"a {type(x).__name__} has no __dlpack__", fix="make an array of it with asarray(…)"
         )
-    where = _where(x)
-    result = _taken(x, device, where)
+    where = _foreign_device(x)
+    result = _from_device_memory(x, device, where)
     if result is not None:
         return result
     try:
@@ -165,8 +171,8 @@ def _from_host_memory(x: Any) -> np.ndarray[Any, Any]:
         return host
 
 
-def _where(x: Any) -> tuple[int, int]:
-    """The device an object says its memory is on.  Raises ConversionError for what is none."""
+def _foreign_device(x: Any) -> tuple[int, int]:
+    """The device that an object names for its memory.  Raises ConversionError if it is none."""
     if not hasattr(x, "__dlpack_device__"):
         return HOST
     try:
@@ -179,13 +185,13 @@ def _where(x: Any) -> tuple[int, int]:
     return kind, index
 
 
-def _taken(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
-    """The array, if it lies on a device that takes it there: the one named, or any that is open."""
+def _from_device_memory(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
+    """The array if a device takes it in its own memory: the one named, or any open one."""
     if where == HOST:
         return None
     for candidate in devices.opened() if device is None else (get(device),):
-        there = _exchange(candidate)
-        if there is not None and there.device == where:
-            handle, type_ = there.from_dlpack(x)
+        exchange = _exchange(candidate)
+        if exchange is not None and exchange.device == where:
+            handle, type_ = exchange.from_dlpack(x)
             return Array(type_, candidate, transfer.wrap(candidate.device, handle))
     return None

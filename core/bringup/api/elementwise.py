@@ -56,7 +56,7 @@ class Binary(Protocol):
         """The result for each pair of elements."""
 
 
-def _float(name: str, what: str, example: str) -> Unary:
+def _float(name: str, summary: str, example: str) -> Unary:
     """A function that is the float op of its name: integers become the default float first.
 
     example: the elements of an operand and of the result.
@@ -66,7 +66,7 @@ def _float(name: str, what: str, example: str) -> Unary:
         return float_unary(name, x)
 
     operand, _, result = example.partition(" -> ")
-    return _documented(function, name, f"{what}\n\n>>> bu.{name}(bu.asarray({operand}))", result)
+    return _documented(function, name, f"{summary}\n\n>>> bu.{name}(bu.asarray({operand}))", result)
 
 
 def _comparison(name: str, sign: str, direction: str, example: str, note: str = "") -> Binary:

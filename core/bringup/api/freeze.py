@@ -72,12 +72,12 @@ class Frozen(Jitted[P, R]):
         return entry
 
     def _computed(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs of a graph of constants, those that are not there yet computed together."""
+        """The outputs of a graph of constants; those not computed before are computed together."""
         self._read.update((id(array), array) for array in arrays)
         table = dict(zip(graph.inputs, arrays, strict=True))
         keys = {v: _key(graph, v, arrays) for v in graph.outputs if v not in table}
-        there = {v: self._constants.get(key) for v, key in keys.items()}
-        table |= {v: array for v, array in there.items() if array is not None}
+        cached = {v: self._constants.get(key) for v, key in keys.items()}
+        table |= {v: array for v, array in cached.items() if array is not None}
         new = tuple(v for v in keys if v not in table)
         if new:
             device = arrays[0].device
@@ -93,7 +93,7 @@ class Frozen(Jitted[P, R]):
 
 
 def _key(graph: Graph, value: Value, arrays: Sequence[Array]) -> Any:
-    """What tells one constant from others: how it is computed, and from which arrays."""
+    """The identity of a constant: how it is computed, and from which arrays."""
     instrs = eliminate(Graph(graph.inputs, graph.instrs, [value])).instrs
     read = {v for instr in instrs for v in instr.operands} | {value}
     used = [(v, a) for v, a in zip(graph.inputs, arrays, strict=True) if v in read]
@@ -152,7 +152,7 @@ def freeze(
 
 
 def _on_device(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
-    """Parameters as arrays on one device, which donating those of the user leaves alone."""
+    """Parameters as arrays on one device; they stay valid if the user's arrays are donated."""
     if current() is not None:
         raise TraceError(
             "freeze computes with values, and nothing has one while a function is traced",

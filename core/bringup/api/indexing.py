@@ -146,9 +146,9 @@ def getitem(x: Array, key: Any) -> Array:
 
 
 def _window(x: Array, spans: Spans) -> tuple[Array, Spans]:
-    """What of an array holds all that is selected, and the spans in it.
+    """A window of an array that holds the selection, and the spans within it.
 
-    Where operations are recorded, the places of the window are scalars beside the program: those of
+    Where operations are recorded, the starts of the window are scalars beside the program: those of
     a loop differ at each step, and its program need not.
     """
     if current() is not None or not x.size:
@@ -162,11 +162,11 @@ def _window(x: Array, spans: Spans) -> tuple[Array, Spans]:
         sizes.append(last - first + 1)
         inner.append((start - first, count, step))
     if tuple(sizes) != x.shape:
-        x = apply("dynamic_slice", (x, *_places(x, firsts)), {"sizes": tuple(sizes)})
+        x = apply("dynamic_slice", (x, *_start_scalars(x, firsts)), {"sizes": tuple(sizes)})
     return x, tuple(inner)
 
 
-def _places(x: Array, firsts: Sequence[int]) -> list[Literal]:
+def _start_scalars(x: Array, firsts: Sequence[int]) -> list[Literal]:
     dtype = i32 if max(x.shape) < 1 << 31 else i64
     return [literal(first, dtype[()]) for first in firsts]
 
@@ -239,7 +239,7 @@ class At:
 
 
 def _alone(key: Any) -> Array | None:
-    """The mask that is the whole of a key."""
+    """The mask of a key that holds nothing else."""
     if isinstance(key, bool | np.bool_ | np.ndarray):
         mask = np.asarray(key)
         return as_array(mask) if mask.dtype == np.bool_ else None
@@ -456,14 +456,14 @@ class _Region(Update):
         """A window put in the place of another, see `_window`."""
         x, picked = self._array, self._region
         new = reshape(self._spread(value, picked.shape), picked.counts)
-        firsts = _places(x, [start for start, _, _ in picked.spans])
+        firsts = _start_scalars(x, [start for start, _, _ in picked.spans])
         if kind != "set":
             old = apply("dynamic_slice", (x, *firsts), {"sizes": picked.counts})
             new = _combined(kind, old, new)
         return new if picked.whole else apply("dynamic_update_slice", (x, new, *firsts))
 
     def _placed(self, value: Operand) -> Array:
-        """The value at its place in an array of the full shape, with anything elsewhere."""
+        """The value at the region of an array of the full shape; other elements are unspecified."""
         x, picked = self._array, self._region
         fitted = self._fitted(value)
         if fitted is None:

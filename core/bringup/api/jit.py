@@ -162,7 +162,7 @@ class Jitted(Generic[P, R]):
         return result
 
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
-        """What runs a signature, compiled when first asked for."""
+        """The executable of a signature, compiled at its first use."""
         if entry.compiled is None:
             fallback = devices.get(self._fallback) if self._fallback is not None else None
             entry.compiled = compile_graph(
@@ -177,7 +177,7 @@ class Jitted(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = reads()
         call = self._flattened(args, kwargs)
-        hosted = reads()  # arrays of numpy are read by the default, too
+        hosted = reads()  # the default float decides the dtype of numpy's arrays, too
         if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
             raise self._no_value(call)
         trace = current()
@@ -300,7 +300,7 @@ class Jitted(Generic[P, R]):
 def _run(
     entry: Entry, compiled: Compiled, leaves: Sequence[Any], device: OpenDevice
 ) -> list[Array]:
-    """Run on arguments that are there, uploading those of the host and taking those donated."""
+    """Run with these arguments: upload those of the host and donate those to be donated."""
     graph = entry.function.graph
     arguments = [*leaves, *entry.function.captured]
     types = entry.types
@@ -367,7 +367,7 @@ def _is_read(x: Array) -> bool:
 
 
 def _inlined(x: Any, type_: TensorType) -> Array:
-    """An argument as an operand of the trace around."""
+    """An argument as an operand of the enclosing trace."""
     if isinstance(x, Array):
         return convert(x, type_.dtype)
     return asarray(x, dtype=type_.dtype)

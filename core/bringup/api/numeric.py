@@ -205,7 +205,7 @@ def bincount(
 
 
 def _counted(indices: Array, weights: Array, size: int) -> Array:
-    """The sums of weights at places, of which those out of range count nowhere."""
+    """The sum of the weights of each index below `size`; indices out of range are left out."""
     if not size or not indices.size:
         return zeros(size, weights.dtype, device=weights._device)
     inside = where(indices < 0, size, indices)

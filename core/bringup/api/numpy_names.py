@@ -378,8 +378,8 @@ def average(
                 f"average: weights {shares.type} for {x.type}",
                 fix="give weights of the shape of the array, or one for each entry of the axis",
             )
-        others = tuple(d for d in range(x.ndim) if d != dims[0])
-        shares = broadcast_to(expand_dims(shares, others) if others else shares, x.shape)
+        other_dims = tuple(d for d in range(x.ndim) if d != dims[0])
+        shares = broadcast_to(expand_dims(shares, other_dims) if other_dims else shares, x.shape)
     total = sum(x * shares, axis, keepdims=keepdims)
     return total / sum(shares, axis, keepdims=keepdims)
 

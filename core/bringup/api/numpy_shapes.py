@@ -405,7 +405,7 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array
     >>> bu.tri(2, 3).tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
-    sizes = [integer_of("tri", "a size", each) for each in (n, n if m is None else m)]
+    sizes = [integer_of("tri", "a size", size) for size in (n, n if m is None else m)]
     return tril(ones(sizes, dtype), k)
 
 

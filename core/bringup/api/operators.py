@@ -274,15 +274,15 @@ class _Methods(Array):
         if method == "__call__" and len(inputs) == 2 and not options:
             operator = _operator(name, isinstance(inputs[0], Array))
             if operator is not None:
-                ours, other = inputs if isinstance(inputs[0], Array) else reversed(inputs)
-                return getattr(type(ours), operator)(ours, other)
+                ours, operand = inputs if isinstance(inputs[0], Array) else reversed(inputs)
+                return getattr(type(ours), operator)(ours, operand)
         if any(isinstance(x, Array) for x in options.get("out") or ()):
             raise ConversionError(
                 f"arrays are immutable: numpy's {name} cannot write into one of ours",
                 fix="leave out out= and keep the result",
             )
-        what = name if method == "__call__" else f"{name}.{method}"
-        seen = _Seen(f"numpy's {what} of", _instead(name, method))
+        call = name if method == "__call__" else f"{name}.{method}"
+        seen = _Seen(f"numpy's {call} of", _instead(name, method))
         named = {key: seen(x) for key, x in options.items()}
         return getattr(ufunc, method)(*map(seen, inputs), **named)
 

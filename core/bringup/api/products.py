@@ -385,10 +385,7 @@ def _reduced(operand: Labelled, needed: set[str]) -> Labelled:
 
 def _product(a: Labelled, b: Labelled, needed: set[str], precision: Precision) -> Labelled:
     """The product of both, summed over letters that neither result nor later operands have."""
-    (x, left), (y, right) = (
-        _reduced(a, needed | set(b[1])),
-        _reduced(b, needed | set(a[1])),
-    )
+    (x, left), (y, right) = _reduced(a, needed | set(b[1])), _reduced(b, needed | set(a[1]))
     shared = [letter for letter in left if letter in right]
     batch = [letter for letter in shared if letter in needed]
     over = [letter for letter in shared if letter not in needed]

@@ -297,8 +297,8 @@ def diff(
     dim = axis_of("diff", axis, x.ndim)
     times = integer_of("diff", "n", n)
     if times < 0 or not x.ndim:
-        what = f"n {times} is negative" if times < 0 else f"{x.type} is 0-d: it has no axis"
-        raise OpTypeError(f"diff: {what}", fix="use n >= 0 on an array with an axis")
+        reason = f"n {times} is negative" if times < 0 else f"{x.type} is 0-d: it has no axis"
+        raise OpTypeError(f"diff: {reason}", fix="use n >= 0 on an array with an axis")
     parts = [None if p is None else _beside(as_array(p), x, dim) for p in (prepend, append)]
     joined = [p for p in (parts[0], x, parts[1]) if p is not None]
     x = concat(joined, axis=dim) if len(joined) > 1 else x

@@ -493,7 +493,7 @@ def choice(
             fix="choose among at least one entry, and no more of them without replacement",
         )
     weights = None if p is None else _weights(p, count)
-    chosen = _places(key, count, sizes, replace, weights)
+    chosen = _choices(key, count, sizes, replace, weights)
     return chosen if array is None else take(array, chosen, axis=dim)
 
 
@@ -507,7 +507,7 @@ def _weights(p: Any, count: int) -> Array:
     return convert(weights, working(weights.dtype))
 
 
-def _places(
+def _choices(
     key: Key, count: int, shape: tuple[int, ...], replace: bool, weights: Array | None
 ) -> Array:
     if not math.prod(shape):

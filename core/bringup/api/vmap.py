@@ -67,9 +67,9 @@ def vmap(
 
 @record
 class _Examples:
-    """The mapped arguments: their places among the leaves, with the axis brought to the front."""
+    """The mapped arguments, with the mapped axis first; positions: among the leaves."""
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     arrays: list[Array]
     size: int
 
@@ -92,8 +92,8 @@ def _axes(prefix: Any, treedef: TreeDef, name: str) -> list[int | None]:
     try:
         result = prefix_leaves(prefix, treedef, name)
     except ConversionError as error:
-        what = error.what.replace("in_axes[0]", "in_axes", 1)
-        raise OpTypeError(f"vmap: {what}", fix=error.fix) from None
+        message = error.what.replace("in_axes[0]", "in_axes", 1)
+        raise OpTypeError(f"vmap: {message}", fix=error.fix) from None
     return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in result]
 
 
@@ -176,7 +176,7 @@ def _mapped(
 ) -> Any:
     def call(arrays: Sequence[Array]) -> Any:
         replaced = list(leaves)
-        for leaf_index, array in zip(examples.places, arrays, strict=True):
+        for leaf_index, array in zip(examples.positions, arrays, strict=True):
             replaced[leaf_index] = array
         args, kwargs = unflatten(treedef, replaced)
         return fn(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bringup.backend.capabilities import Claims
+from bringup.c.circular import CIRCULAR
 from bringup.c.dialect import Dialect
 from bringup.c.maths import OWN
 from bringup.c.scalar import FLOAT_ONLY, RENDER
@@ -52,8 +53,8 @@ class _DialectClaims(Claims):
         dialect = self._dialect
         rendered = row.name in RENDER or row.kind in _NESTS or row.index_map is not None
         dtypes = frozenset(FLOATS) if row.name in FLOAT_ONLY else frozenset(STORED)
-        if row.name in FLOAT_ONLY or row.name == "rem":
-            rendered = row.name in OWN or row.name in dialect.functions
+        if row.name in FLOAT_ONLY:
+            rendered = row.name in (*OWN, *CIRCULAR) or row.name in dialect.functions
         if not rendered:
             return frozenset()
         return frozenset(dtype for dtype in dtypes if dtype.name not in dialect.missing)

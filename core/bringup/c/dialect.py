@@ -77,7 +77,7 @@ class Dialect:
     @property
     def words(self) -> frozenset[str]:
         """Every identifier in the table: what no buffer and no loop may be called."""
-        return frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(_strings(self))))
+        return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(self))))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -220,7 +220,7 @@ HIP = replace(
     flags=("-ffp-contract=off", "-fno-fast-math"),
 )
 
-# Metal's functions are too far off for exp, log, sin, tan, tanh, pow, atan and atan2, and it has no
+# Metal's functions are too far off for exp, log, sin, tan, tanh, pow, atan and atan2; it has no
 # erf, expm1 and log1p; its fmod rounds.
 METAL = Dialect(
     name="METAL",

@@ -9,6 +9,7 @@ copying.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from bringup.c.dialect import WIDE, Dialect
@@ -158,6 +159,8 @@ def _divide(lib: Library, name: str, dtype: DType) -> str:
 
 
 def _remainder(lib: Library, name: str, dtype: DType) -> str:
+    if dtype.is_float:
+        return _float_remainder(lib, name, dtype)
     t = lib.type(dtype)
     body = ["if (y == 0) return x;"]
     body += ["if (y == -1) return 0;"] if dtype.kind == "int" else []
@@ -242,6 +245,36 @@ def _extremum(op: str) -> Callable[[Library, str, DType], str]:
         return lib.function(name, t, (f"{t} x", f"{t} y"), body)
 
     return define
+
+
+def _float_remainder(lib: Library, name: str, dtype: DType) -> str:
+    """Exact, in steps: a number is an integer times a power of two; the integer of the dividend is
+    shifted up to the power of the divisor, by as many bits at a time as its remainder has room for.
+    """
+    t, u = lib.type(dtype), lib.unsigned(dtype)
+    stored = 23 if dtype is f32 else 52
+    mask, hidden = (1 << stored) - 1, 1 << stored
+    suffix = lib.dialect.suffixes[f"u{dtype.bits}"]
+    size, copysign = lib.native("abs", dtype), lib.native("copysign", dtype)
+    body = [
+        f"const {u} left = {lib.bits(f'{size}(x)', dtype)};",
+        f"const {u} right = {lib.bits(f'{size}(y)', dtype)};",
+        f"if (x - x != 0 || y != y || right == 0) return {lib.real(math.nan, dtype)};",
+        "if (left < right) return x;",
+        f"const {u} power = left >> {stored}, base = right >> {stored};",
+        f"const {u} whole = (left & {mask:#x}{suffix}) | (power ? {hidden:#x}{suffix} : 0);",
+        f"const {u} part = (right & {mask:#x}{suffix}) | (base ? {hidden:#x}{suffix} : 0);",
+        f"{u} rest = whole % part;",
+        f"for ({u} far = (power ? power : 1) - (base ? base : 1); far != 0;) {{",
+        f"  const {u} step = far < {dtype.bits - stored - 1} ? far : {dtype.bits - stored - 1};",
+        "  rest = (rest << step) % part;",
+        "  far -= step;",
+        "}",
+        f"const {u} lowest = 1{suffix} << (((base ? base : 1) - 1) & {dtype.bits - 1});",
+        f"const {u} unit = base > {stored} ? (base - {stored}) << {stored} : lowest;",
+        f"return {copysign}(({t})rest * {lib.from_bits('unit', dtype)}, x);",
+    ]
+    return lib.function(name, t, (f"{t} x", f"{t} y"), body)
 
 
 def _product_sum(lib: Library, name: str, dtype: DType) -> str:

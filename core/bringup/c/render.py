@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bringup.c import scalar
+from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
@@ -69,7 +70,7 @@ def render_c(func: Func, dialect: Dialect) -> str:
 
 def render_all(funcs: Sequence[Func], dialect: Dialect) -> str:
     """The source of several functions of different names, which share the scalar library."""
-    lib = Library(dialect, OWN_FAMILIES)
+    lib = Library(dialect, {**OWN_FAMILIES, **CIRCULAR_FAMILIES})
     texts = [_Function(func, lib).text() for func in funcs]
     head = [*dialect.head, *([dialect.for_f64] if lib.has_f64 and dialect.for_f64 else [])]
     parts = ["\n".join(head), *lib.texts.values(), *texts]
@@ -132,6 +133,10 @@ def _threads(body: Sequence[Stmt]) -> int:
     return max(counts, default=1)
 
 
+#: Parameters have lines of their own where they do not fit one of so many columns.
+LINE = 100
+
+
 class _Function:
     """The text of one function."""
 
@@ -156,8 +161,12 @@ class _Function:
     def text(self) -> str:
         params = [self.names.of(p.buffer, p.buffer.name) for p in self.func.params]
         body = list(self.frame())
-        head = self.dialect.kernel.format(name=self.symbol, params=", ".join(self.params(params)))
-        return "\n".join([f"{head} {{", *_indented(body), "}"])
+        every = list(self.params(params))
+        head = f"{self.dialect.kernel.format(name=self.symbol, params=', '.join(every))} {{"
+        if len(head) > LINE:
+            lines = "\n    " + ",\n    ".join(every)
+            head = f"{self.dialect.kernel.format(name=self.symbol, params=lines)} {{"
+        return "\n".join([head, *_indented(body), "}"])
 
     # -- the frame of a function -------------------------------------------------------------------
 
@@ -281,7 +290,7 @@ class _Function:
                 case Alloc():
                     yield from self.alloc(stmt.buffer)
                 case If():
-                    tests = [self.bound(b, ()) for b in stmt.mask if not b.always]
+                    tests = self.tests(stmt.mask)
                     tests += [self.value(stmt.test)] if stmt.test is not None else []
                     yield from _block(f"if ({_all(tests)})", self.body(stmt.body))
                 case For():
@@ -295,15 +304,15 @@ class _Function:
         operands = tuple(self.value(operand) for operand in stmt.operands)
         match stmt.op.name:
             case "constant":
-                text = scalar.literal(lib, stmt.attrs["value"].scalar, result.dtype)
-                self.literals[result] = f"({text})" if text.startswith("-") else text
+                self.literals[result] = scalar.literal(
+                    lib, stmt.attrs["value"].scalar, result.dtype
+                )
                 return
             case "index":
                 value = self.expr(stmt.attrs["index"], stmt.operands)
                 value = value if result.dtype is i64 else f"({lib.type(result.dtype)})({value})"
             case "inside":
-                tests = [self.bound(b, stmt.operands) for b in stmt.attrs["mask"] if not b.always]
-                value = _all(tests)
+                value = _all(self.tests(stmt.attrs["mask"], stmt.operands))
             case name:
                 leading = stmt.operands[0].dtype if stmt.operands else result.dtype
                 value = scalar.render(lib, name, operands, stmt.attrs, leading, result.dtype)
@@ -315,26 +324,29 @@ class _Function:
         return f"const {self.lib.type(result.dtype)} v{result.name} = {value};"
 
     def value(self, operand: Scalar) -> str:
-        return self.literals.get(operand, f"v{operand.name}")
+        text = self.literals.get(operand, f"v{operand.name}")
+        return f"({text})" if text.startswith("-") else text
 
     def load(self, stmt: Load) -> str:
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         element = f"{element} != 0" if stmt.result.dtype.name == "bool" else element
-        if any(bound.never for bound in stmt.mask):
-            return scalar.zero(stmt.result.dtype)
-        tests = [self.bound(b, stmt.operands) for b in stmt.mask if not b.always]
-        return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}" if tests else element
+        tests = self.tests(stmt.mask, stmt.operands)
+        if not tests:
+            return element
+        return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         value, dtype = self.value(stmt.value), stmt.buffer.dtype
-        if stmt.fold:
+        if not stmt.fold:
+            value = self.literals.get(stmt.value, value)
+        else:
             before = f"({element} != 0)" if dtype.name == "bool" else element
             if stmt.factor is not None:
                 value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
             else:
                 value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
-        tests = [self.bound(b, stmt.operands) for b in stmt.mask if not b.always]
+        tests = self.tests(stmt.mask, stmt.operands)
         if self.has_threads and not self.in_threads and stmt.buffer.space != "register":
             tests.append(f"{self.dialect.ids['thread']} == 0")
         yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
@@ -410,9 +422,8 @@ class _Function:
         """The iterations of a loop one after the other, its index a constant in each."""
         for n in range(stmt.axis.size):
             self.constants[stmt.axis] = Expr(n)
-            bounds = [b for b in stmt.bounds if not self.substituted(b).always]
-            test = f"if ({_all([self.bound(b, ()) for b in bounds])})" if bounds else ""
-            yield from _block(test, self.body(stmt.body))
+            tests = self.tests(stmt.bounds)
+            yield from _block(f"if ({_all(tests)})" if tests else "", self.body(stmt.body))
         self.constants.pop(stmt.axis, None)
 
     def thread(self, stmt: For) -> Iterator[str]:
@@ -424,7 +435,7 @@ class _Function:
         value = f"{own} / {inner}" if inner != 1 else own
         total, size = geometry(self.func).threads, stmt.axis.size
         value = f"{value} % {size}" if inner * size < total or outer_in_threads else value
-        tests = [self.bound(b, ()) for b in stmt.bounds]
+        tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
         body = [f"const {self.index} {index} = {value};"]
@@ -436,19 +447,17 @@ class _Function:
 
     # -- indices -----------------------------------------------------------------------------------
 
-    def substituted(self, bound: Bound) -> Bound:
-        return Bound(bound.expr.substitute(self.constants), bound.low, bound.high)
-
-    def bound(self, bound: Bound, operands: Sequence[Scalar]) -> str:
-        """``low <= expr < high``, but for a side that always holds."""
-        bound = self.substituted(bound)
-        expr = self.expr(bound.expr, operands)
-        sides = []
-        if bound.expr.first < bound.low:
-            sides.append(f"{expr} >= {bound.low}")
-        if bound.expr.last >= bound.high:
-            sides.append(f"{expr} < {bound.high}")
-        return _all(sides)
+    def tests(self, mask: Sequence[Bound], operands: Sequence[Scalar] = ()) -> list[str]:
+        """The conditions ``low <= expr < high``, but for sides that always hold."""
+        tests: list[str] = []
+        for bound in mask:
+            expr = bound.expr.substitute(self.constants)
+            text = self.expr(expr, operands)
+            if expr.first < bound.low:
+                tests.append(f"{text} >= {bound.low}")
+            if expr.last >= bound.high:
+                tests.append(f"{text} < {bound.high}")
+        return tests
 
     def expr(self, expr: Expr, operands: Sequence[Scalar]) -> str:
         """An index expression; none of its parts leaves the range of its type."""

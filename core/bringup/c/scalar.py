@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bringup.c.library import Library, is_narrow
-from bringup.c.maths import OWN
 from bringup.dtypes import DType, f32, f64, i64, u64
 from bringup.errors import UnsupportedError
 
@@ -113,7 +112,7 @@ def _function(op: str) -> Render:
         wide = f32 if is_narrow(dtype) else dtype
         operands = [lib.widen(x, dtype) for x in xs]
         native = lib.native(op, wide)
-        if native is None and op not in OWN:
+        if native is None and op not in lib.families:
             raise UnsupportedError(
                 f"{op} has no rendering in {lib.dialect.name}",
                 fix="claim what `bringup.c.c_claims` of the dialect names, and no more",

@@ -76,10 +76,7 @@ def _prune_while(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs
     if len(needed) == len(operands):
         return None
     indices = sorted(needed)
-    graphs = {
-        "cond": restricted(cond, indices, [0]),
-        "body": restricted(body, indices, indices),
-    }
+    graphs = {"cond": restricted(cond, indices, [0]), "body": restricted(body, indices, indices)}
     return Pruned(tuple(operands[i] for i in indices), graphs, tuple(indices))
 
 
@@ -134,13 +131,7 @@ def _infer_case(operands: Types, attrs: Attrs) -> Types:
     results = types_of(graphs[0].outputs)
     for number, graph in enumerate(graphs):
         label = f"branch {number}"
-        check_types(
-            "case",
-            f"{label} takes",
-            types_of(graph.inputs),
-            tuple(types),
-            "operands are",
-        )
+        check_types("case", f"{label} takes", types_of(graph.inputs), tuple(types), "operands are")
         output_types = types_of(graph.outputs)
         check_types("case", f"{label} gives", output_types, results, "branch 0 gives")
     if not results:

@@ -72,10 +72,10 @@ def compile_graph(
     options: Options = DEFAULT,
     fallback: OpenDevice | None = None,
 ) -> Compiled:
-    """Compile for an opened device, or return what was compiled before for an equal graph.
+    """Compile for an opened device, or return what an earlier call compiled for an equal graph.
 
-    fallback: the device that runs what the first one cannot; inputs and outputs stay on the first,
-    and nothing is donated where both take part.
+    fallback: the device that runs the instructions that the first one lacks; inputs and outputs
+    stay on the first, and nothing is donated where both take part.
     Raises UnsupportedError when the device lacks something and nothing may take its place,
     CompileError.
     """
@@ -103,7 +103,7 @@ def compile_graph(
 
 
 def forget() -> None:
-    """Drop every program that nothing else holds; what is called again compiles again."""
+    """Drop every program that nothing else holds; later calls compile again."""
     with _lock:
         _cache.clear()
 
@@ -255,7 +255,7 @@ def _program(
     options: Options,
     donated: frozenset[int],
 ) -> Program:
-    """Fuse and plan an optimised graph; graph: the one that was traced, whose dumps these join."""
+    """Fuse and plan an optimised graph.  graph: the traced one, to whose dumps these are added."""
     capabilities, backend = target.capabilities, target.backend
     check_placement(optimized, capabilities, backend.name)
     report: list[str] | None = None if context.dump is None else []
@@ -335,14 +335,14 @@ def fused_program(
 
 
 def chunk_length_of(backend: Backend, capabilities: Capabilities) -> ChunkLength:
-    """How the backend has folds cut for the device of these capabilities."""
+    """The backend's lengths of the chunks of folds, for a device of these capabilities."""
 
     def chunk_length(kernel: Kernel) -> int:
         with vendor_call(backend, "chunk_length"):
             length: Any = backend.chunk_length(kernel, capabilities.target)
         if not isinstance(length, int) or length < 0:
-            problem = f"{type(backend).__name__}.chunk_length gave {length!r}, no length of chunks"
-            raise BackendError(problem, fix=REPORT)
+            fault = f"{type(backend).__name__}.chunk_length gave {length!r}, no length of chunks"
+            raise BackendError(fault, fix=REPORT)
         return length
 
     return chunk_length
@@ -376,10 +376,10 @@ def _backend_passes(backend: Backend) -> Sequence[Pass]:
     with vendor_call(backend, "passes_before_fusion"):
         passes: Any = backend.passes_before_fusion()
     if not isinstance(passes, Sequence) or not all(isinstance(p, Pass) for p in passes):
-        problem = (
+        fault = (
             f"{type(backend).__name__}.passes_before_fusion gave {passes!r}, no sequence of Pass"
         )
-        raise BackendError(problem, fix=REPORT)
+        raise BackendError(fault, fix=REPORT)
     return passes
 
 
@@ -387,8 +387,8 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
     with vendor_call(backend, "lower"):
         lowered: Any = backend.lower(program, *target)
     if not isinstance(lowered, Lowered):
-        problem = f"{type(backend).__name__}.lower gave {type(lowered).__name__}, no Lowered"
-        raise BackendError(problem, fix=REPORT)
+        fault = f"{type(backend).__name__}.lower gave {type(lowered).__name__}, no Lowered"
+        raise BackendError(fault, fix=REPORT)
     return lowered
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from bringup.c.circular import CIRCULAR
 from bringup.c.dialect import Dialect
+from bringup.c.maths import OWN
 from bringup.c.scalar import FLOAT_ONLY, RENDER
-from bringup.dtypes import BY_NAME, FLOATS, STORED, DType, bool_
+from bringup.dtypes import FLOATS, STORED, DType, bool_
 from bringup.graph.index import Expr
 from bringup.loops import Buffer, For, Func, Let, Load, Param, Scalar, Store, named_axis
+from bringup.loops.form import Stmt
 from bringup.ops.table import lookup
 from bringup.records import record
 
 COUNT = 999
-Array = np.ndarray[Any, Any]
 
 
 @record(eq=False)
@@ -34,28 +34,43 @@ class Case:
         said = "_".join(str(v) for v in self.attrs.values())
         return f"{self.op}_{self.dtypes[-1]}{f'_{said}' if said else ''}_{self.result}"
 
-    def func(self) -> Func:
-        """The loop over all elements."""
-        axis = named_axis("i", COUNT)
-        at = Expr.of(axis)
-        inputs = [Buffer(f"x{n}", d, COUNT) for n, d in enumerate(self.dtypes)]
-        output = Buffer("y", self.result, COUNT)
-        scalars = tuple(Scalar(str(n), d) for n, d in enumerate(self.dtypes))
-        loads = [Load(s, b, at) for s, b in zip(scalars, inputs, strict=True)]
-        result = Scalar("r", self.result)
-        let = Let(result, lookup(self.op), scalars, self.attrs)
-        body = (*loads, let, Store(output, at, result))
-        params = (*(Param(b, "in") for b in inputs), Param(output, "out"))
-        return Func(self.name, params, (For(axis, body, "parallel"),))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The buffers of its operands, by position and dtype."""
+        return tuple(f"x{n}_{dtype}" for n, dtype in enumerate(self.dtypes))
+
+
+def func_of(name: str, cases: Sequence[Case]) -> Func:
+    """The function that applies several ops, with the buffers of their operands and their results,
+    in this order.
+    """
+    axis = named_axis("i", COUNT)
+    at = Expr.of(axis)
+    dtypes = {n: d for case in cases for n, d in zip(case.names, case.dtypes, strict=True)}
+    inputs = {n: Buffer(n, d, COUNT) for n, d in dtypes.items()}
+    outputs = [Buffer(f"y{n}", case.result, COUNT) for n, case in enumerate(cases)]
+    scalars = {n: Scalar(n, d) for n, d in dtypes.items()}
+    body: list[Stmt] = [Load(scalars[n], inputs[n], at) for n in dtypes]
+    for output, case in zip(outputs, cases, strict=True):
+        result = Scalar(output.name, output.dtype)
+        operands = tuple(scalars[n] for n in case.names)
+        body.append(Let(result, lookup(case.op), operands, case.attrs))
+        body.append(Store(output, at, result))
+    params = (*(Param(b, "in") for b in inputs.values()), *(Param(b, "out") for b in outputs))
+    return Func(name, params, (For(axis, tuple(body), "parallel"),))
+
+
+def all_ops(dtype: DType, dialect: Dialect) -> tuple[Func, list[Case]]:
+    """Every op on operands of a dtype, in one function."""
+    every = list(cases(dtype, dialect))
+    return func_of(f"every_{dtype}", every), every
 
 
 def cases(dtype: DType, dialect: Dialect) -> Iterator[Case]:
     """Every op on operands of a dtype that a dialect renders."""
     for op in RENDER:
         row = lookup(op)
-        if op in FLOAT_ONLY and op not in dialect.functions and op not in _own():
-            continue
-        if op == "rem" and dtype.is_float and op not in dialect.functions:
+        if op in FLOAT_ONLY and op not in (*dialect.functions, *OWN, *CIRCULAR):
             continue
         takes = FLOATS if op in FLOAT_ONLY else row.dtypes
         if op in ("convert", "bitcast"):
@@ -71,12 +86,6 @@ def cases(dtype: DType, dialect: Dialect) -> Iterator[Case]:
                 yield Case(op, (dtype,) * (row.arity or 1), form, result)
 
 
-def _own() -> Mapping[str, Any]:
-    from bringup.c.maths import OWN
-
-    return OWN
-
-
 def _casts(op: str, dtype: DType, dialect: Dialect) -> Iterator[Case]:
     for target in STORED:
         if target.name in dialect.missing or (op == "bitcast" and bool_ in (dtype, target)):
@@ -85,4 +94,4 @@ def _casts(op: str, dtype: DType, dialect: Dialect) -> Iterator[Case]:
             yield Case(op, (dtype,), {"dtype": target}, target)
 
 
-__all__ = ["BY_NAME", "COUNT", "Case", "cases"]
+__all__ = ["COUNT", "Case", "all_ops", "cases", "func_of"]

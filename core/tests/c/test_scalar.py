@@ -2,47 +2,91 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import samples
-from scalars import COUNT, Case, cases
+from scalars import COUNT, Case, all_ops, cases, func_of
 from toolchain import Array, Compiled
 
-from bringup.c import C11
-from bringup.dtypes import STORED, DType
+from bringup.c import C11, DIALECTS, Dialect, c_claims, render_c
+from bringup.c.scalar import FLOAT_ONLY, RENDER
+from bringup.dtypes import FLOATS, STORED, DType
 from bringup.ops.table import lookup
 
 
-@cache
-def compiled(dtype: DType) -> Compiled:
-    return Compiled([case.func() for case in cases(dtype, C11)])
+def operands(cases: Sequence[Case], seed: int) -> dict[str, Array]:
+    """By name: boundary values and numbers of every size."""
+    dtypes = {n: d for case in cases for n, d in zip(case.names, case.dtypes, strict=True)}
+    return {
+        name: samples.values(dtype, (COUNT,), seed + int(name[1])) for name, dtype in dtypes.items()
+    }
 
 
-def operands(case: Case, seed: int) -> list[Array]:
-    """Boundary values and numbers of every size; of small dtypes every value meets others."""
-    return [samples.values(d, (COUNT,), seed + n) for n, d in enumerate(case.dtypes)]
-
-
-def wrong(case: Case, xs: list[Array], y: Array) -> Array:
-    """Where a result is further from the reference than the row allows."""
+def check(case: Case, xs: Sequence[Array], y: Array) -> None:
+    """Every result is as near the row's reference as the row says."""
     row = lookup(case.op)
-    accuracy = row.accuracy_for(case.attrs)
-    ulp = accuracy.ulp.get(case.dtypes[-1].name)
-    if ulp is None or not case.result.is_float or ulp == 0.5:
-        return np.asarray(~samples.same(y, row.reference(*xs, **case.attrs)))
-    wide = samples.wider(case.result)
-    reference = row.reference(*(x.astype(wide) for x in xs), **case.attrs)
-    return np.asarray(samples.ulps(y, reference, case.result) > ulp)
+    ulp = row.accuracy_for(case.attrs).ulp.get(case.dtypes[-1].name, 0.5)
+    if not case.result.is_float or ulp == 0.5:
+        right = samples.same(y, row.reference(*xs, **case.attrs))
+    else:
+        wide = samples.wider(case.result)
+        reference = row.reference(*(x.astype(wide) for x in xs), **case.attrs)
+        right = samples.ulps(y, reference, case.result) <= ulp
+    off = np.flatnonzero(~right)
+    assert not off.size, (case.name, [x[off[:3]] for x in xs], y[off[:3]])
 
 
 @pytest.mark.parametrize("dtype", STORED, ids=str)
 def test_every_op(dtype: DType) -> None:
-    for case in cases(dtype, C11):
-        for seed in (0, 10):
-            xs = operands(case, seed)
+    every = list(cases(dtype, C11))
+    compiled = Compiled([func_of(case.name, [case]) for case in every])
+    for seed in (0, 10):
+        shared = operands(every, seed)
+        for case in every:
+            xs = [shared[name] for name in case.names]
             y = np.empty(COUNT, case.result.numpy)
-            compiled(dtype).run(case.name, [*xs, y], parts=3)
-            off = np.flatnonzero(wrong(case, xs, y))
-            assert not off.size, (case.name, [x[off[:3]] for x in xs], y[off[:3]])
+            compiled.run(case.name, [*xs, y], parts=3)
+            check(case, xs, y)
+
+
+#: Plain C in which the library defines whatever it can.
+OWN_FUNCTIONS = ("sqrt", "floor", "fma", "copysign", "abs", "round")
+OWN = replace(C11, name="OWN", functions={n: C11.functions[n] for n in OWN_FUNCTIONS})
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_own_functions(dtype: DType) -> None:
+    """What dialects without good ones of their own get, also far from 0."""
+    func, every = all_ops(dtype, OWN)
+    assert {"sin", "cos", "tan", "rem", "exp", "pow"} < {case.op for case in every}
+    compiled = Compiled([func], dialect=OWN)
+    for seed in (0, 10, 20):
+        shared = operands(every, seed)
+        results = [np.empty(COUNT, case.result.numpy) for case in every]
+        compiled.run(func.name, [*shared.values(), *results], parts=2)
+        for case, y in zip(every, results, strict=True):
+            check(case, [shared[name] for name in case.names], y)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
+def test_claims_are_what_is_rendered(dialect: Dialect) -> None:
+    """Each row of elements that is claimed has a text for each dtype that is claimed."""
+    claims = c_claims(dialect)
+    rendered = {
+        (lookup(case.op).claim(case.attrs), dtype)
+        for dtype in STORED
+        if dtype.name not in dialect.missing
+        for case in all_ops(dtype, dialect)[1]
+        if render_c(func_of("f", [case]), dialect)
+    }
+    for claim, dtype in rendered:
+        assert dtype in claims[claim]
+    for claim in claims:
+        row = lookup(claim.partition(".")[0])
+        if row.name in RENDER:
+            takes = FLOATS if row.name in FLOAT_ONLY else row.dtypes
+            for dtype in claims[claim].intersection(takes):
+                assert (claim, dtype) in rendered

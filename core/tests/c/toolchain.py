@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup.c import C11, render_all, scratch_bytes, symbol, units
+from bringup.c import C11, Dialect, render_all, scratch_bytes, symbol, units
 from bringup.loops import Func
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +66,13 @@ def compile_c(source: str, *, flags: Sequence[str] = (), command: Sequence[str] 
     path = _folder() / f"{number}.c"
     path.write_text(source)
     library = path.with_suffix(".so")
-    warnings = ("-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas")
+    warnings = (
+        "-Wall",
+        "-Werror",
+        "-Wno-unused-variable",
+        "-Wno-unknown-pragmas",
+        "-Wno-tautological-compare",
+    )
     extra = shlex.split(os.environ.get("BRINGUP_CC_FLAGS", ""))
     line = [*(command or compiler()), *C11.flags, *warnings, *flags, *extra, "-fPIC", "-shared"]
     done = subprocess.run(
@@ -79,9 +85,11 @@ def compile_c(source: str, *, flags: Sequence[str] = (), command: Sequence[str] 
 class Compiled:
     """Functions of one source, by name."""
 
-    def __init__(self, funcs: Sequence[Func], *, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, funcs: Sequence[Func], *, flags: Sequence[str] = (), dialect: Dialect = C11
+    ) -> None:
         self.funcs = {func.name: func for func in funcs}
-        self.source = render_all(funcs, C11)
+        self.source = render_all(funcs, dialect)
         self.library = ctypes.CDLL(str(compile_c(self.source, flags=flags)))
 
     def run(self, name: str, arrays: Sequence[Array], parts: int = 1) -> None:
@@ -90,10 +98,15 @@ class Compiled:
         parts: calls that share the units.
         """
         func = self.funcs[name]
+        ends = [units(func) * part // parts for part in range(parts + 1)]
+        for begin, end in itertools.pairwise(ends):
+            self.call(name, arrays, begin, end)
+
+    def call(self, name: str, arrays: Sequence[Array], begin: int, end: int) -> None:
+        """Run a range of units."""
+        func = self.funcs[name]
         entry = self.library[symbol(func, C11)]
         buffers = (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays))
         scratch = np.empty(scratch_bytes(func, C11) + 64, np.uint8)
         start = scratch.ctypes.data + -scratch.ctypes.data % 64
-        ends = [units(func) * part // parts for part in range(parts + 1)]
-        for begin, end in itertools.pairwise(ends):
-            entry(buffers, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(start))
+        entry(buffers, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(start))

@@ -1,0 +1,135 @@
+"""Functions with what is hard to render: golden texts show them, and tests run them."""
+
+from __future__ import annotations
+
+TEXTS = {
+    # Copies of unrolled loops, registers that become scalars, products and other folds, masks.
+    "unrolled": """
+func unrolled(x: in f32[64], y: out f32[64]) {
+  for i in 16 parallel {
+    alloc acc: register f32[4]
+    for j in 4 unroll {
+      %0: f32 = x[4*i + j]
+      acc[j] = %0
+      acc[j] add= %0 * %0
+    }
+    for j in 4 unroll {
+      %1: f32 = acc[j]
+      y[4*i + j] = %1
+      %2: f32 = x[4*i + j + -1] if 1 <= 4*i + j < 33
+      y[4*i + j] max= %2
+    }
+  }
+}
+""",
+    # Rows whose tile stands in scratch, of units that calls share in any way.
+    "softmax": """
+func softmax(x: in f32[3600], y: out f32[3600]) {
+  for a in 2 parallel {
+    for b in 3 parallel {
+      alloc tile: scratch f32[600]
+      alloc top: register f32[1]
+      %0: f32 = -inf
+      top[0] = %0
+      for j in 600 {
+        %1: f32 = x[1800*a + 600*b + j]
+        top[0] max= %1
+      }
+      %2: f32 = top[0]
+      alloc total: register f32[1]
+      %3: f32 = 0.0
+      total[0] = %3
+      for j in 600 {
+        %4: f32 = x[1800*a + 600*b + j]
+        %5: f32 = sub(%4, %2)
+        %6: f32 = exp(%5)
+        tile[j] = %6
+        total[0] add= %6
+      }
+      %7: f32 = total[0]
+      for j in 600 vector {
+        %8: f32 = tile[j]
+        %9: f32 = div(%8, %7)
+        y[1800*a + 600*b + j] = %9
+      }
+    }
+  }
+}
+""",
+    # Loaded indices, quotients of negative numbers, soft floats, bools, names that C has taken.
+    "gathered": """
+func gathered(x.in: in f16[40], at: in i32[32], int: out bf16[32], v1: out bool[32]) {
+  for for in 32 parallel {
+    %0: i32 = at[for]
+    %1: i32 = 39
+    %2: i32 = min(%0, %1)
+    %3: i32 = 0
+    %4: i32 = max(%2, %3)
+    %5: f16 = x.in[d0[0:39]](%4) if 0 <= (for + -8)//3 < 6
+    %6: bf16 = convert(%5) {dtype=bf16}
+    int[for] = %6
+    %7: bool = inside 0 <= (for + -5)%7 < 3
+    %8: bool = true
+    %9: bool = xor(%7, %8)
+    v1[for] = %9
+  }
+}
+""",
+    # A loop that ends early, a condition, an array of registers, integers of every kind.
+    "ragged": """
+func ragged(x: in i8[100], y: out i64[10]) {
+  for i in 10 parallel {
+    alloc sums: register i64[3]
+    %0: i64 = 0
+    for k in 3 {
+      sums[k] = %0
+    }
+    for j in 12 until 3*i {
+      %1: i8 = x[3*i + j]
+      %2: i8 = mul(%1, %1)
+      %3: i64 = convert(%2) {dtype=i64}
+      sums[(j)%3] add= %3
+    }
+    for k in 3 {
+      %4: i64 = sums[k]
+      %5: bool = compare(%4, %0) {direction="lt"}
+      if 0 <= i + k < 9 and %5 {
+        sums[0] min= %4
+      }
+    }
+    %6: i64 = sums[0]
+    y[i] = %6
+  }
+}
+""",
+    # Threads of a block that meet, and memory that they share.
+    "block_sum": """
+func block_sum(x: in f32[4096], y: out f32[16]) {
+  for b in 16 block {
+    alloc part: shared f32[64]
+    for t in 64 thread {
+      alloc total: register f32[1]
+      %0: f32 = -0.0
+      total[0] = %0
+      for k in 4 {
+        %1: f32 = x[256*b + 64*k + t]
+        total[0] add= %1
+      }
+      %2: f32 = total[0]
+      part[t] = %2
+      barrier
+      if 0 <= t < 1 {
+        alloc all: register f32[1]
+        all[0] = %0
+        for j in 64 {
+          %3: f32 = part[j]
+          all[0] add= %3
+        }
+        %4: f32 = all[0]
+        y[b] = %4
+      }
+    }
+  }
+}
+""",
+}

@@ -1,0 +1,126 @@
+"""Functions with what is hard to render, as plain C, against the loop level's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import samples
+from functions import TEXTS
+from toolchain import Array, Compiled
+
+from bringup.c import C11, METAL, OPENCL, geometry, render_all, render_c, scratch_bytes, units
+from bringup.errors import UnsupportedError
+from bringup.loops import Func, parse_func
+from bringup.loops.evaluate import evaluate_func
+
+#: Of the softmax: two ULP of each exponential, and a rounding for each of 600 sums, on both sides.
+SOFTMAX_ERROR = 2 * (2 * 2 + 600) * 2.0**-24
+
+
+#: Sums of products: of small whole numbers, whose order and roundings do not matter.
+EXACT = ("unrolled", "block_sum")
+
+
+def arrays_of(func: Func, seed: int) -> list[Array]:
+    """Arguments of every kind of value; outputs hold what no result is."""
+    inputs = [samples.values(b.dtype, (b.size,), seed + n) for n, b in enumerate(func.inputs)]
+    if func.name in EXACT:
+        rng = np.random.default_rng(seed)
+        inputs = [rng.integers(-9, 9, b.size).astype(b.dtype.numpy) for b in func.inputs]
+    if func.name == "softmax":
+        inputs = [np.linspace(-9, 9, 3600, dtype=np.float32)]
+    outputs = [np.full(b.size * b.dtype.itemsize, 0xAA, np.uint8) for b in func.outputs]
+    return [*inputs, *(o.view(b.dtype.numpy) for o, b in zip(outputs, func.outputs, strict=True))]
+
+
+def check(func: Func, arrays: list[Array], seed: int) -> None:
+    """The outputs among the arrays are those of the interpreter."""
+    wanted = arrays_of(func, seed)
+    evaluate_func(func, wanted)
+    for got, want in zip(arrays, wanted, strict=True):
+        if func.name == "softmax":
+            np.testing.assert_allclose(got, want, rtol=SOFTMAX_ERROR)
+        else:
+            assert samples.same(got, want).all(), (func.name, got, want)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return Compiled([parse_func(text) for name, text in TEXTS.items() if name != "block_sum"])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 40])
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {"block_sum"}))
+def test_values(compiled: Compiled, name: str, parts: int) -> None:
+    func = parse_func(TEXTS[name])
+    arrays = arrays_of(func, parts)
+    compiled.run(name, arrays, parts)
+    check(func, arrays, parts)
+
+
+def test_a_call_of_no_units_writes_nothing(compiled: Compiled) -> None:
+    arrays = arrays_of(parse_func(TEXTS["unrolled"]), 0)
+    before = [a.copy() for a in arrays]
+    compiled.call("unrolled", arrays, 7, 7)
+    for a, b in zip(arrays, before, strict=True):
+        assert samples.same(a, b).all()
+
+
+def test_an_output_may_be_an_input() -> None:
+    """Same memory, other dtype: nothing is assumed about aliases of equal size."""
+    func = parse_func("""
+func in_place(x: in f32[100], y: out i32[100], z: out f32[100]) {
+  for i in 100 parallel {
+    %0: f32 = x[i]
+    %1: i32 = convert(%0) {dtype=i32}
+    y[i] = %1
+    %2: f32 = x[i]
+    z[i] = %0
+  }
+}""")
+    x = np.linspace(-50, 50, 100, dtype=np.float32)
+    before, z = x.copy(), np.empty_like(x)
+    assert "restrict" not in render_c(func, C11).partition("void in_place")[2]
+    Compiled([func]).run("in_place", [x, x, z], parts=3)
+    np.testing.assert_array_equal(x.view(np.int32), before.astype(np.int32))
+    np.testing.assert_array_equal(z, before)
+
+
+def test_units_are_the_outermost_parallel_loops() -> None:
+    assert units(parse_func(TEXTS["softmax"])) == 6
+    assert units(parse_func("func f(y: out f32[0]) {\n  for i in 0 parallel {\n  }\n}")) == 0
+    assert units(parse_func("func f(y: out f32[4]) {\n  for i in 4 {\n  }\n}")) == 1
+
+
+def test_scratch_is_for_large_buffers() -> None:
+    assert scratch_bytes(parse_func(TEXTS["softmax"]), C11) == 2432  # a multiple of 64
+    assert scratch_bytes(parse_func(TEXTS["block_sum"]), C11) == 0
+
+
+def test_geometry_is_that_of_blocks_and_threads() -> None:
+    shape = geometry(parse_func(TEXTS["block_sum"]))
+    assert (shape.blocks, shape.threads) == (16, 64)
+
+
+def test_threads_that_meet_need_a_dialect_that_has_them() -> None:
+    with pytest.raises(UnsupportedError, match="C11 has no threads"):
+        render_c(parse_func(TEXTS["block_sum"]), C11)
+
+
+def test_a_missing_dtype_is_said() -> None:
+    func = parse_func("func f(y: out f64[1]) {\n  %0: f64 = 1.0\n  y[0] = %0\n}")
+    with pytest.raises(UnsupportedError, match="METAL has no f64"):
+        render_c(func, METAL)
+
+
+def test_a_missing_op_is_said() -> None:
+    func = parse_func("func f(y: out f32[1]) {\n  %0: f32 = 1.0\n  %1: f32 = tanh(%0)\n}")
+    with pytest.raises(UnsupportedError, match="tanh has no rendering in OPENCL"):
+        render_c(func, OPENCL)
+
+
+def test_functions_share_the_library() -> None:
+    funcs = [parse_func(TEXTS[name]) for name in ("unrolled", "softmax")]
+    source = render_all(funcs, C11)
+    assert source.count("static inline float bu_max_f32(") == 1
+    assert "bu_log" not in source
