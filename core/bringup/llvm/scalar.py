@@ -411,7 +411,7 @@ class SharedMath:
 
     def __init__(self) -> None:
         #: Instructions by function, op and type, in order.
-        self._seen: dict[tuple[str, str, Type], dict[Instr | Let, int]] = {}
+        self._seen: dict[tuple[str, str, Type], dict[int, int]] = {}
         #: Functions by op, type and the texts of constant operands.
         self._functions: dict[tuple[str, Type, tuple[str, ...]], Function] = {}
 
@@ -424,7 +424,9 @@ class SharedMath:
         if name not in MATH:
             return None
         seen = self._seen.setdefault((b.function.name, name, operands[0].type), {})
-        if seen.setdefault(instr, len(seen)) < _MOST_INLINE.get(name, _MOST_INLINE_ELSE):
+        # Copies of a statement share its attributes, and count as one.
+        key = id(instr.attrs if isinstance(instr, Let) else instr)
+        if seen.setdefault(key, len(seen)) < _MOST_INLINE.get(name, _MOST_INLINE_ELSE):
             return None
         result = self._called(b, name, [widen(b, x) for x in operands])
         return narrow(b, result, instr.operands[0].dtype)

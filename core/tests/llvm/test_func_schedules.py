@@ -16,9 +16,9 @@ from bringup.graph import Builder, Graph, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import fuse
 from bringup.kernel.limits import Limits
-from bringup.llvm.func.schedules import scheduled
+from bringup.llvm.func.schedules import has_steps, scheduled
 from bringup.llvm.loops.schedule import LoopTarget, schedule
-from bringup.loops import For, Func, If, Load, lower_kernel, statements
+from bringup.loops import For, Func, If, Load, lower_kernel, statements, verify_func
 from bringup.ops.build import broadcast_to, convert, rows
 from bringup.ops.evaluate import evaluate
 from bringup.passes.check import disagreement, generated_inputs, is_strict
@@ -29,10 +29,14 @@ Make = Callable[[Kernel], Func]
 TARGET = LoopTarget(vector_bits=256)
 
 
-def mapped(kernel: Kernel) -> Func:
-    """The loops of a kernel; as a CPU runs them if nothing folds."""
+def as_run(kernel: Kernel) -> Func:
+    """The loops of a kernel as a CPU runs them, where steps say how."""
     plan = schedule(kernel, TARGET)
-    return scheduled(plan) if plan.is_map else lower_kernel(kernel)
+    if not has_steps(plan):
+        return lower_kernel(kernel)
+    func = scheduled(plan)
+    verify_func(func)
+    return func
 
 
 class Launches:
@@ -61,10 +65,10 @@ def test_unscheduled_loops_of_random_graphs(graph: Graph) -> None:
     check(graph, lower_kernel)
 
 
-@settings(max_examples=25)
+@settings(max_examples=400)
 @given(graph=graphs)
 def test_scheduled_loops_of_random_graphs(graph: Graph) -> None:
-    check(graph, mapped)
+    check(graph, as_run)
 
 
 def check(graph: Graph, make: Make) -> None:
@@ -84,7 +88,7 @@ def exact(build: Callable[..., Value], *types: TensorType) -> None:
     """Scheduled loops give the bits of the reference."""
     graph = graph_of(build, *types)
     inputs = generated_inputs(graph, 1, special=True)
-    (wanted,), (found,) = evaluate(graph, inputs), Launches(graph, mapped)(inputs)
+    (wanted,), (found,) = evaluate(graph, inputs), Launches(graph, as_run)(inputs)
     bits = np.dtype(f"u{wanted.dtype.itemsize}")
     same = wanted.reshape(-1).view(bits) == found.reshape(-1).view(bits)
     if wanted.dtype.kind == "f":
@@ -135,7 +139,7 @@ def test_several_outputs() -> None:
     with Builder() as b:
         x = b.input(f32[45])
         graph = b.build([rows.neg(x), rows.compare(x, rows.mul(x, x), direction="lt")])
-    check(graph, mapped)
+    check(graph, as_run)
     assert len(fuse(graph, Limits())) == 1
 
 
@@ -145,7 +149,7 @@ def test_values_of_a_row_are_computed_once_for_it() -> None:
     )
     (launch,) = fuse(graph, Limits())
     assert launch.kernel is not None
-    func = mapped(launch.kernel)
+    func = as_run(launch.kernel)
     (nest,) = func.body
     while isinstance(nest, For) and len(nest.body) == 1:
         (nest,) = nest.body
@@ -158,7 +162,7 @@ def test_only_the_last_unit_has_what_is_left() -> None:
     graph = graph_of(line, f32[4136], f32[4136])
     (launch,) = fuse(graph, Limits())
     assert launch.kernel is not None
-    func = mapped(launch.kernel)
+    func = as_run(launch.kernel)
     vectors = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "vector"]
     assert [loop.axis.size for loop in vectors] == [8, 8]
     assert sum(isinstance(s, If) for s in statements(func.body)) == 1

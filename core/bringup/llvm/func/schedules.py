@@ -6,6 +6,7 @@ The choices of lanes, columns and units are those of `bringup.llvm.loops.schedul
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import Stage
@@ -13,6 +14,11 @@ from bringup.llvm.loops.schedule import SUMS
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Step, apply
+
+
+def has_steps(plan: Plan) -> bool:
+    """Whether steps say what a plan does: not yet of folds with lanes or tiles along the grid."""
+    return plan.is_map or (plan.lane is None and plan.rows is None)
 
 
 def scheduled(plan: Plan) -> Func:
@@ -157,19 +163,29 @@ class _Row:
         tiles, lanes, width = f"{self.name}.b", f"{self.name}.v", self.lanes * self.columns
         self.vectorize.append(lanes)
         self.levels[-1] = [tiles]
-        if self.size % width:
+        whole = self.size - self.size % width
+        steps: list[Step] = []
+        if not whole:
             return [Step("split", (inner, tiles, lanes, self.lanes))]
+        if whole < self.size:
+            steps.append(Step("peel", (inner, whole, 0)))
+            steps.append(self._masked(inner, "m"))
+            inner = f"{inner}.first"
         if self.columns == 1:
-            steps = [_split(inner, tiles, lanes, width)]
+            steps.append(_split(inner, tiles, lanes, width))
         else:
             self.unroll.append(f"{self.name}.c")
-            steps = [_split(inner, tiles, f"{self.name}.w", width)]
+            steps.append(_split(inner, tiles, f"{self.name}.w", width))
             steps.append(_split(f"{self.name}.w", self.unroll[0], lanes, self.lanes))
-        if not (end % width).last:
-            return steps
-        self.vectorize.append(f"{self.name}.u")
-        steps.append(Step("split", (f"{inner}.t", f"{self.name}.r", f"{self.name}.u", self.lanes)))
+        if end.first < whole and (end % width).last:
+            steps.append(self._masked(f"{inner}.t", "r"))
         return steps
+
+    def _masked(self, loop: str, letter: str) -> Step:
+        """A loop that is shorter than a register tile, in masked vectors."""
+        lanes = f"{self.name}.{letter}v"
+        self.vectorize.append(lanes)
+        return Step("split", (loop, f"{self.name}.{letter}", lanes, self.lanes))
 
     def _blocks(self) -> list[Step]:
         """Blocks of loops in which more additions would be made than rounding errors allow."""
@@ -196,26 +212,35 @@ class _Row:
     def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
         """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
         steps: list[Step] = []
+        names: list[str] = []
 
-        def divide(at: str, buffer: str, *over: str) -> str:
+        def divide(at: str, buffer: str, over: Sequence[str]) -> str:
             steps.append(Step("rfactor", (at, buffer, *over)))
-            return f"{buffer}.{at}"
+            name = f"{buffer}.{at}"
+            names.append(name)
+            repeated = names.count(name) - 1
+            return f"{name}_{repeated}" if repeated else name
 
         *outer, tiles = self.levels
-        lanes = self.vectorize[:1]
-        rest = divide(self.around, fold, *lanes) if lanes else fold
-        for more in self.vectorize[1:]:
-            divide(self.around, fold, more)
-        main, over = rest, (*self.unroll, *lanes)
+        # What is folded where: by the loops that choose the element.
+        parts: dict[tuple[str, ...], str] = {
+            (lanes,): divide(self.around, fold, (lanes,)) for lanes in self.vectorize
+        }
+        lanes = tuple(self.vectorize[:1])
+        main = (*self.unroll, *lanes)
         if self.unroll:
-            main = divide(outer[0][0] if outer else tiles[0], rest, *over)
-        for loops in () if is_exact else (*outer, tiles):
-            for block in loops[1:]:
-                main = divide(block, main, *over)
-                if self.unroll and self.has_rest and loops is not tiles:
-                    rest = divide(block, rest, *lanes)
-                elif not self.unroll:
-                    rest = main
+            parts[main] = divide(outer[0][0] if outer else tiles[0], parts[lanes], main)
+            if not self.has_rest:
+                del parts[lanes]
+        parts = parts or {main: fold}
+        if is_exact:
+            return steps
+        for block in (loop for loops in outer for loop in loops[1:]):
+            # The smallest parts first, because those of register tiles add to the lanes.
+            for over in reversed(parts):
+                parts[over] = divide(block, parts[over], over)
+        for block in tiles[1:]:
+            parts[main] = divide(block, parts[main], main)
         return steps
 
 
@@ -223,4 +248,4 @@ def _split(loop: str, outer: str, inner: str, size: int) -> Step:
     return Step("split", (loop, outer, inner, size), (("tail", "peel"),))
 
 
-__all__ = ["scheduled", "steps_of"]
+__all__ = ["has_steps", "scheduled", "steps_of"]

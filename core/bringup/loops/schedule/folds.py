@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr
@@ -25,7 +25,6 @@ from bringup.loops.schedule.rewrite import (
     Names,
     constant,
     loops_of,
-    map_accesses,
     rebuilt,
     rewrite_loops,
     with_kind,
@@ -81,7 +80,8 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
-    folds = _within(_folds_into(loop, buffer), loop, over)
+    folds = _folds_into(loop, buffer)
+    _check_within(folds, loop, over)
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -106,14 +106,12 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     before = (constant(start, neutral), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
 
-    def divided(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
-            return stmt
+    def divided(stmt: Store) -> Store:
         return Store(
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
         )
 
-    new = _unrolled(map_accesses((loop,), divided), over)
+    new = _unrolled(_with_folds((loop,), folds, frozenset(over), divided), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -165,26 +163,40 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> list[Store]:
-    """Those of the folds that are in every loop ``over``; what else folds there stays as it is."""
-    inside: list[Store] = []
+def _with_folds(
+    body: Body, folds: Sequence[Store], missing: frozenset[str], change: Callable[[Store], Store]
+) -> Body:
+    """The block with the folds changed that are in all of the loops ``missing``.
 
-    def walk(body: Body, missing: frozenset[str]) -> None:
-        for stmt in body:
-            if isinstance(stmt, For):
-                walk(stmt.body, missing - {stmt.name})
-            elif isinstance(stmt, If):
-                walk(stmt.body, missing)
-            elif isinstance(stmt, Store) and not missing and stmt in folds:
-                inside.append(stmt)
+    Parts of a loop that was split may share a statement, so a fold is known by its place.
+    """
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() | If():
+                inside = missing - {stmt.name} if isinstance(stmt, For) else missing
+                result.append(rebuilt(stmt, _with_folds(stmt.body, folds, inside, change)))
+            case Store() if not missing and stmt in folds:
+                result.append(change(stmt))
+            case _:
+                result.append(stmt)
+    return tuple(result)
 
-    walk((loop,), frozenset(over))
-    if not inside:
+
+def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> None:
+    """Raise ScheduleError unless a fold is in all of the loops ``over``."""
+    changed: list[Store] = []
+
+    def change(stmt: Store) -> Store:
+        changed.append(stmt)
+        return stmt
+
+    _with_folds((loop,), folds, frozenset(over), change)
+    if not changed:
         raise ScheduleError(
             f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
             fix="name loops that hold a fold",
         )
-    return inside
 
 
 def _unrolled(body: Body, names: Sequence[str]) -> Body:

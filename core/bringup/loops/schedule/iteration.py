@@ -146,24 +146,30 @@ class _Split:
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
 
     def blocks_and_rest(self, names: Names) -> Body:
-        """The whole blocks of a loop that may end early, and what is left where it does."""
+        """The whole blocks of a loop that may end early, and what is left where it does.
+
+        Conditions stand round the loops that may have no iteration, so that none is in them.
+        """
         old, size, end = self.old, self.size, self.old.end
         assert end is not None
-        count, left = old.axis.size // size, end % size
-        outer, inner = named_axis(self.outer, count), named_axis(self.inner, size)
-        blocks = For(outer, (), old.kind, end // size)
+        blocks, left = end // size, end % size
+        outer, inner = named_axis(self.outer, old.axis.size // size), named_axis(self.inner, size)
         at = Expr.of(outer) * size + Expr.of(inner)
-        body = Substitution({old.axis: at}, self.facts + blocks.bounds)(old.body)
-        whole = For(outer, (For(inner, body, old.kind),), old.kind, blocks.end)
-        if left.last < 1:
-            return (whole,)
-        ends = (Bound(end, 0, old.axis.size),)
-        axis = named_axis(f"{old.name}.t", left.last)
-        rest = For(axis, (), old.kind, None if left.is_const else left)
-        place = Substitution(
-            {old.axis: Expr.of(axis) + end + left * -1}, self.facts + ends + rest.bounds, names
-        )
-        return (whole, If(ends, (For(axis, place(old.body), old.kind, rest.end),)))
+        some = decided((Bound(blocks, 1, blocks.last + 1),), self.facts)
+        result: list[Stmt] = []
+        if some is not None:
+            loop = For(outer, (), old.kind, blocks)
+            body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
+            body = (For(outer, (For(inner, body, old.kind),), old.kind, blocks),)
+            result += (If(some, body),) if some else body
+        early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
+        if left.last and early is not None:
+            rest = For(named_axis(f"{old.name}.t", left.last), (), old.kind, left)
+            table = {old.axis: Expr.of(rest.axis) + end + left * -1}
+            body = Substitution(table, self.facts + early + rest.bounds, names)(old.body)
+            body = (For(rest.axis, body, old.kind, None if left.is_const else left),)
+            result += (If(early, body),) if early else body
+        return tuple(result)
 
     def copy(self, name: str, count: int, names: Names) -> For:
         """The last iterations again, as a loop of their own."""
