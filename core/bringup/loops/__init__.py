@@ -3,6 +3,8 @@
 ``Kernel -> lower -> Func -> schedule -> Func -> render -> text``
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,22 @@ if TYPE_CHECKING:
     from bringup.loops.text import parse_func, print_func, print_stmt
     from bringup.loops.verify import verify_func
 
+#: The modules of what a process that only runs programs never needs: imported when asked for.
+_MODULE_OF = {
+    "evaluate_func": "evaluate",
+    "parse_func": "text",
+    "print_func": "text",
+    "print_stmt": "text",
+    "verify_func": "verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
 __all__ = [
     "Alloc",
     "Barrier",
@@ -49,19 +67,3 @@ __all__ = [
     "statements",
     "verify_func",
 ]
-
-
-#: Modules for people and tests: a program that is compiled does not wait for their import.
-_LAZY = {
-    "evaluate_func": "evaluate",
-    "parse_func": "text",
-    "print_func": "text",
-    "print_stmt": "text",
-    "verify_func": "verify",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"bringup.loops.{_LAZY[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

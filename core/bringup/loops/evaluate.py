@@ -1,10 +1,10 @@
 """The loop level's reference interpreter: numpy, vectorised over parallel loops, and strict.
 
-Iterations of ``parallel``, ``block`` and ``thread`` loops are lanes, one element each of numpy
+Iterations of ``parallel``, ``block`` and ``thread`` loops are work items, one element each of numpy
 arrays; all other loops run one iteration after the other.  Threads therefore run in lockstep, and
 what the form leaves to chance is an error, never some result.  These raise GraphError: an access
 outside its buffer where the mask allows it; a read of an element that was never written; an ``out``
-element left unwritten; a write to an ``in`` buffer; two lanes of which one writes what the other
+element left unwritten; a write to an ``in`` buffer; two items of which one writes what the other
 reads or writes, with nothing that orders them (see `bringup.loops.races`); a barrier to which only
 some threads of a block come; a loaded index outside its declared range.
 """
@@ -21,7 +21,7 @@ from bringup.errors import GraphError
 from bringup.graph.index import Axis, Bound, Dyn, Expr
 from bringup.kernel.ranges import expr_value, mask_value
 from bringup.loops.form import (
-    LANES,
+    CONCURRENT,
     PRIVATE,
     Alloc,
     Barrier,
@@ -35,23 +35,23 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
-from bringup.loops.races import Accesses, LaneTree
+from bringup.loops.races import Accesses, ItemTree
 from bringup.loops.text import print_stmt
 from bringup.ops.monoids import MONOIDS
 
 Array = np.ndarray[Any, Any]
 
-#: Lanes, and elements of their buffers, that are held at once: the outermost loop runs in parts.
+#: Items, and elements of their buffers, that are held at once: the outermost loop runs in parts.
 _AT_ONCE = 1 << 20
 
 
 @dataclass(slots=True)
 class _Memory:
-    """The elements of a buffer, once for each lane of a level.
+    """The elements of a buffer, once for each item of a level.
 
-    row: the first element of each lane, of the shape of that level.
+    row: the first element of each item, of the shape of that level.
     written: which elements hold something; None where all do.
-    accesses: None where no two lanes can meet.
+    accesses: None where no two items can meet.
     shares: the ``out`` buffer that has the same memory, of an ``in`` buffer.
     """
 
@@ -95,7 +95,7 @@ def evaluate_func(func: Func, buffers: Sequence[Array]) -> None:
 class _Machine:
     def __init__(self, func: Func) -> None:
         self.func = func
-        self.tree = LaneTree()
+        self.tree = ItemTree()
         self.memories: dict[Buffer, _Memory] = {}
         self.scalars: dict[Scalar, Array] = {}
         self.axes: dict[Axis, Array] = {}
@@ -153,7 +153,7 @@ class _Machine:
     # -- statements --------------------------------------------------------------------------------
 
     def block(self, body: Sequence[Stmt], alive: Array) -> None:
-        """Run statements in the lanes where ``alive``, which broadcasts with them, holds."""
+        """Run statements in the items where ``alive``, which broadcasts with them, holds."""
         outer = self.scalars
         self.scalars = dict(outer)
         for stmt in body:
@@ -186,8 +186,8 @@ class _Machine:
         if loop.axis in self.axes:
             self.fail(f"loop {loop.name} stands within itself")
         end = self.index(loop.end) if loop.end is not None else None
-        if loop.kind in LANES:
-            self.lanes(loop, end, alive)
+        if loop.kind in CONCURRENT:
+            self.items(loop, end, alive)
         else:
             for i in range(loop.axis.size):
                 running = alive if end is None else alive & (i < end)
@@ -197,7 +197,7 @@ class _Machine:
                 self.block(loop.body, running)
         self.axes.pop(loop.axis, None)
 
-    def lanes(self, loop: For, end: Array | None, alive: Array) -> None:
+    def items(self, loop: For, end: Array | None, alive: Array) -> None:
         """Run the iterations of a loop beside each other."""
         size, depth = loop.axis.size, self.tree.depth
         step = max(1, _AT_ONCE // _elements_of(loop)) if depth == 0 else max(size, 1)
@@ -268,7 +268,9 @@ class _Machine:
                 return self.index(attrs["index"], stmt.operands, alive).astype(dtype)
             case "inside":
                 return self.holds(attrs["mask"], stmt.operands, alive)
-        operands = np.broadcast_arrays(*map(self.value, stmt.operands))
+        operands = [self.value(scalar) for scalar in stmt.operands]
+        if len({operand.shape for operand in operands}) > 1:
+            operands = list(np.broadcast_arrays(*operands))
         result = np.asarray(stmt.op.reference(*operands, **attrs))
         if result.dtype != dtype:
             self.fail(f"{stmt.op.name} gives {result.dtype}, not {stmt.result.dtype}")
@@ -277,29 +279,32 @@ class _Machine:
     def index(
         self, expr: Expr, scalars: Sequence[Scalar] = (), alive: Array | None = None
     ) -> Array:
-        """The value of an index expression in every lane."""
-        strange = expr.axes() - self.axes.keys()
-        if strange:
-            self.fail(f"{expr} uses a loop that is not round it")
+        """The value of an index expression in every item."""
         try:
             return expr_value(expr, self.axes, self.loaded([expr], scalars, alive))
+        except KeyError:
+            self.fail(f"{expr} uses a loop that is not round it")
         except GraphError as error:
             self.fail(error.what)
 
     def holds(
         self, mask: Sequence[Bound], scalars: Sequence[Scalar] = (), alive: Array | None = None
     ) -> Array:
-        """Whether every bound holds, in every lane."""
-        for bound in mask:
-            self.index(bound.expr, scalars, alive)
-        return mask_value(mask, self.axes, self.loaded([b.expr for b in mask], scalars, alive))
+        """Whether every bound holds, in every item."""
+        exprs = [bound.expr for bound in mask]
+        try:
+            return mask_value(mask, self.axes, self.loaded(exprs, scalars, alive))
+        except KeyError:
+            self.fail("a bound uses a loop that is not round it")
+        except GraphError as error:
+            self.fail(error.what)
 
     def loaded(
         self, exprs: Iterable[Expr], scalars: Sequence[Scalar], alive: Array | None
     ) -> list[Array]:
-        """The values of loaded indices, in range in lanes that do not run."""
+        """The values of loaded indices, in range in items that do not run."""
         values = [self.value(scalar) for scalar in scalars]
-        if alive is None or alive.all():
+        if not values or alive is None or alive.all():
             return values
         for atom in (a for e in exprs for a in e.atoms() if isinstance(a, Dyn)):
             value = values[atom.operand]
@@ -309,22 +314,23 @@ class _Machine:
     # -- memory ------------------------------------------------------------------------------------
 
     def access(self, stmt: Load | Store, alive: Array) -> tuple[_Memory, Array, Array]:
-        """The memory of an access, the element in every lane, and where there is an access."""
+        """The memory of an access, the element in every item, and where there is an access."""
         if stmt.buffer not in self.memories:
             self.fail(f"there is no buffer {stmt.buffer.name} here")
         memory, size = self.memories[stmt.buffer], stmt.buffer.size
         index = self.index(stmt.index, stmt.operands, alive)
-        live = alive & self.holds(stmt.mask, stmt.operands, alive)
-        index, live = np.broadcast_arrays(index, live)
-        wrong = live & ((index < 0) | (index >= size))
-        if wrong.any():
-            element = f"element {index[wrong][0]} of {stmt.buffer.name}"
-            self.fail(f"{element} is {_done(stmt)}, which has {size}")
-        cells, live = np.broadcast_arrays(np.where(live, index, 0) + memory.row, live)
-        return memory, cells, live
+        live = alive & self.holds(stmt.mask, stmt.operands, alive) if stmt.mask else alive
+        if stmt.index.first < 0 or stmt.index.last >= size:
+            index, live = np.broadcast_arrays(index, live)
+            wrong = live & ((index < 0) | (index >= size))
+            if wrong.any():
+                element = f"element {index[wrong][0]} of {stmt.buffer.name}"
+                self.fail(f"{element} is {_done(stmt)}, which has {size}")
+            index = np.where(live, index, 0)
+        return memory, index + memory.row, live
 
     def can_meet(self, memory: _Memory) -> bool:
-        """Whether two of the lanes that run may access one element of a memory."""
+        """Whether two of the items that run may access one element of a memory."""
         if memory.written is None and memory.shares is None:
             return False
         if memory.accesses is None and memory.level < self.tree.depth:
@@ -332,22 +338,22 @@ class _Machine:
         return memory.accesses is not None
 
     def load(self, stmt: Load, alive: Array) -> Array:
-        memory, cells, live = self.access(stmt, alive)
-        if not memory.values.size or not live.any():
-            return np.zeros(live.shape, stmt.buffer.dtype.numpy)
-        self.check_written(stmt, memory, cells, live)
+        memory, positions, live = self.access(stmt, alive)
+        if not memory.values.size:  # nothing is read, or it would be out of range
+            return np.zeros(1, stmt.buffer.dtype.numpy)
+        self.check_written(stmt, memory, positions, live)
         if memory.shares is not None:
             replaced = self.memories[memory.shares].written
             assert replaced is not None
-            if (live & replaced[cells]).any():
+            if (live & replaced[positions]).any():
                 other = memory.shares.name
                 self.fail(f"{stmt.buffer.name} is read where {other} has replaced it")
         if self.can_meet(memory):
-            self.note(stmt, memory, cells, live)
-        return np.where(live, memory.values[cells], stmt.buffer.dtype.numpy.type(0))
+            self.note(stmt, memory, positions, live)
+        return np.where(live, memory.values[positions], stmt.buffer.dtype.numpy.type(0))
 
     def store(self, stmt: Store, alive: Array) -> None:
-        memory, cells, live = self.access(stmt, alive)
+        memory, positions, live = self.access(stmt, alive)
         if memory.written is None:
             self.fail(f"{stmt.buffer.name} is written, an in buffer is only read")
         if stmt.buffer.space in PRIVATE:
@@ -358,34 +364,40 @@ class _Machine:
         if value.dtype != dtype:
             self.fail(f"{stmt.buffer.name} holds {stmt.buffer.dtype}, not {stmt.value.dtype}")
         if stmt.fold:
-            self.check_written(stmt, memory, cells, live)
+            self.check_written(stmt, memory, positions, live)
         if self.can_meet(memory):
-            self.note(stmt, memory, cells, live)
-        shape = self.tree.shape
-        live = np.broadcast_to(live, shape)
-        cells = np.broadcast_to(cells, shape)[live]
+            self.note(stmt, memory, positions, live)
+        live = self.spread(live)
+        positions = self.spread(positions)[live]
+        parts = [self.spread(value)[live]]
+        if stmt.factor is not None:
+            parts.append(self.spread(self.value(stmt.factor))[live])
         if stmt.fold:
-            factor = self.value(stmt.factor) if stmt.factor is not None else None
-            parts = [np.broadcast_to(v, shape)[live] for v in (value, factor) if v is not None]
-            memory.values[cells] = _combined(stmt.fold, memory.values[cells], *parts)
-        else:
-            memory.values[cells] = np.broadcast_to(value, shape)[live]
-        memory.written[cells] = True
+            parts = [_combined(stmt.fold, memory.values[positions], *parts)]
+        memory.values[positions] = parts[0]
+        memory.written[positions] = True
 
-    def check_written(self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array) -> None:
+    def spread(self, value: Array) -> Array:
+        """A value for every item, of those that do not depend on all loops too."""
+        shape = self.tree.shape
+        return value if value.shape == shape else np.broadcast_to(value, shape)
+
+    def check_written(
+        self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array
+    ) -> None:
         if memory.written is None or not memory.written.size:
             return
-        wrong = live & ~memory.written[cells]
+        wrong = live & ~memory.written[positions]
         if wrong.any():
-            element = f"element {(cells - memory.row)[wrong][0]} of {stmt.buffer.name}"
+            index = np.broadcast_to(positions - memory.row, wrong.shape)[wrong][0]
+            element = f"element {index} of {stmt.buffer.name}"
             self.fail(f"{element} is {_done(stmt)} before it was written")
 
-    def note(self, stmt: Load | Store, memory: _Memory, cells: Array, live: Array) -> None:
-        """Check an access against those of other lanes."""
+    def note(self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array) -> None:
+        """Check an access against those of other items."""
         assert memory.accesses is not None
-        shape = self.tree.shape
-        live = np.broadcast_to(live, shape)
-        used = np.broadcast_to(cells, shape)[live]
+        live = self.spread(live)
+        used = self.spread(positions)[live]
         accesses = memory.accesses
         conflict = (accesses.read if isinstance(stmt, Load) else accesses.write)(used, live)
         if conflict is not None:
@@ -414,16 +426,16 @@ def _combined(fold: str, element: Array, value: Array, factor: Array | None = No
 
 
 def _elements_of(loop: For) -> int:
-    """Lanes within one iteration of a loop, or elements of the buffers within it if more."""
-    lanes = 1
+    """Items within one iteration of a loop, or elements of the buffers within it if more."""
+    items = 1
     for stmt in loop.body:
         if isinstance(stmt, For):
             inner = _elements_of(stmt)
-            lanes = max(lanes, inner * max(stmt.axis.size, 1) if stmt.kind in LANES else inner)
+            items = max(items, inner * max(stmt.axis.size, 1) if stmt.kind in CONCURRENT else inner)
         elif isinstance(stmt, If):
-            lanes = max(lanes, _elements_of(For(loop.axis, stmt.body)))
+            items = max(items, _elements_of(For(loop.axis, stmt.body)))
     memory = sum(s.buffer.size for s in loop.body if isinstance(s, Alloc))
-    return max(lanes, memory)
+    return max(items, memory)
 
 
 __all__ = ["evaluate_func"]

@@ -26,7 +26,7 @@ Space = OneOf["global", "scratch", "shared", "register"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out"]
 #: Kinds of loops whose iterations run side by side.
-LANES: tuple[LoopKind, ...] = ("parallel", "block", "thread")
+CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
 PRIVATE: tuple[Space, ...] = ("register", "scratch")
 
@@ -252,7 +252,7 @@ _NESTING = (For, If)
 
 
 __all__ = [
-    "LANES",
+    "CONCURRENT",
     "PRIVATE",
     "Alloc",
     "Barrier",

@@ -1,14 +1,14 @@
-"""Which lanes accessed an element: finds accesses of two lanes that nothing orders.
+"""Which work items accessed an element: finds accesses of two that nothing orders.
 
-Every iteration of a ``parallel``, ``block`` or ``thread`` loop is a lane.  Lanes form a tree: the
-function is the only lane of level 0, and each such loop that is open adds a level, whose lanes are
-iterations of one lane of the level above.  Lanes are numbered row-major through all levels, so the
-ancestors of a lane follow from its number.
+Every iteration of a ``parallel``, ``block`` or ``thread`` loop is a work item.  Items form a tree:
+the function is the only item of level 0, and each such loop that is open adds a level, whose items
+are iterations of one item of the level above.  Items are numbered row-major through all levels, so
+the ancestors of an item follow from its number.
 
-Two accesses of one element conflict if one of them writes, neither lane is an ancestor of the
+Two accesses of one element conflict if one of them writes, neither item is an ancestor of the
 other, and no synchronisation lies between them: the end of a loop of independent iterations, or a
-`Barrier` where the lanes are threads of one block.  After a synchronisation, accesses count as
-those of the lane that the synchronised lanes have in common.
+`Barrier` where the items are threads of one block.  After a synchronisation, accesses count as
+those of the item that the synchronised items have in common.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Array = np.ndarray[Any, Any]
 
 #: In place of a level: no access since the memory was made.
 _NOBODY = -1
-# Who exactly accessed an element, where the lane that is noted has lanes below it.
-_BEFORE = 0  # the lane itself, before any lane below it went on
-_BELOW = 1  # several lanes below it
-_ONCE = 2  # the lane itself; one of its threads does that, so that others have to wait for it
+# Who exactly accessed an element, where the item that is noted has items below it.
+_BEFORE = 0  # the item itself, before any item below it went on
+_BELOW = 1  # several items below it
+_ONCE = 2  # the item itself; one of its threads does that, so that others have to wait for it
 
 
 @record
@@ -38,10 +38,10 @@ class _Level:
     kind: str
 
 
-class LaneTree:
-    """The open loops whose iterations are lanes.
+class ItemTree:
+    """The open loops whose iterations are items.
 
-    ids: for each level the number of every lane, of shape (size of the innermost loop, …, size of
+    ids: for each level the number of every item, of shape (size of the innermost loop, …, size of
     the outermost loop, 1), so that values of outer levels broadcast with those of inner ones.
     """
 
@@ -53,12 +53,12 @@ class LaneTree:
 
     @property
     def depth(self) -> int:
-        """The level of the lanes that run now."""
+        """The level of the items that run now."""
         return len(self.ids) - 1
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a value that each lane has."""
+        """The shape of a value that each item has."""
         return np.shape(self.ids[-1])
 
     @property
@@ -70,7 +70,7 @@ class LaneTree:
         return level
 
     def is_same_threads(self, loop: For) -> bool:
-        """Whether the lanes of a loop that is about to be entered are threads that ran before."""
+        """Whether the items of a loop that is about to be entered are threads that ran before."""
         level = self.depth + 1
         return level < len(self.levels) and self.levels[level] == _level(loop)
 
@@ -94,10 +94,10 @@ class LaneTree:
         if self.levels[self.depth + 1].kind != "thread":
             del self.levels[self.depth + 1 :]
 
-    def ancestors(self, lanes: Array, levels: Array, wanted: int) -> Array:
-        """The ancestors at one level of lanes of any level that is not above it."""
+    def ancestors(self, items: Array, levels: Array, wanted: int) -> Array:
+        """The ancestors at one level of items of any level that is not above it."""
         below = [math.prod(v.size for v in self.levels[wanted + 1 : k + 1]) for k in self._range]
-        return lanes // np.maximum(np.array(below, np.int64), 1)[levels]
+        return items // np.maximum(np.array(below, np.int64), 1)[levels]
 
     @property
     def _range(self) -> range:
@@ -117,61 +117,62 @@ class _Last:
 
     def __init__(self, size: int) -> None:
         self.level = np.full(size, _NOBODY, np.int8)
-        self.lane = np.zeros(size, np.int64)
+        self.item = np.zeros(size, np.int64)
         self.who = np.zeros(size, np.int8)
 
-    def set(self, cells: Array, level: int | Array, lane: Array, who: int | Array) -> None:
-        self.level[cells], self.lane[cells], self.who[cells] = level, lane, who
+    def set(self, positions: Array, level: int | Array, item: Array, who: int | Array) -> None:
+        self.level[positions], self.item[positions], self.who[positions] = level, item, who
 
 
 class Accesses:
     """The last readers and writers of the elements of one memory."""
 
-    def __init__(self, tree: LaneTree, size: int, *, private: bool) -> None:
+    def __init__(self, tree: ItemTree, size: int, *, private: bool) -> None:
         """private: every thread has this memory once more, where it is not a thread's own."""
         self.tree = tree
         self.own = _BEFORE if private else _ONCE
         self.writer = _Last(size)
         self.reader = _Last(size)
 
-    def read(self, cells: Array, live: Array) -> tuple[int, str] | None:
-        """Note a read by the lanes that run; the position in ``cells`` and the loop of a conflict.
+    def read(self, positions: Array, live: Array) -> tuple[int, str] | None:
+        """Note a read by the items that run; which of them conflicts with others, and in what loop.
 
-        cells: those that are read, of lanes where ``live``, of the lanes' shape, holds.
+        positions: the elements read, of items where ``live``, of the items' shape, holds.
         """
-        lanes = self._lanes(live)
-        conflict = self._conflict(self.writer, cells, lanes)
+        items = self._items(live)
+        conflict = self._conflict(self.writer, positions, items)
         if conflict is None:
-            self._note_read(cells, lanes)
+            self._note_read(positions, items)
         return conflict
 
-    def write(self, cells: Array, live: Array) -> tuple[int, str] | None:
-        """Note a write by the lanes that run; see `read`."""
-        lanes = self._lanes(live)
+    def write(self, positions: Array, live: Array) -> tuple[int, str] | None:
+        """Note a write by the items that run; see `read`."""
+        items = self._items(live)
         for last in (self.writer, self.reader):
-            conflict = self._conflict(last, cells, lanes)
+            conflict = self._conflict(last, positions, items)
             if conflict is not None:
                 return conflict
-        order = np.argsort(cells, kind="stable")
-        twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
+        order = np.argsort(positions, kind="stable")
+        twice = np.flatnonzero(positions[order][1:] == positions[order][:-1])
         if twice.size:
             one, other = order[twice[0]], order[twice[0] + 1]
-            level = next(k for k, of in enumerate(lanes) if of[one] != of[other])
+            level = next(k for k, of in enumerate(items) if of[one] != of[other])
             return int(other), self._loop(level)
-        self.writer.set(cells, self.tree.depth, lanes[-1], self.own)
-        self.reader.level[cells] = _NOBODY
+        self.writer.set(positions, self.tree.depth, items[-1], self.own)
         return None
 
-    def _lanes(self, live: Array) -> list[Array]:
-        """The numbers of the lanes that access, level by level."""
+    def _items(self, live: Array) -> list[Array]:
+        """The numbers of the items that access, level by level."""
         return [np.broadcast_to(ids, live.shape)[live] for ids in self.tree.ids]
 
-    def _conflict(self, last: _Last, cells: Array, lanes: list[Array]) -> tuple[int, str] | None:
-        level, lane, who = last.level[cells], last.lane[cells], last.who[cells]
+    def _conflict(
+        self, last: _Last, positions: Array, items: list[Array]
+    ) -> tuple[int, str] | None:
+        level, item, who = last.level[positions], last.item[positions], last.who[positions]
         clash = (level > self.tree.depth) | ((level != _NOBODY) & (who == _BELOW))
-        for k, ids in enumerate(lanes):
+        for k, ids in enumerate(items):
             here = level == k
-            clash |= here & (lane != ids)
+            clash |= here & (item != ids)
             if self.tree.splits_threads(k):
                 clash |= here & (who == _ONCE)
         if not clash.any():
@@ -179,8 +180,8 @@ class Accesses:
         at = int(np.flatnonzero(clash)[0])
         last_level = int(level[at])
         for k in range(min(last_level, self.tree.depth) + 1):
-            ancestor = self.tree.ancestors(lane[at : at + 1], level[at : at + 1], k)
-            if ancestor[0] != lanes[k][at]:
+            ancestor = self.tree.ancestors(item[at : at + 1], level[at : at + 1], k)
+            if ancestor[0] != items[k][at]:
                 return at, self._loop(k)
         return at, self._loop(min(last_level, self.tree.depth) + 1)
 
@@ -188,31 +189,31 @@ class Accesses:
         of = self.tree.levels[level]
         return f"{of.kind} loop {of.name}" + (", without a barrier" if of.kind == "thread" else "")
 
-    def _note_read(self, cells: Array, lanes: list[Array]) -> None:
+    def _note_read(self, positions: Array, items: list[Array]) -> None:
         """The new reader of an element is what all of its readers have in common."""
-        order = np.argsort(cells, kind="stable")
-        cells = cells[order]
-        starts = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]])[: cells.size]
-        cells = cells[starts]
+        order = np.argsort(positions, kind="stable")
+        positions = positions[order]
+        starts = np.flatnonzero(np.r_[True, positions[1:] != positions[:-1]])[: positions.size]
+        positions = positions[starts]
         depth = self.tree.depth
-        level, who = np.full(cells.size, depth), np.full(cells.size, self.own)
+        level, who = np.full(positions.size, depth), np.full(positions.size, self.own)
         common: list[Array] = []
-        for ids in lanes:
-            least = np.minimum.reduceat(ids[order], starts) if cells.size else ids
-            most = np.maximum.reduceat(ids[order], starts) if cells.size else ids
-            apart = (least != most) & (level == depth) & (who != _BELOW)
+        for ids in items:
+            least = np.minimum.reduceat(ids[order], starts) if positions.size else ids
+            most = np.maximum.reduceat(ids[order], starts) if positions.size else ids
+            apart = (least != most) & (level == depth)
             level[apart], who[apart] = len(common) - 1, _BELOW
             common.append(least)
-        before, lane, was = (
-            self.reader.level[cells],
-            self.reader.lane[cells],
-            self.reader.who[cells],
+        before, item, was = (
+            self.reader.level[positions],
+            self.reader.item[positions],
+            self.reader.who[positions],
         )
-        shared = np.full(cells.size, _NOBODY)
+        shared = np.full(positions.size, _NOBODY)
         for k, ids in enumerate(common):
             both = (before >= k) & (level >= k)
-            same = np.zeros(cells.size, np.bool_)
-            same[both] = self.tree.ancestors(lane[both], before[both], k) == ids[both]
+            same = np.zeros(positions.size, np.bool_)
+            same[both] = self.tree.ancestors(item[both], before[both], k) == ids[both]
             shared[same] = k
         splits = np.array([self.tree.splits_threads(k) for k in range(depth + 1)])
         several = (was == _BELOW) | ((was == _ONCE) & (level > before) & splits[shared])
@@ -222,7 +223,7 @@ class Accesses:
         below &= before != _NOBODY
         level = np.where(below, shared, level)
         who = np.where(below, _BELOW, who)
-        self.reader.set(cells, level, np.choose(level, common), who)
+        self.reader.set(positions, level, np.choose(level, common), who)
 
     # -- synchronisation ---------------------------------------------------------------------------
 
@@ -239,7 +240,7 @@ class Accesses:
         level = self.tree.block
         for last in (self.writer, self.reader):
             below = last.level >= level
-            ancestors = self.tree.ancestors(last.lane[below], last.level[below], level)
+            ancestors = self.tree.ancestors(last.item[below], last.level[below], level)
             below[below] = np.isin(ancestors, blocks)
             self._raise(last, below, level, _BEFORE)
 
@@ -249,11 +250,13 @@ class Accesses:
         for last in (self.writer, self.reader):
             self._raise(last, last.level > level, level, _BELOW)
 
-    def _raise(self, last: _Last, cells: Array, level: int, who: int) -> None:
-        """Accesses below a level become those of a lane of that level."""
-        last.lane[cells] = self.tree.ancestors(last.lane[cells], last.level[cells], level)
-        last.level[cells] = level
-        last.who[cells] = who
+    def _raise(self, last: _Last, positions: Array, level: int, who: int) -> None:
+        """Accesses below a level become those of an item of that level."""
+        last.item[positions] = self.tree.ancestors(
+            last.item[positions], last.level[positions], level
+        )
+        last.level[positions] = level
+        last.who[positions] = who
 
 
-__all__ = ["Accesses", "LaneTree"]
+__all__ = ["Accesses", "ItemTree"]

@@ -43,18 +43,19 @@ from bringup.types import TensorType
 _T = TypeVar("_T")
 #: By what the text has behind a product.
 _PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
-_SIZE = re.compile(r"(?<=[\w.])\[\d+\]")
+# Patterns are compiled when text is read first, which a process that only runs programs never does.
+_SIZE = r"(?<=[\w.])\[\d+\]"
 _NAME = r"([A-Za-z_][\w.]*)"
-_FUNC = re.compile(rf"func {_NAME}\((.*)\) \{{")
-_PARAM = re.compile(rf"{_NAME}: (\w+) (\S+\[\d+\])")
+_FUNC = rf"func {_NAME}\((.*)\) \{{"
+_PARAM = rf"{_NAME}: (\w+) (\S+\[\d+\])"
 _KINDS = "|".join(get_args(LoopKind))
 # An end may end in a name, too.
-_FOR = re.compile(rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{")
-_ALLOC = re.compile(rf"alloc {_NAME}: (\w+) (\S+\[\d+\])")
-_LET = re.compile(r"%(\w+): (\w+) = (.*)")
-_ACCESS = re.compile(rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?")
-_INDEXED = re.compile(r"(index|inside) (.*?)(?: of (%[%\w, ]*))?")
-_STORE = re.compile(
+_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{"
+_ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])"
+_LET = r"%(\w+): (\w+) = (.*)"
+_ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
+_INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
+_STORE = (
     rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?(?: if (.*))?"
 )
 
@@ -134,7 +135,7 @@ def _where(mask: Sequence[Bound]) -> str:
 
 def _bare(of: Expr | Bound) -> str:
     """An index or a bound without the sizes of loops; ranges of loaded indices stay."""
-    return _SIZE.sub("", str(of))
+    return re.sub(_SIZE, "", str(of))
 
 
 def parse_func(text: str) -> Func:
@@ -190,7 +191,7 @@ class _Reader:
         return self.lines[self.at] if self.at < len(self.lines) else ""
 
     def func(self) -> Func:
-        head = _FUNC.fullmatch(self.line)
+        head = re.fullmatch(_FUNC, self.line)
         if head is None:
             self.fail("expected a head such as func f(x: in f32[4], y: out f32[4]) {")
         scope = _Scope()
@@ -202,7 +203,7 @@ class _Reader:
         return Func(head[1], params, body)
 
     def param(self, text: str, scope: _Scope) -> Param:
-        found = _PARAM.fullmatch(text)
+        found = re.fullmatch(_PARAM, text)
         role: Role | None = next((r for r in get_args(Role) if found and r == found[2]), None)
         if found is None or role is None:
             self.fail(f"expected a parameter such as x: in f32[4], not {text!r}")
@@ -246,7 +247,7 @@ class _Reader:
         return stmt
 
     def loop(self, line: str, scope: _Scope) -> For:
-        found = _FOR.fullmatch(line)
+        found = re.fullmatch(_FOR, line)
         if found is None:
             kinds = ", ".join(get_args(LoopKind))
             self.fail(f"expected a loop such as for i in 8 until 3*j + 2 vector {{, of: {kinds}")
@@ -269,7 +270,7 @@ class _Reader:
         return If(mask, self.block(_Scope(scope)), test)
 
     def alloc(self, line: str, scope: _Scope) -> Alloc:
-        found = _ALLOC.fullmatch(line)
+        found = re.fullmatch(_ALLOC, line)
         space: Space | None = next((s for s in get_args(Space) if found and s == found[2]), None)
         if found is None or space is None:
             self.fail("expected a buffer such as alloc t: scratch f32[8]")
@@ -277,11 +278,11 @@ class _Reader:
         return Alloc(self.buffer(found[1], found[3], space, scope))
 
     def scalar(self, line: str, scope: _Scope) -> Let | Load:
-        found = _LET.fullmatch(line)
+        found = re.fullmatch(_LET, line)
         if found is None or found[2] not in BY_NAME:
             self.fail("expected a scalar such as %0: f32 = x[4*i]")
         result, text = Scalar(found[1], BY_NAME[found[2]]), found[3]
-        indexed, access = _INDEXED.fullmatch(text), _ACCESS.fullmatch(text)
+        indexed, access = re.fullmatch(_INDEXED, text), re.fullmatch(_ACCESS, text)
         stmt: Let | Load
         if indexed is not None:
             stmt = self.indexed(result, indexed, scope)
@@ -316,7 +317,7 @@ class _Reader:
         return Let(result, row, tuple(named[v] for v in instr.operands), instr.attrs)
 
     def store(self, line: str, scope: _Scope) -> Store:
-        found = _STORE.fullmatch(line)
+        found = re.fullmatch(_STORE, line)
         if found is None:
             self.fail("expected a statement: for, if, alloc, barrier, %0: f32 = …, or x[i] = %0")
         if found[1] not in scope.buffers:

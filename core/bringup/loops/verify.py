@@ -16,7 +16,7 @@ from bringup.graph.index import Axis, Bound, Dyn, Expr
 from bringup.graph.ir import attrs_key
 from bringup.kernel.ranges import expr_value, is_row_major, mask_value, outside, positions, span
 from bringup.loops.form import (
-    LANES,
+    CONCURRENT,
     PRIVATE,
     Alloc,
     Barrier,
@@ -111,7 +111,7 @@ class _Scope:
     def meeting(self, buffer: Buffer) -> list[For]:
         """The loops round an access whose iterations have one memory in common."""
         home = self.homes[buffer]
-        return [loop for loop in self.loops if loop.kind in LANES and loop not in home]
+        return [loop for loop in self.loops if loop.kind in CONCURRENT and loop not in home]
 
 
 def _walk(func: Func) -> Iterator[tuple[Stmt, _Scope]]:
@@ -420,32 +420,32 @@ def _races(func: Func) -> Problems:
 
 
 def _written_twice(
-    index: Expr, mask: Sequence[Bound], lanes: list[Axis], home: list[Axis], axes: Sequence[Axis]
+    index: Expr, mask: Sequence[Bound], items: list[Axis], home: list[Axis], axes: Sequence[Axis]
 ) -> int | None:
     """An element that two iterations of independent loops write; None if none or undecided.
 
     home: loops in whose iterations the memory exists once.
     """
-    if not lanes or _is_injective(index, lanes):
+    if not items or _is_injective(index, items):
         return None
     used = _used([index, *(b.expr for b in mask)], axes)
-    table = positions([axis for axis in axes if axis in used or axis in lanes])
+    table = positions([axis for axis in axes if axis in used or axis in items])
     if table is None:
         return None
-    lane, memory = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for axis in lanes:
-        lane = lane * axis.size + table[axis]
+    item, memory = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for axis in items:
+        item = item * axis.size + table[axis]
     for axis in home:
         memory = memory * axis.size + table.get(axis, np.zeros(1, np.int64))
-    parts = np.broadcast_arrays(memory, expr_value(index, table), lane, mask_value(mask, table))
-    memory, element, lane = (part[parts[-1]] for part in parts[:-1])
-    order = np.lexsort((lane, element, memory))
-    memory, element, lane = memory[order], element[order], lane[order]
-    same = (memory[1:] == memory[:-1]) & (element[1:] == element[:-1]) & (lane[1:] != lane[:-1])
+    parts = np.broadcast_arrays(memory, expr_value(index, table), item, mask_value(mask, table))
+    memory, element, item = (part[parts[-1]] for part in parts[:-1])
+    order = np.lexsort((item, element, memory))
+    memory, element, item = memory[order], element[order], item[order]
+    same = (memory[1:] == memory[:-1]) & (element[1:] == element[:-1]) & (item[1:] != item[:-1])
     return int(element[1:][same][0]) if same.any() else None
 
 
-def _is_injective(index: Expr, lanes: Sequence[Axis]) -> bool:
+def _is_injective(index: Expr, items: Sequence[Axis]) -> bool:
     """Whether positions of loops, all of these among them, give each another value: every
     coefficient is greater than what smaller ones add up to.
     """
@@ -454,7 +454,7 @@ def _is_injective(index: Expr, lanes: Sequence[Axis]) -> bool:
         if not isinstance(atom, Axis) or abs(c) <= reach:
             return False
         reach += abs(c) * atom.last
-    return {axis for axis in lanes if axis.size > 1} <= index.axes()
+    return {axis for axis in items if axis.size > 1} <= index.axes()
 
 
 def _barriers(func: Func) -> Problems:

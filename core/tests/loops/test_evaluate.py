@@ -207,8 +207,8 @@ def test_loops_and_branches_end_where_they_say() -> None:
     for kind in ("parallel", "block", "unroll"):
         (y,) = run(func_of(text.replace("KIND", kind)))
         assert y.tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
-    lanes = text.replace("until 2*i + 1", "until 2*i + 1 parallel").replace("KIND", "parallel")
-    assert run(func_of(lanes))[0].tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
+    items = text.replace("until 2*i + 1", "until 2*i + 1 parallel").replace("KIND", "parallel")
+    assert run(func_of(items))[0].tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
 
 
 def test_what_independent_loops_wrote_is_there_behind_them() -> None:
@@ -461,6 +461,73 @@ def test_a_barrier_for_whole_blocks_is_one() -> None:
     """
     verify_func(func_of(text))
     assert run(func_of(text))[0].tolist() == [0, 1, 3, 2]
+
+
+#: What threads of a block do to memory that was filled before, and in which loop lies a race.
+READERS: dict[str, tuple[str, str]] = {
+    "a thread replaces what all read": (
+        "for t in 3 thread {\n%1: i32 = s[0]\nif 0 <= t < 1 {\n%2: i32 = s[0]\ns[0] = %0\n}\n}",
+        "thread loop t",
+    ),
+    "a thread replaces what another read before it": (
+        "for t in 3 thread {\nif 0 <= t < 1 {\n%1: i32 = s[0]\n}\nif 1 <= t < 2 {\n%1: i32 = s[0]\n"
+        "s[0] = %0\n}\n}",
+        "thread loop t",
+    ),
+    "a thread replaces what it alone read": (
+        "for t in 3 thread {\nif 0 <= t < 1 {\n%2: i32 = s[0]\ns[0] = %0\n}\n}", "",
+    ),
+    "a thread replaces what the block read": (
+        "%1: i32 = s[0]\nfor t in 3 thread {\nif 0 <= t < 1 {\n%2: i32 = s[0]\ns[0] = %0\n}\n}",
+        "thread loop t",
+    ),
+    "the block replaces what a thread read": (
+        "for t in 3 thread {\nif 0 <= t < 1 {\n%1: i32 = s[0]\n}\n}\n%2: i32 = s[0]\ns[0] = %0",
+        "thread loop t",
+    ),
+    "a thread replaces what its own inner threads read": (
+        "for t in 3 thread {\nfor u in 2 thread {\n%1: i32 = s[t]\n}\ns[t] = %0\n}",
+        "thread loop u",
+    ),
+    "a thread replaces what another read, behind a barrier": (
+        "for t in 3 thread {\n%1: i32 = s[-1*t + 2]\nbarrier\ns[t] = %0\n}", "",
+    ),
+    "the barrier is in the other block": (
+        "for t in 3 thread {\n%1: i32 = s[-1*t + 2]\nif 1 <= b < 2 {\nbarrier\n}\ns[t] = %0\n}",
+        "thread loop t",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", READERS)
+def test_readers_are_remembered(case: str) -> None:
+    body, loop = READERS[case]
+    head = "func f(y: out i32[1]) {\n%0: i32 = 1\ny[0] = %0\nfor b in 2 block {\n"
+    filled = "alloc s: shared i32[3]\nfor t in 3 thread {\ns[t] = %0\nbarrier\n}\n"
+    func = parse_func(f"{head}{filled}{body}\n}}\n}}")
+    if not loop:
+        run(func)
+        return
+    with pytest.raises(GraphError, match=f"and another iteration accesses it: {loop}"):
+        run(func)
+
+
+def test_what_independent_iterations_read_may_be_replaced_behind_them() -> None:
+    text = """
+        func f(y: out i32[4]) {
+          for b in 2 parallel {
+            alloc t: scratch i32[1]
+            %0: i32 = index b + 5
+            t[0] = %0
+            for i in 2 parallel {
+              %1: i32 = t[0]
+              y[2*b + i] = %1
+            }
+            t[0] = %0
+          }
+        }
+    """
+    assert run(func_of(text))[0].tolist() == [5, 5, 6, 6]
 
 
 def test_long_loops_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
