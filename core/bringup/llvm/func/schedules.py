@@ -131,7 +131,10 @@ class _Row:
             self.around, inner = f"{self.name}.q", f"{self.name}.p"
             steps.append(Step("split", (self.name, self.around, inner, self.size)))
         end = self.stage.end_of(self.stage.axes[-1])
-        steps += self._vectors(inner) if end is None else self._until(inner, end)
+        if self.lanes == 1:
+            self.levels[-1] = [inner]
+        else:
+            steps += self._vectors(inner) if end is None else self._until(inner, end)
         if self.stage.folds:
             steps += self._blocks()
             self.around = self.around or self.levels[0][0]
@@ -141,9 +144,6 @@ class _Row:
 
     def _vectors(self, inner: str) -> list[Step]:
         """Register tiles, vectors, and a masked vector."""
-        if self.lanes == 1:
-            self.levels[-1] = [inner]
-            return []
         vectors, tiles, lanes = f"{self.name}.k", f"{self.name}.b", f"{self.name}.v"
         self.vectorize.append(lanes)
         self.levels[-1] = [vectors]
