@@ -27,7 +27,6 @@ from bringup.loops.schedule.rewrite import (
     Names,
     constant,
     loops_of,
-    map_accesses,
     rebuilt,
     rewrite_loops,
     with_kind,
@@ -41,7 +40,7 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
     The registers, named ``buffer.at``, start with the neutral element before the loop and are
     folded into the buffer after it, in loops of the same names, all of them unrolled.  So a fold
     becomes several that do not wait for one another, and one into ``buffer.at`` becomes several
-    shorter chains.
+    shorter chains.  Folds within ``at`` that are not in all loops ``over`` stay as they are.
     Raises ScheduleError for an unknown loop, where nothing folds into the buffer, where the loop
     does something else with it, and where other loops than ``over`` choose the element.
 
@@ -84,13 +83,7 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
     folds = folds_into(loop, buffer)
-    for access in accesses(loop.body, axes=(loop.axis,)):
-        outside = [within.name for within in inner if within.axis not in access.axes]
-        if access.stmt in folds and outside:
-            raise ScheduleError(
-                f"some folds into {buffer} are not inside loop {outside[0]}",
-                fix="name loops round all of the folds",
-            )
+    _check_within(folds, loop, over)
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -113,7 +106,13 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     start, part = (names.scalar(scalar, target.dtype) for _ in range(2))
     before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
-    new = unrolled(map_accesses((loop,), into_registers(folds, registers, point)), over)
+
+    def divided(stmt: Store) -> Store:
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    new = unrolled(_with_folds((loop,), folds, frozenset(over), divided), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -183,6 +182,42 @@ def into_registers(
         )
 
     return change
+
+
+def _with_folds(
+    body: Body, folds: Sequence[Store], missing: frozenset[str], change: Callable[[Store], Store]
+) -> Body:
+    """The block with the folds changed that are in all of the loops ``missing``.
+
+    Parts of a loop that was split may share a statement, so a fold is known by its place.
+    """
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() | If():
+                inside = missing - {stmt.name} if isinstance(stmt, For) else missing
+                result.append(rebuilt(stmt, _with_folds(stmt.body, folds, inside, change)))
+            case Store() if not missing and stmt in folds:
+                result.append(change(stmt))
+            case _:
+                result.append(stmt)
+    return tuple(result)
+
+
+def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> None:
+    """Raise ScheduleError unless a fold is in all of the loops ``over``."""
+    changed: list[Store] = []
+
+    def change(stmt: Store) -> Store:
+        changed.append(stmt)
+        return stmt
+
+    _with_folds((loop,), folds, frozenset(over), change)
+    if not changed:
+        raise ScheduleError(
+            f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
+            fix="name loops that hold a fold",
+        )
 
 
 def unrolled(body: Body, names: Sequence[str]) -> Body:
