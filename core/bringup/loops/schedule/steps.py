@@ -21,7 +21,8 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.staging import stage
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
 
 Primitive = Callable[..., Func]
@@ -32,6 +33,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
     primitive.__name__: primitive
     for primitive in (
         bind,
+        cross_lane,
         distribute,
         fuse,
         hoist,
@@ -41,7 +43,9 @@ PRIMITIVES: Mapping[str, Primitive] = {
         reorder,
         rfactor,
         serialize,
+        set_space,
         split,
+        stage,
         unroll,
         vectorize,
     )
