@@ -192,10 +192,10 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "rfactor i y j",
         "depends on the loops i",
     ),
-    "a fold outside the loops": (
-        loop("for j in 4 {\n%0: f32 = x[j]\n y[0] add= %0\n}\nfor k in 4 {\n%1: f32 = x[k]\n}"),
-        "rfactor i y j k",
-        "nothing folds into y in all of the loops j, k",
+    "no fold in all of the loops": (
+        loop("for j in 4 {\n%0: f32 = x[j]\n y[0] add= %0\n}"),
+        "peel j 1 0\nrfactor i y j j.first",
+        "nothing folds into y in all of the loops j, j.first",
     ),
     "a fold that is read": (
         loop("for j in 4 {\n%0: f32 = y[0]\n y[0] add= %0\n}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from schedule_cases import MORE_CASES
 from schedule_functions import (
     BESIDE,
     BLOCK_ROWS,
@@ -28,135 +29,7 @@ from bringup.loops.schedule import PRIMITIVES, Schedule, apply
 
 #: A function, a schedule, and the function after it; the first word is the primitive.
 CASES: dict[str, tuple[str, str, str]] = {
-    "serialize: the iterations of a parallel loop in order": (
-        """
-        func f(x: in f32[21], y: out f32[21]) {
-          for i in 3 parallel {
-            for j in 8 until -8*i + 21 {
-              %0: f32 = x[8*i + j]
-              y[8*i + j] = %0
-            }
-          }
-        }
-        """,
-        """
-        serialize i
-        """,
-        """
-        func f(x: in f32[21], y: out f32[21]) {
-          for i in 3 {
-            for j in 8 until -8*i + 21 {
-              %0: f32 = x[8*i + j]
-              y[8*i + j] = %0
-            }
-          }
-        }
-        """,
-    ),
-    "split: whole blocks and the rest of a loop that ends early": (
-        """
-        func f(x: in f32[21], y: out f32[21]) {
-          for i in 3 parallel {
-            for j in 8 until -8*i + 21 {
-              %0: f32 = x[8*i + j]
-              y[8*i + j] = %0
-            }
-          }
-        }
-        """,
-        """
-        split j j.o j.i 4 tail=peel
-        """,
-        """
-        func f(x: in f32[21], y: out f32[21]) {
-          for i in 3 parallel {
-            for j.o in 2 until -2*i + 5 {
-              for j.i in 4 {
-                %0: f32 = x[8*i + j.i + 4*j.o]
-                y[8*i + j.i + 4*j.o] = %0
-              }
-            }
-            if 1 <= -8*i + 21 < 8 {
-              for j.t in 1 {
-                %0_1: f32 = x[20]
-                y[20] = %0_1
-              }
-            }
-          }
-        }
-        """,
-    ),
-    "split: no rest where every end is a whole number of blocks": (
-        """
-        func f(x: in f32[20], y: out f32[20]) {
-          for i in 3 parallel {
-            for j in 8 until -8*i + 20 {
-              %0: f32 = x[8*i + j]
-              y[8*i + j] = %0
-            }
-          }
-        }
-        """,
-        """
-        split j j.o j.i 4 tail=peel
-        """,
-        """
-        func f(x: in f32[20], y: out f32[20]) {
-          for i in 3 parallel {
-            for j.o in 2 until -2*i + 5 {
-              for j.i in 4 {
-                %0: f32 = x[8*i + j.i + 4*j.o]
-                y[8*i + j.i + 4*j.o] = %0
-              }
-            }
-          }
-        }
-        """,
-    ),
-    "rfactor: folds outside of the loops over which it goes stay": (
-        """
-        func f(x: in f32[10], y: out f32[1]) {
-          %0: f32 = 2.0
-          %1: f32 = -0.0
-          y[0] = %1
-          for q in 1 {
-            for i in 10 {
-              y[0] add= %0
-            }
-          }
-        }
-        """,
-        """
-        split i i.o i.i 4 tail=peel
-        rfactor q y i.i
-        """,
-        """
-        func f(x: in f32[10], y: out f32[1]) {
-          %0: f32 = 2.0
-          %1: f32 = -0.0
-          y[0] = %1
-          alloc y.q: register f32[4]
-          for i.i in 4 unroll {
-            %y: f32 = -0.0
-            y.q[i.i] = %y
-          }
-          for q in 1 {
-            for i.o in 2 {
-              for i.i in 4 unroll {
-                y.q[i.i] add= %0
-              }
-            }
-            for i.t in 2 {
-              y[0] add= %0
-            }
-          }
-          for i.i in 4 unroll {
-            %y_1: f32 = y.q[i.i]
-            y[0] add= %y_1
-          }
-        }
-        """,
-    ),
+    **MORE_CASES,
     "split: a size that divides has no end": (
         NEST,
         """

@@ -106,13 +106,8 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     start, part = (names.scalar(scalar, target.dtype) for _ in range(2))
     before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
-
-    def divided(stmt: Store) -> Store:
-        return Store(
-            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
-        )
-
-    new = unrolled(_with_folds((loop,), folds, frozenset(over), divided), over)
+    change = into_registers(folds, registers, point)
+    new = unrolled(_with_folds((loop,), folds, frozenset(over), change), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -164,28 +159,11 @@ def folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def neutral(scalar: Scalar, fold: str) -> Let:
-    """What a fold begins with so that it changes nothing."""
-    return constant(scalar, MONOIDS[fold].neutral(scalar.dtype.numpy))
-
-
-def into_registers(
-    folds: Sequence[Store], registers: Buffer, point: Expr
-) -> Callable[[Load | Store], Load | Store]:
-    """A change of accesses by which these folds go to a register."""
-
-    def change(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
-            return stmt
-        return Store(
-            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
-        )
-
-    return change
-
-
 def _with_folds(
-    body: Body, folds: Sequence[Store], missing: frozenset[str], change: Callable[[Store], Store]
+    body: Body,
+    folds: Sequence[Store],
+    missing: frozenset[str],
+    change: Callable[[Load | Store], Load | Store],
 ) -> Body:
     """The block with the folds changed that are in all of the loops ``missing``.
 
@@ -206,9 +184,9 @@ def _with_folds(
 
 def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> None:
     """Raise ScheduleError unless a fold is in all of the loops ``over``."""
-    changed: list[Store] = []
+    changed: list[Load | Store] = []
 
-    def change(stmt: Store) -> Store:
+    def change(stmt: Load | Store) -> Load | Store:
         changed.append(stmt)
         return stmt
 
@@ -218,6 +196,26 @@ def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> Non
             f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
             fix="name loops that hold a fold",
         )
+
+
+def neutral(scalar: Scalar, fold: str) -> Let:
+    """What a fold begins with so that it changes nothing."""
+    return constant(scalar, MONOIDS[fold].neutral(scalar.dtype.numpy))
+
+
+def into_registers(
+    folds: Sequence[Store], registers: Buffer, point: Expr
+) -> Callable[[Load | Store], Load | Store]:
+    """A change of accesses by which these folds go to a register."""
+
+    def change(stmt: Load | Store) -> Load | Store:
+        if stmt not in folds or isinstance(stmt, Load):
+            return stmt
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    return change
 
 
 def unrolled(body: Body, names: Sequence[str]) -> Body:
