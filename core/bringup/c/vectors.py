@@ -30,7 +30,8 @@ def is_straight(loop: For, most_bytes: int) -> bool:
     lanes = loop.axis.size
     if loop.kind != "vector" or loop.end is not None or lanes < 2 or lanes & (lanes - 1):
         return False
-    return all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+    straight = all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+    return straight and _is_independent(loop)
 
 
 def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
@@ -48,6 +49,27 @@ def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
             return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) == 1
         case _:
             return False
+
+
+def _is_independent(loop: For) -> bool:
+    """Whether no iteration sees what another one stores: each statement is run for all of them
+    before the next one is.  An output may have the memory of an input, whose elements are to be
+    read before they are replaced.
+    """
+    accesses = [stmt for stmt in loop.body if isinstance(stmt, Load | Store)]
+    for n, store in enumerate(accesses):
+        if not isinstance(store, Store):
+            continue
+        for m, other in enumerate(accesses):
+            one_memory = other.buffer == store.buffer or (
+                m > n and {other.buffer.space, store.buffer.space} == {"global"}
+            )
+            distance = other.index + store.index * -1
+            if one_memory and not (
+                distance == Expr() or (distance.is_const and abs(distance.const) >= loop.axis.size)
+            ):
+                return False
+    return True
 
 
 def _same(mask: Sequence[Bound], loop: For) -> bool:

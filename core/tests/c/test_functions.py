@@ -94,6 +94,54 @@ func in_place(x: in f32[100], y: out i32[100], z: out f32[100]) {
     np.testing.assert_array_equal(z, before)
 
 
+def test_vector_loops_mean_what_serial_ones_mean() -> None:
+    """An iteration reads what the one before it wrote."""
+    func = parse_func("""
+func running(x: in f32[32], y: out f32[33]) {
+  for i in 1 parallel {
+    %0: f32 = 0.0
+    y[0] = %0
+    for j in 4 {
+      for l in 8 vector {
+        %1: f32 = x[8*j + l]
+        %2: f32 = y[8*j + l]
+        %3: f32 = add(%1, %2)
+        y[8*j + l + 1] = %3
+      }
+    }
+  }
+}""")
+    x, y = np.arange(32, dtype=np.float32), np.empty(33, np.float32)
+    Compiled([func]).run("running", [x, y])
+    np.testing.assert_array_equal(y[1:], np.cumsum(x))
+
+
+def test_vector_loops_read_an_input_before_an_output_replaces_it() -> None:
+    func = parse_func("""
+func shifted(x: in f32[64], y: out f32[64], z: out f32[8]) {
+  for i in 1 parallel {
+    for j in 7 {
+      for l in 8 vector {
+        %0: f32 = x[8*j + l]
+        %4: f32 = sub(%0, %0)
+        y[8*j + l] = %4
+        %1: f32 = x[8*j + l + 1]
+        %2: f32 = add(%1, %1)
+        z[l] = %2
+        y[8*j + l] = %2
+      }
+    }
+    for l in 8 vector {
+      %3: f32 = x[l + 56]
+      y[l + 56] = %3
+    }
+  }
+}""")
+    x, z = np.arange(64, dtype=np.float32), np.empty(8, np.float32)
+    Compiled([func]).run("shifted", [x, x, z])
+    np.testing.assert_array_equal(x[:56], 2 * np.arange(1, 57))
+
+
 def test_units_are_the_outermost_parallel_loops() -> None:
     assert units(parse_func(TEXTS["softmax"])) == 6
     assert units(parse_func("func f(y: out f32[0]) {\n  for i in 0 parallel {\n  }\n}")) == 0
