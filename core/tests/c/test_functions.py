@@ -142,6 +142,14 @@ func shifted(x: in f32[64], y: out f32[64], z: out f32[8]) {
     np.testing.assert_array_equal(x[:56], 2 * np.arange(1, 57))
 
 
+def test_indices_are_narrow_only_where_all_of_them_fit() -> None:
+    text = "func f(y: out i8[{n}]) {{\n  for i in {n} parallel {{\n    %0: i8 = 1\n"
+    text += "    y[i] = %0\n  }}\n}}"
+    assert "for (int i = " in render_c(parse_func(text.format(n=1 << 20)), OPENCL)
+    assert "for (long i = " in render_c(parse_func(text.format(n=1 << 30)), OPENCL)
+    assert "for (int64_t i = " in render_c(parse_func(text.format(n=4)), C11)
+
+
 def test_units_are_the_outermost_parallel_loops() -> None:
     assert units(parse_func(TEXTS["softmax"])) == 6
     assert units(parse_func("func f(y: out f32[0]) {\n  for i in 0 parallel {\n  }\n}")) == 0
