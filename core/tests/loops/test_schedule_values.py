@@ -14,7 +14,7 @@ from bringup.errors import ScheduleError
 from bringup.kernel.form import Kernel
 from bringup.kernel.limits import Limits
 from bringup.loops import Func, lower_kernel, parse_func
-from bringup.loops.form import Store, statements
+from bringup.loops.form import Load, Store, statements
 from bringup.loops.schedule import PRIMITIVES, Schedule, Step, apply
 from bringup.loops.schedule.rewrite import loop_names
 from bringup.program.plan import overwrites
@@ -66,7 +66,16 @@ class _Choices:
                          if isinstance(s, Store) and s.fold]  # fmt: skip
                 buffer = folds[self.below(len(folds))] if folds else "none"
                 return Step(name, (loop, buffer, *self.loops(func, 2)))
-            case "reorder" | "distribute":
+            case "stage":
+                at = "." if self.below(3) == 0 else loop
+                buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)
+                                             if isinstance(s, Load | Store)))  # fmt: skip
+                space = ("scratch", "scratch", "register")[self.below(3)]
+                return Step(name, (buffers[self.below(len(buffers))], at), (("space", space),))
+            case "distribute":
+                space = ("register", "scratch")[self.below(2)]
+                return Step(name, self.loops(func), (("space", space),))
+            case "reorder":
                 return Step(name, self.loops(func))
         return Step(name, (loop,))
 

@@ -14,6 +14,7 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
 from bringup.loops.schedule.threads import bind
 
@@ -32,6 +33,7 @@ __all__ = [
     "reorder",
     "rfactor",
     "split",
+    "stage",
     "unroll",
     "vectorize",
 ]

@@ -139,6 +139,8 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
     ``z``.
     """
+    if axis.size <= 1:
+        return True
     first, second = _Parts(one, inner), _Parts(other, inner)
     if first.fixed != second.fixed:
         return False

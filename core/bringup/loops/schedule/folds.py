@@ -113,7 +113,7 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
         )
 
-    new = _unrolled(map_accesses((loop,), divided), over)
+    new = unrolled(map_accesses((loop,), divided), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -165,14 +165,14 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _unrolled(body: Body, names: Sequence[str]) -> Body:
+def unrolled(body: Body, names: Sequence[str]) -> Body:
     """The block with loops of these names unrolled, unless they are lanes of a vector."""
     result: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, For | If):
             result.append(stmt)
             continue
-        new = rebuilt(stmt, _unrolled(stmt.body, names))
+        new = rebuilt(stmt, unrolled(stmt.body, names))
         if isinstance(new, For) and new.name in names and new.kind != "vector":
             new = with_kind(new, "unroll")
         result.append(new)
@@ -187,4 +187,4 @@ def _nested(loops: Sequence[For], body: Body) -> Body:
     return body
 
 
-__all__ = ["rfactor"]
+__all__ = ["rfactor", "unrolled"]

@@ -38,6 +38,7 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     exprs_of,
     guarded,
+    loop_names,
     loops_of,
     map_accesses,
     no_loop,
@@ -82,7 +83,7 @@ def reorder(func: Func, *loops: str) -> Func:
     """
     names, found = frozenset(loops), 0
     for name in loops:
-        if all(loop.name != name for loop in loops_of(func.body)):
+        if name not in loop_names(func):
             raise no_loop(func, name)
     if len(names) < len(loops):
         raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")

@@ -20,6 +20,7 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.threads import bind
 from bringup.records import record
 
@@ -40,6 +41,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
         reorder,
         rfactor,
         split,
+        stage,
         unroll,
         vectorize,
     )

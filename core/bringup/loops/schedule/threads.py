@@ -10,7 +10,7 @@ from bringup.graph.index import Axis
 from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
 from bringup.loops.schedule.dependences import Access, may_conflict, meets_only_within
 from bringup.loops.schedule.iteration import with_independent_kind
-from bringup.loops.schedule.rewrite import Body, Mask
+from bringup.loops.schedule.rewrite import Body, Mask, has_threads
 from bringup.records import record
 
 
@@ -124,14 +124,14 @@ def _needs_order(one: _Event, other: _Event) -> bool:
 def check_threads(func: Func) -> None:
     """Raise ScheduleError where threads of a block need an order that no barrier gives."""
 
-    def has_threads(body: Body) -> bool:
+    def holds_threads(body: Body) -> bool:
         """Whether thread loops stand here, not those of parallel loops or blocks inside."""
         return any(
             (isinstance(s, For) and s.kind == "thread")
             or (
                 isinstance(s, For | If)
                 and not (isinstance(s, For) and s.kind in ("parallel", "block"))
-                and has_threads(s.body)
+                and holds_threads(s.body)
             )
             for s in body
         )
@@ -141,13 +141,15 @@ def check_threads(func: Func) -> None:
             if isinstance(stmt, If):
                 walk(stmt.body, facts + stmt.mask)
             elif isinstance(stmt, For):
-                if stmt.kind in ("parallel", "block") and has_threads(stmt.body):
+                if stmt.kind in ("parallel", "block") and holds_threads(stmt.body):
                     block = _Block()
                     block.walk(stmt.body, facts + stmt.bounds, ())
                     block.check()
                 walk(stmt.body, facts + stmt.bounds)
 
-    if has_threads(func.body):
+    if not has_threads(func):
+        return
+    if holds_threads(func.body):
         block = _Block()
         block.walk(func.body, (), ())
         block.check()
