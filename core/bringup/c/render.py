@@ -19,7 +19,7 @@ from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.c.vectors import OPERATORS, is_straight, vector_registers
+from bringup.c.vectors import OPERATORS, has_one_mask, is_straight, vector_registers
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
@@ -459,12 +459,18 @@ class _Function:
         """One statement after the other, each for all iterations."""
         for stmt in loop.body:
             match stmt:
+                case Store() if loop.end is not None:
+                    masked = replace(stmt, mask=(*stmt.mask, *loop.bounds))
+                    yield from self.vector_store(masked, loop)
                 case Let() if self.varying.isdisjoint(stmt.operands):
                     yield from self.let(stmt)
                 case Let():
                     yield self.vector_let(stmt, loop)
                 case Load() if stmt.index.coefficient(loop.axis) == 0:
                     yield self.declare(stmt.result, self.load(stmt))
+                case Load() if loop.end is not None and stmt.buffer not in self.vectors:
+                    masked_load = replace(stmt, mask=(*stmt.mask, *loop.bounds))
+                    yield from self.vector_load(masked_load, loop)
                 case Load():
                     yield from self.vector_load(stmt, loop)
                 case Store():
@@ -490,11 +496,17 @@ class _Function:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        if stmt.buffer in self.vectors:
+        tests = self.tests(stmt.mask)
+        if stmt.buffer in self.vectors and not tests:
             register = self.register(stmt.buffer, stmt.index.substitute(self.constants))
             yield f"const {type_} {name} = {register};"
             return
-        tests = self.tests(stmt.mask)
+        if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
+            element = self.element_of(stmt.buffer, stmt.index, ())
+            head = f"if ({_all(tests)}) " if tests else ""
+            yield f"{type_} {name} = {{0}};"
+            yield f"{self.each(loop)} {head}{name}[{self.loop_name(loop)}] = {element};"
+            return
         yield f"{type_} {name} = {{0}};" if tests else f"{type_} {name};"
         copy = f"memcpy(&{name}, &{self.first(stmt, loop)}, sizeof {name});"
         yield f"if ({_all(tests)}) {copy}" if tests else copy
@@ -504,6 +516,9 @@ class _Function:
         return self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
+        if not has_one_mask(stmt.mask, loop):
+            yield f"{self.each(loop)} {next(self.store(stmt))}"
+            return
         tests = self.tests(stmt.mask)
         head = f"if ({_all(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"

@@ -23,12 +23,12 @@ MOST_VECTORS = 64
 
 def is_straight(loop: For, most_bytes: int) -> bool:
     """Whether each statement of a loop is one on vectors of all iterations: accesses go from
-    element to element, or are the same for all, and so are masks.
+    element to element, or are the same for all.
 
     most_bytes: of a vector.
     """
     lanes = loop.axis.size
-    if loop.kind != "vector" or loop.end is not None or lanes < 2 or lanes & (lanes - 1):
+    if loop.kind != "vector" or lanes < 2 or lanes & (lanes - 1):
         return False
     straight = all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
     return straight and _is_independent(loop)
@@ -41,12 +41,14 @@ def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
         ):
             return result.dtype.itemsize * loop.axis.size <= most_bytes
         case Load(operands=()):
+            if stmt.index.coefficient(loop.axis) == 0 and not has_one_mask(stmt.mask, loop):
+                return False
             fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
-            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) in (0, 1)
+            return fits and stmt.index.coefficient(loop.axis) in (0, 1)
         case Store(operands=()):
             fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
             fits = fits and stmt.fold in FOLDS
-            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) == 1
+            return fits and stmt.index.coefficient(loop.axis) == 1
         case _:
             return False
 
@@ -72,7 +74,7 @@ def _is_independent(loop: For) -> bool:
     return True
 
 
-def _same(mask: Sequence[Bound], loop: For) -> bool:
+def has_one_mask(mask: Sequence[Bound], loop: For) -> bool:
     """Whether a mask is the same in all iterations."""
     return all(loop.axis not in bound.expr.axes() for bound in mask)
 
@@ -125,4 +127,4 @@ def _accesses(
             yield from _accesses(stmt.body, most_bytes, straight)
 
 
-__all__ = ["OPERATORS", "is_straight", "unrolled_axes", "vector_registers"]
+__all__ = ["OPERATORS", "has_one_mask", "is_straight", "unrolled_axes", "vector_registers"]
