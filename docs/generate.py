@@ -75,7 +75,8 @@ Compiled code is kept in the user's cache directory, which `bringup doctor` name
 
 A backend may read variables of its own. The one for CPUs reads `BRINGUP_THREADS`: the number of
 threads, by default the number of CPUs that this process may run on. Emulated GPUs read
-`CUDA_EMULATED_SEED`: a number that picks the order of queued work, blocks and threads.
+`CUDA_EMULATED_SEED`: a number that picks the order of queued work, blocks and threads. The one that
+compiles C reads `BRINGUP_CC`: the compiler's command.
 """
 
 NAMES = """\

@@ -194,9 +194,9 @@ class StepwiseProxy(RenderingDevice[Any]):
         """As the inner device."""
         return self._rendering.load(source, name)
 
-    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> Iterable[object]:
+    def build(self, codes: Sequence[Any]) -> Iterable[tuple[str | bytes, object]]:
         """As the inner device."""
-        return self._rendering.load_all(sources)
+        return self._rendering.build(codes)
 
     def scratch_bytes(self, code: Any, /) -> int:
         """As the inner device."""

@@ -40,6 +40,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from bringup import config
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
@@ -197,7 +198,6 @@ class Renderable(Protocol):
 
 
 _Code = TypeVar("_Code", bound=Renderable)
-_NOTHING = object()
 
 
 class RenderingDevice(_StepsDevice, Generic[_Code]):
@@ -223,13 +223,19 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     def launch(self, loaded: Any, code: _Code, views: list[BufferView], /) -> None:
         """Run what was loaded."""
 
-    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> Iterable[object]:
-        """What `load` gives for each pair of a source and its name; by default, call it for each.
+    def build(self, codes: Sequence[_Code]) -> Iterable[tuple[str | bytes, object]]:
+        """What `render` and `load` give for each code, which are called for one after the other.
 
-        For a compiler that takes long to start: the sources are those of one program that are not
-        loaded yet, and their names differ.  Raises CompileError.
+        For a compiler that takes long to start, which may get all of them at once: ``codes`` are
+        those of one program that are not loaded yet, and have different names.  A source that
+        several have in common is shown once.  Raises UnsupportedError, CompileError.
         """
-        return (self.load(source, name) for source, name in sources)
+        for code in codes:
+            with _errors_of("render", [code.name], str(code)):
+                source = self.render(code)
+            with _errors_of("load", [code.name], _text(source, code)):
+                loaded = self.load(source, code.name)
+            yield source, loaded
 
     def scratch_bytes(self, code: _Code, /) -> int:
         """Bytes of device memory that a launch needs beside its buffers; none by default.
@@ -242,7 +248,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     def _bind_kernels(self, steps: Sequence[KernelStep]) -> list[Call]:
         codes = []
         for step in steps:
-            with _errors_of([step], "lowering", str(step.kernel)):
+            with _located_at(step), _errors_of("lowering", [step.name], str(step.kernel)):
                 codes.append(self.lower_kernel(step.kernel))
         keys = [code.content for code in codes]
         # Subclasses need not call an __init__ of ours.
@@ -253,8 +259,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         for key, step, code in zip(keys, steps, codes, strict=True):
             if key not in loaded:
                 missing.setdefault(key, (step, code))
-        for key, made in zip(missing, self._render_and_load([*missing.values()]), strict=True):
-            loaded[key] = cache[key] = made
+        for key, built in zip(missing, self._build([*missing.values()]), strict=True):
+            loaded[key] = cache[key] = built
         return [
             self._call(step, code, loaded[key])
             for step, code, key in zip(steps, codes, keys, strict=True)
@@ -266,29 +272,25 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
 
         return Call(step, run, loaded.source, loaded.scratch)
 
-    def _render_and_load(self, pairs: Sequence[tuple[KernelStep, _Code]]) -> list[_Loaded]:
-        steps = [step for step, _ in pairs]
-        sources: list[tuple[str | bytes, str]] = []
-        texts, scratch = [], []
-        for step, code in pairs:
-            with _errors_of([step], "render", str(code)):
-                source = self.render(code)
-                scratch.append(self.scratch_bytes(code))
-            sources.append((source, code.name))
-            texts.append(source if isinstance(source, str) else str(code))
-        if not steps:
+    def _build(self, pairs: Sequence[tuple[KernelStep, _Code]]) -> list[_Loaded]:
+        if not pairs:
             return []
-        with _errors_of(steps, "load", "\n\n".join(texts)):
-            handles = iter(self.load_all(sources))
-        made = []
-        for step, text, nbytes in zip(steps, texts, scratch, strict=True):
-            with _errors_of([step], "load", text):
-                handle = next(handles, _NOTHING)
-            if handle is _NOTHING:
-                what = f"{type(self).__name__}.load_all gave nothing for kernel {step.name}"
-                raise CompileError(what, fix=REPORT, source=text)
-            made.append(_Loaded(text, handle, nbytes))
-        return made
+        codes = [code for _, code in pairs]
+        names = [code.name for code in codes]
+        only = pairs[0][0] if len(pairs) == 1 else None
+        with _located_at(only), _errors_of("build", names, "\n\n".join(map(str, codes))):
+            results = iter(self.build(codes))
+        loaded = []
+        for step, code in pairs:
+            with _located_at(step), _errors_of("build", [code.name], str(code)):
+                result = next(results, None)
+                scratch = self.scratch_bytes(code)
+            if result is None:
+                what = f"{type(self).__name__}.build gave nothing for kernel {code.name}"
+                raise CompileError(what, fix=REPORT, source=str(code))
+            source, handle = result
+            loaded.append(_Loaded(_text(source, code), handle, scratch))
+        return loaded
 
 
 class KernelsDevice(RenderingDevice[Kernel]):
@@ -356,11 +358,22 @@ class LoopsDevice(RenderingDevice["Func"]):
 
 
 def scheduled_loops(kernel: Kernel, schedule: Callable[[Func], Func] | None = None) -> Func:
-    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``."""
-    from bringup.loops import lower_kernel
+    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``.
 
+    Raises GraphError for what a schedule makes wrong.
+    """
+    from bringup.loops import lower_kernel, verify_func
+
+    check = config.level("BRINGUP_CHECK")
     func = lower_kernel(kernel)
-    return func if schedule is None else schedule(func)
+    if check:
+        verify_func(func)
+    if schedule is None:
+        return func
+    scheduled = schedule(func)
+    if check:
+        verify_func(scheduled)
+    return scheduled
 
 
 class _Loaded:
@@ -374,30 +387,43 @@ class _Loaded:
         self.scratch = scratch
 
 
+def _text(source: str | bytes, code: Renderable) -> str:
+    """The source as text; the code itself where that is none."""
+    return source if isinstance(source, str) else str(code)
+
+
 @contextmanager
-def _errors_of(steps: Sequence[KernelStep], what: str, source: str) -> Iterator[None]:
-    """Errors inside gain the line of the step, if it is one; those of a vendor's code become
-    CompileError.  what: is done inside.  source: with what.
+def _located_at(step: KernelStep | None) -> Iterator[None]:
+    """Errors of ours that are raised inside gain the line and the text of the step."""
+    try:
+        yield
+    except BringupError as error:
+        if step is not None:
+            device_error(error, step)
+        raise
+
+
+@contextmanager
+def _errors_of(what: str, names: Sequence[str], source: str) -> Iterator[None]:
+    """Errors of a vendor's code become CompileError, and each CompileError has a source.
+
+    what: is done inside.  names: of the kernels that it is done with.
     """
     try:
         yield
     except BringupError as error:
-        if len(steps) == 1:
-            device_error(error, steps[0])
         if isinstance(error, CompileError):
             error.source = error.source or source
         raise
     except Exception as error:
         if not is_vendor_error(error):
             raise
-        kernels = f"kernel{'s' * (len(steps) > 1)} {', '.join(step.name for step in steps)}"
-        raised = CompileError(
+        kernels = f"kernel{'s' * (len(names) > 1)} {', '.join(names)}"
+        raise CompileError(
             f"{what} of {kernels} failed: {type(error).__name__}: {error}",
             log=str(error),
             source=source,
-        )
-        raised.location = steps[0].location if len(steps) == 1 else None
-        raise raised from error
+        ) from error
 
 
 class SimpleBackend(Backend):

@@ -17,9 +17,10 @@ from bringup.graph import Graph, Instr, Value
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.form import Fold
 from bringup.llvm import text as ir
+from bringup.llvm.index import divided, fits_i32
 from bringup.llvm.scalar import combine, empty, literal, neutral, register_type, render, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
-from bringup.llvm.text.masked import fold_lanes
+from bringup.llvm.text.masked import fold_lanes, pairwise
 from bringup.records import record
 
 Position = tuple[int, ...]
@@ -232,19 +233,6 @@ class BodyEmitter(ABC):
         )
         return None if data else expr.coefficient(frame.lane)
 
-    def _divided(self, atom: Div | Mod, value: Val) -> Val:
-        """Floor division or remainder by a constant."""
-        b = self.b
-        by = const(value.type, atom.by)
-        if atom.of.first >= 0:
-            return b.binary("udiv" if isinstance(atom, Div) else "urem", value, by)
-        remainder = b.binary("srem", value, by)
-        negative = b.icmp("slt", remainder, const(value.type, 0))
-        remainder = b.select(negative, b.add(remainder, by), remainder)
-        if isinstance(atom, Mod):
-            return remainder
-        return b.binary("sdiv", b.sub(value, remainder), by)
-
     def vector(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
@@ -265,7 +253,7 @@ class BodyEmitter(ABC):
                 part = b.mul(index, const(steps, c))
             else:
                 inner = self.vector(atom.of, position, frame, loaded)
-                part = self._divided(atom, inner)
+                part = divided(self.b, atom, inner)
                 if part.type.scalar is not element:
                     widen = element.bits > part.type.bits
                     part = b.sext(part, element) if widen else b.trunc(part, element)
@@ -325,18 +313,6 @@ class BodyEmitter(ABC):
         return value
 
 
-def fits_i32(expr: Expr) -> bool:
-    """Whether the value and every part of it fit 32 bits.
-
-    A lane beyond the end of an axis adds at most one vector, for which 128 is more than enough.
-    """
-    worst = abs(expr.const) + sum(
-        abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms
-    )
-    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
-    return worst < 2**31 and inner
-
-
 def start(fold: Fold, lanes: int, is_empty: bool) -> Val:
     """The accumulator before the first element; the result itself if there is no element."""
     element = empty if is_empty else neutral
@@ -366,17 +342,10 @@ def accumulate(
 
 def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val:
     """Combine accumulators pairwise, and then their lanes if ``across``."""
-    live = list(parts)
-    while len(live) > 1:
-        half = (len(live) + 1) // 2
-        pairs = [
-            combine(b, fold.kind, fold.dtype, x, y)
-            for x, y in zip(live[:half], live[half:], strict=False)
-        ]
-        live = pairs + live[len(pairs) : half]
+    folded = pairwise(parts, lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
     if not across:
-        return live[0]
-    return fold_lanes(b, live[0], lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
+        return folded
+    return fold_lanes(b, folded, lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
 
 
 # -- division of many elements by one divisor ------------------------------------------------------

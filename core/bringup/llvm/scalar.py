@@ -27,6 +27,7 @@ from bringup.llvm.math import (
     f64_to_f32_odd,
 )
 from bringup.llvm.text import Builder, Function, Type, Val, const, vec
+from bringup.loops.form import Let
 from bringup.ops.monoids import MONOIDS
 
 Attrs = Mapping[str, Any]
@@ -56,19 +57,19 @@ def memory_type(dtype: DType) -> Type:
     return ir.i8 if dtype.name == "bool" else _TYPES[dtype.name]
 
 
-def render(b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val:
+def render(b: Builder, instr: Instr | Let, operands: tuple[Val, ...]) -> Val:
     """Emit one elementwise instruction on registers of equal lane count."""
     renderer = RENDER.get(instr.op.name)
-    dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
+    dtype = instr.operands[0].dtype if instr.operands else instr.result.dtype
     if renderer is None:  # pragma: no cover - only wrong claims
         raise UnsupportedError(
             f"{instr.op.name} has no LLVM rendering",
-            location=instr.location,
+            location=instr.location if isinstance(instr, Instr) else None,
             fix="leave the op out of the device's kernel claims, so that it is decomposed",
         )
     share = b.module.shared_math
     shared = None if share is None else share(b, instr, operands)
-    return shared or renderer(b, operands, instr.attrs, dtype, instr.results[0].dtype)
+    return shared or renderer(b, operands, instr.attrs, dtype, instr.result.dtype)
 
 
 def literal(value: Any, dtype: DType) -> Val:
@@ -410,11 +411,11 @@ class SharedMath:
 
     def __init__(self) -> None:
         #: Instructions by function, op and type, in order.
-        self._seen: dict[tuple[str, str, Type], dict[Instr, int]] = {}
+        self._seen: dict[tuple[str, str, Type], dict[int, int]] = {}
         #: Functions by op, type and the texts of constant operands.
         self._functions: dict[tuple[str, Type, tuple[str, ...]], Function] = {}
 
-    def __call__(self, b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val | None:
+    def __call__(self, b: Builder, instr: Instr | Let, operands: tuple[Val, ...]) -> Val | None:
         """The result of a call, if the function has many instructions of this op and type already.
 
         None for others, and for ops of few instructions.
@@ -423,7 +424,9 @@ class SharedMath:
         if name not in MATH:
             return None
         seen = self._seen.setdefault((b.function.name, name, operands[0].type), {})
-        if seen.setdefault(instr, len(seen)) < _MOST_INLINE.get(name, _MOST_INLINE_ELSE):
+        # Copies of a statement share its attributes, and count as one.
+        key = id(instr.attrs if isinstance(instr, Let) else instr)
+        if seen.setdefault(key, len(seen)) < _MOST_INLINE.get(name, _MOST_INLINE_ELSE):
             return None
         result = self._called(b, name, [widen(b, x) for x in operands])
         return narrow(b, result, instr.operands[0].dtype)

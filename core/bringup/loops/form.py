@@ -235,10 +235,20 @@ def named_axis(name: str, size: int) -> Axis:
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, outer ones before those within them."""
+    result: list[Stmt] = []
+    _collect(body, result)
+    return iter(result)
+
+
+def _collect(body: tuple[Stmt, ...], result: list[Stmt]) -> None:
     for stmt in body:
-        yield stmt
-        if isinstance(stmt, For | If):
-            yield from statements(stmt.body)
+        result.append(stmt)
+        if isinstance(stmt, _NESTING):
+            _collect(stmt.body, result)
+
+
+#: Statements with statements within them; a union would be made anew for each test.
+_NESTING = (For, If)
 
 
 __all__ = [

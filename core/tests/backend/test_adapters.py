@@ -31,6 +31,7 @@ from bringup.errors import (
     DeviceError,
     DeviceLostError,
     DeviceTimeoutError,
+    GraphError,
     Location,
     OutOfMemoryError,
     UnsupportedError,
@@ -39,7 +40,7 @@ from bringup.graph import Builder, Literal
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
-from bringup.loops import Func, parse_func
+from bringup.loops import Func, evaluate_func, lower_kernel, parse_func
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
 from bringup.types import TensorType
@@ -548,7 +549,7 @@ def test_what_launch_raises_names_the_kernel() -> None:
 
 
 class LoopsChip(Memory, LoopsDevice):
-    """Takes every function for the negation of its first buffer."""
+    """Runs the very text of loops."""
 
     capabilities = Capabilities(kernels=claims(["neg"], ["f32"]))
 
@@ -558,17 +559,16 @@ class LoopsChip(Memory, LoopsDevice):
 
     def render(self, func: Func) -> str | bytes:
         self.events.append(f"render {func.name}")
-        return f"negate {func.outputs[0].size}"
+        return str(func)
 
     def load(self, source: str | bytes, name: str) -> object:
         self.events.append(f"load {name}")
-        return ("loaded", source)
+        return parse_func(str(source))
 
     def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
         self.events.append(f"launch {func.name}")
-        assert loaded == ("loaded", f"negate {func.outputs[0].size}")
-        assert [v.type.size for v in views] == [p.buffer.size for p in func.params]
-        self.array(views[1])[...] = -self.array(views[0])
+        assert loaded.content == func.content
+        evaluate_func(loaded, [self.array(view) for view in views])
 
 
 LOOPS = """\
@@ -611,7 +611,7 @@ def test_a_device_of_loops_gets_each_kernel_lowered_and_equal_ones_once() -> Non
     run = chip.compile(twice())
     assert seen == [LOOPS, LOOPS.replace("k0", "k1")]
     assert chip.events == ["render k0", "load k0"]
-    assert run.source == "negate 4"
+    assert run.source == LOOPS
     [z] = run([chip.put(ARRAYS[0])])
     assert chip.events[2:] == ["launch k0", "launch k1"]
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
@@ -622,17 +622,27 @@ def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
         def schedule(self, func: Func) -> Func:
             return parse_func(str(func).replace("g0 in 4 parallel", "g0 in 4 vector"))
 
-        def render(self, func: Func) -> str | bytes:
-            assert "for g0 in 4 vector {" in str(func)
-            return super().render(func)
-
-        def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
-            assert "for g0 in 4 vector {" in str(func)
-            super().launch(loaded, func, views)
-
     chip = Scheduled()
-    [z] = chip.compile(twice())([chip.put(ARRAYS[0])])
+    run = chip.compile(twice())
+    assert "for g0 in 4 vector {" in run.source
+    [z] = run([chip.put(ARRAYS[0])])
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
+
+
+def test_a_schedule_that_breaks_a_rule_is_found_where_checks_are_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Wrong(LoopsChip):
+        def schedule(self, func: Func) -> Func:
+            return parse_func(str(func).replace("b1[g0]", "b1[g0 + 1]"))
+
+    monkeypatch.setenv("BRINGUP_CHECK", "1")
+    LoopsChip().compile(twice())
+    with pytest.raises(GraphError, match="func k0") as caught:
+        Wrong().compile(twice())
+    assert caught.value.location is HERE
+    monkeypatch.setenv("BRINGUP_CHECK", "0")
+    Wrong().compile(twice())
 
 
 def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
@@ -644,7 +654,7 @@ def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
             *views, scratch = views
             self.array(scratch)[...] = 0x55
             seen.append((func.name, scratch.offset, str(scratch.type)))
-            super().launch(loaded, func, views)
+            super().launch(loaded, func, views)  # which needs none
 
     seen: list[tuple[str, int, str]] = []
     chip = Wide()
@@ -656,34 +666,38 @@ def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
 
 
 class Batched(LoopsChip):
-    def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
-        self.events.append(f"load {', '.join(name for _, name in sources)}")
-        return [("loaded", source) for source, _ in sources]
+    def build(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
+        self.events.append(f"build {', '.join(func.name for func in codes)}")
+        source = "\n\n".join(map(str, codes))
+        return [(source, parse_func(text)) for text in source.split("\n\n")]
 
 
-def test_sources_of_a_program_can_be_loaded_together() -> None:
+def test_the_code_of_a_program_can_be_built_together() -> None:
     chip = Batched()
-    first, _ = chip.compile(three())([chip.put(a) for a in ARRAYS])
-    assert chip.events[:3] == ["render k0", "render k1", "load k0, k1"]
+    run = chip.compile(three())
+    first, _ = run([chip.put(a) for a in ARRAYS])
+    assert chip.events == ["build k0, k1", "launch k0", "launch k1", "launch k2"]
+    assert run.source == "\n\n".join([LOOPS, str(lower_kernel(negation("k1", 2)))])
     assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
 
 
-def test_sources_without_a_result_of_loading_are_an_error() -> None:
+def test_code_that_is_not_built_is_an_error() -> None:
     chip = Batched()
-    chip.load_all = lambda sources: ["one"]  # type: ignore[method-assign]
-    with pytest.raises(CompileError, match="load_all gave nothing for kernel k1"):
+    chip.build = lambda codes: [("one", "one")]  # type: ignore[method-assign]
+    with pytest.raises(CompileError, match="build gave nothing for kernel k1"):
         chip.compile(program(different()))
 
 
-def test_a_program_that_fails_to_load_as_a_whole_names_its_kernels() -> None:
+def test_a_program_that_cannot_be_built_as_a_whole_names_its_kernels() -> None:
     class Failing(LoopsChip):
-        def load_all(self, sources: Sequence[tuple[str | bytes, str]]) -> list[object]:
+        def build(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
             raise RuntimeError("no linker")
 
     with pytest.raises(CompileError) as caught:
         Failing().compile(program(different()))
-    assert "load of kernels k0, k1 failed: RuntimeError: no linker" in str(caught.value)
-    assert caught.value.source == "negate 4\n\nnegate 2"
+    assert "build of kernels k0, k1 failed: RuntimeError: no linker" in str(caught.value)
+    assert "func k0(" in str(caught.value.source)
+    assert "func k1(" in str(caught.value.source)
     assert caught.value.location is None
     with pytest.raises(CompileError) as caught:
         Failing().compile(twice())

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import ``jit_helper``."""
+"""Lets the tests of this folder import its helpers, and ``growing`` of the kernels' tests."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "kernel"))

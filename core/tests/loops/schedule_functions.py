@@ -183,3 +183,37 @@ func f(x: in f32[15], y: out f32[5]) {
   }
 }
 """
+BLOCKS = """
+func f(x: in f32[20], y: out f32[5]) {
+  for i in 5 block {
+    alloc r: register f32[1]
+    %0: f32 = -0.0
+    r[0] = %0
+    %1: f32 = x[4*i]
+    for j in 4 {
+      %2: f32 = x[4*i + j]
+      %3: f32 = sub(%2, %1)
+      r[0] add= %3
+    }
+    %4: f32 = r[0]
+    y[i] = %4
+  }
+}
+"""
+BLOCK_ROWS = """
+func f(x: in f32[15], y: out f32[5]) {
+  for i in 5 block {
+    alloc r: register f32[1]
+    %0: f32 = -0.0
+    r[0] = %0
+    %1: f32 = x[3*i]
+    for j in 3 {
+      %2: f32 = x[3*i + j]
+      %3: f32 = sub(%2, %1)
+      r[0] add= %3
+    }
+    %4: f32 = r[0]
+    y[i] = %4
+  }
+}
+"""

@@ -155,6 +155,35 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "stage x i",
         "have no common start",
     ),
+    "threads that fold into several elements": (
+        loop("for j in 4 {\n%0: f32 = x[j]\n y[j] add= %0\n}").replace("in 10 {", "in 1 block {"),
+        "cross_lane j y",
+        "fold into several elements of y",
+    ),
+    "threads that fold together and end early": (
+        SUM,
+        "split i a b 4\nsplit a b.o b.p 5\nbind b.o block\ncross_lane b y",
+        "ends early, so some threads would not come",
+    ),
+    "threads in threads": (THREADS, "cross_lane b y", "holds thread loops"),
+    "threads in no block": (SUM, "cross_lane i y", "y.parts is in no block"),
+    "a buffer that nobody allocates": (SUM, "set_space r shared", "allocates no buffer r"),
+    "an unknown space": (THREADS, "set_space s global", "nothing is allocated in 'global'"),
+    "another kind for a block that shares memory": (
+        THREADS.replace("thread ", ""),
+        "unroll b",
+        "s is in no block",
+    ),
+    "shared memory of no block": (
+        SUM,
+        "split i a b 5\nrfactor a y b\nset_space y.a shared",
+        "is in no block",
+    ),
+    "registers of a loop": (
+        THREADS,
+        "set_space s register",
+        "is indexed by t, which is not written out",
+    ),
     "an unknown kind of thread": (loop(COPY), "bind i warp", "cannot be bound to 'warp'"),
     "no fold": (loop(COPY), "split i a b 5\nrfactor a y b", "nothing folds into y"),
     "an unknown loop within": (SUM, "split i a b 5\nrfactor a y c", "no loop c within loop a"),
@@ -162,6 +191,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         loop("for j in 4 {\n%0: f32 = x[j]\n y[i] add= %0\n}"),
         "rfactor i y j",
         "depends on the loops i",
+    ),
+    "a fold outside the loops": (
+        loop("for j in 4 {\n%0: f32 = x[j]\n y[0] add= %0\n}\nfor k in 4 {\n%1: f32 = x[k]\n}"),
+        "rfactor i y j k",
+        "nothing folds into y in all of the loops j, k",
     ),
     "a fold that is read": (
         loop("for j in 4 {\n%0: f32 = y[0]\n y[0] add= %0\n}"),

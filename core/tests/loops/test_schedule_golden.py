@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from schedule_functions import (
     BESIDE,
+    BLOCK_ROWS,
+    BLOCKS,
     CHUNKS,
     COND,
     HALO,
@@ -26,6 +28,135 @@ from bringup.loops.schedule import PRIMITIVES, Schedule, apply
 
 #: A function, a schedule, and the function after it; the first word is the primitive.
 CASES: dict[str, tuple[str, str, str]] = {
+    "serialize: the iterations of a parallel loop in order": (
+        """
+        func f(x: in f32[21], y: out f32[21]) {
+          for i in 3 parallel {
+            for j in 8 until -8*i + 21 {
+              %0: f32 = x[8*i + j]
+              y[8*i + j] = %0
+            }
+          }
+        }
+        """,
+        """
+        serialize i
+        """,
+        """
+        func f(x: in f32[21], y: out f32[21]) {
+          for i in 3 {
+            for j in 8 until -8*i + 21 {
+              %0: f32 = x[8*i + j]
+              y[8*i + j] = %0
+            }
+          }
+        }
+        """,
+    ),
+    "split: whole blocks and the rest of a loop that ends early": (
+        """
+        func f(x: in f32[21], y: out f32[21]) {
+          for i in 3 parallel {
+            for j in 8 until -8*i + 21 {
+              %0: f32 = x[8*i + j]
+              y[8*i + j] = %0
+            }
+          }
+        }
+        """,
+        """
+        split j j.o j.i 4 tail=peel
+        """,
+        """
+        func f(x: in f32[21], y: out f32[21]) {
+          for i in 3 parallel {
+            for j.o in 2 until -2*i + 5 {
+              for j.i in 4 {
+                %0: f32 = x[8*i + j.i + 4*j.o]
+                y[8*i + j.i + 4*j.o] = %0
+              }
+            }
+            if 1 <= -8*i + 21 < 8 {
+              for j.t in 1 {
+                %0_1: f32 = x[20]
+                y[20] = %0_1
+              }
+            }
+          }
+        }
+        """,
+    ),
+    "split: no rest where every end is a whole number of blocks": (
+        """
+        func f(x: in f32[20], y: out f32[20]) {
+          for i in 3 parallel {
+            for j in 8 until -8*i + 20 {
+              %0: f32 = x[8*i + j]
+              y[8*i + j] = %0
+            }
+          }
+        }
+        """,
+        """
+        split j j.o j.i 4 tail=peel
+        """,
+        """
+        func f(x: in f32[20], y: out f32[20]) {
+          for i in 3 parallel {
+            for j.o in 2 until -2*i + 5 {
+              for j.i in 4 {
+                %0: f32 = x[8*i + j.i + 4*j.o]
+                y[8*i + j.i + 4*j.o] = %0
+              }
+            }
+          }
+        }
+        """,
+    ),
+    "rfactor: folds outside of the loops over which it goes stay": (
+        """
+        func f(x: in f32[10], y: out f32[1]) {
+          %0: f32 = 2.0
+          %1: f32 = -0.0
+          y[0] = %1
+          for q in 1 {
+            for i in 10 {
+              y[0] add= %0
+            }
+          }
+        }
+        """,
+        """
+        split i i.o i.i 4 tail=peel
+        rfactor q y i.i
+        """,
+        """
+        func f(x: in f32[10], y: out f32[1]) {
+          %0: f32 = 2.0
+          %1: f32 = -0.0
+          y[0] = %1
+          alloc y.q: register f32[4]
+          for i.i in 4 unroll {
+            %y: f32 = -0.0
+            y.q[i.i] = %y
+          }
+          for q in 1 {
+            for i.o in 2 {
+              for i.i in 4 unroll {
+                y.q[i.i] add= %0
+              }
+            }
+            for i.t in 2 {
+              y[0] add= %0
+            }
+          }
+          for i.i in 4 unroll {
+            %y_1: f32 = y.q[i.i]
+            y[0] add= %y_1
+          }
+        }
+        """,
+    ),
     "split: a size that divides has no end": (
         NEST,
         """
@@ -255,7 +386,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
-    "reorder: an end that names an inner loop becomes a condition": (
+    "reorder: an end that names an inner loop becomes the end of that one": (
         LINE,
         """
         split i i.o i.i 4
@@ -264,12 +395,10 @@ CASES: dict[str, tuple[str, str, str]] = {
         """
         func f(x: in f32[10], y: out f32[10]) {
           for i.i in 4 {
-            for i.o in 3 {
-              if 1 <= -1*i.i + -4*i.o + 10 < 11 {
-                %0: f32 = x[i.i + 4*i.o]
-                %1: f32 = neg(%0)
-                y[i.i + 4*i.o] = %1
-              }
+            for i.o in 3 until (-1*i.i + 1)//4 + 3 {
+              %0: f32 = x[i.i + 4*i.o]
+              %1: f32 = neg(%0)
+              y[i.i + 4*i.o] = %1
             }
           }
         }
@@ -688,6 +817,79 @@ CASES: dict[str, tuple[str, str, str]] = {
               %4: f32 = r[i.i]
               y[i.i + 2*i.o] = %4
             }
+          }
+        }
+        """,
+    ),
+    "cross_lane": (
+        BLOCKS,
+        """
+        split j j.o t 3
+        reorder t j.o
+        cross_lane t r
+        """,
+        """
+        func f(x: in f32[20], y: out f32[5]) {
+          for i in 5 block {
+            alloc r: shared f32[1]
+            %0: f32 = -0.0
+            r[0] = %0
+            %1: f32 = x[4*i]
+            alloc r.parts: shared f32[3]
+            for t in 3 thread {
+              barrier
+              alloc r.t: register f32[1]
+              %r: f32 = -0.0
+              r.t[0] = %r
+              for j.o in 2 until (-1*t)//3 + 2 {
+                %2: f32 = x[4*i + 3*j.o + t]
+                %3: f32 = sub(%2, %1)
+                r.t[0] add= %3
+              }
+              %r_1: f32 = r.t[0]
+              r.parts[t] = %r_1
+              barrier
+              if 0 <= t < 1 {
+                %r_2: f32 = r.parts[t + 2]
+                r.parts[t] add= %r_2
+              }
+              barrier
+              if 0 <= t < 1 {
+                %r_3: f32 = r.parts[t + 1]
+                r.parts[t] add= %r_3
+              }
+              barrier
+              if 0 <= t < 1 {
+                %r_4: f32 = r.parts[0]
+                r[0] add= %r_4
+              }
+              barrier
+            }
+            %4: f32 = r[0]
+            y[i] = %4
+          }
+        }
+        """,
+    ),
+    "set_space": (
+        BLOCK_ROWS,
+        """
+        set_space r shared
+        """,
+        """
+        func f(x: in f32[15], y: out f32[5]) {
+          for i in 5 block {
+            alloc r: shared f32[1]
+            %0: f32 = -0.0
+            r[0] = %0
+            %1: f32 = x[3*i]
+            for j in 3 {
+              %2: f32 = x[3*i + j]
+              %3: f32 = sub(%2, %1)
+              r[0] add= %3
+            }
+            %4: f32 = r[0]
+            y[i] = %4
           }
         }
         """,

@@ -9,6 +9,7 @@ from bringup.graph import Instr, Value
 from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position, divide
+from bringup.llvm.index import divided
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Type, Val, i64_const, vec
 from bringup.llvm.text.masked import masked_gather, masked_load, masked_scatter, masked_store
@@ -49,7 +50,7 @@ class VectorBody(BodyEmitter):
                     constant += c * tile.step * self._offset(atom, position)
                 part = self._base(atom, position, frame)
             elif isinstance(atom, Div | Mod):
-                part = self._divided(atom, self.scalar(atom.of, position, frame, loaded))
+                part = divided(self.b, atom, self.scalar(atom.of, position, frame, loaded))
             else:
                 part = self._data_index(atom, loaded, position, ir.i64)
             total = b.add(total, b.mul(part, i64_const(c)))

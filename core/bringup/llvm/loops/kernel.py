@@ -1,5 +1,8 @@
 """Kernels as loops: one native function per kernel, with explicit vectors and masked tails.
 
+Kernels whose schedule is written in steps (`bringup.llvm.func.schedules`) are rendered from the
+loop level; those with lanes or register tiles of folds along the grid are emitted here.
+
 The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
 ``begin … end - 1`` of the kernel.  Units are independent, so threads may share them in any way.
 ``buffers`` holds one pointer per buffer that is not a tile, then one to scratch memory, of which
@@ -16,6 +19,8 @@ from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position, Tile, accumulate, finish, start
+from bringup.llvm.func.render import emit_func
+from bringup.llvm.func.schedules import has_steps, scheduled
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.schedule import (
     LINE_BYTES,
@@ -27,9 +32,9 @@ from bringup.llvm.loops.schedule import (
     schedule,
     unit_function,
 )
-from bringup.llvm.scalar import combine, memory_type
+from bringup.llvm.scalar import combine
 from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
-from bringup.llvm.text.masked import clamp, lanes_below, prefetch
+from bringup.llvm.text.masked import clamp, lanes_below
 
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
@@ -51,7 +56,10 @@ def emit_kernel(
         packed = emit_packed(module, kernel, name, target)
         if packed is not None:
             return packed
-    return _KernelEmitter(module, schedule(kernel, target), name).run()
+    plan = schedule(kernel, target)
+    if has_steps(plan):
+        return emit_func(module, scheduled(plan), name)
+    return _KernelEmitter(module, plan, name).run()
 
 
 class _KernelEmitter:
@@ -116,7 +124,7 @@ class _KernelEmitter:
                 is_rows = plan.rows is not None and axis == plan.rows.axis
                 (innermost if is_rows else cuts).append(piece)
             else:
-                (innermost if axis == plan.last else cuts).append((axis, axis.size, 1))
+                cuts.append((axis, axis.size, 1))
         return cuts + innermost
 
     def _unit(self, unit: Val, cuts: Sequence[tuple[Axis, int, int]]) -> None:
@@ -128,10 +136,7 @@ class _KernelEmitter:
                 piece = b.urem(unit, i64_const(count)) if n else unit
                 unit = b.udiv(unit, i64_const(count)) if n else unit
             self.bases[axis] = b.mul(piece, i64_const(size))
-        if self.plan.is_map:
-            self._map_block()
-        else:
-            self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
+        self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
 
     def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
         """Emit the unit's tile at full size, and a smaller one for the last unit of its axis."""
@@ -188,41 +193,7 @@ class _KernelEmitter:
             return const_vector(ir.i1, [i < known for i in range(lanes)])
         return lanes_below(self.b, clamp(self.b, left, lanes), lanes)
 
-    # -- maps --------------------------------------------------------------------------------------
-
-    def _map_block(self) -> None:
-        plan, b = self.plan, self.b
-        for stage in self.kernel.stages:
-            loops = [plan.lane] if plan.lane is not None else []
-            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, loops)
-            body.analyse()
-            if plan.lane is None:
-                frame = Frame(self.bases, (), None, 1, None)
-                body.emit_level(0, frame)
-                self.store(stage, body, frame)
-                continue
-            body.emit_level(
-                0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None)
-            )
-            low = self.bases[plan.lane]
-            high = self._clamp(b.add(low, i64_const(plan.block)), plan.lane.size)
-
-            def step(
-                frame: Frame, accs: Accumulators, stage: Stage = stage, body: VectorBody = body
-            ) -> Accumulators:
-                body.emit_level(1, frame)
-                self.store(stage, body, frame)
-                return accs
-
-            self.vector_loop(plan.lane, (), low, high, {}, step)
-
-    def _clamp(self, value: Val, size: int) -> Val:
-        known = value.integer
-        if known is not None:
-            return i64_const(min(known, size))
-        if size % self.plan.block == 0:
-            return value
-        return self.b.smin(value, i64_const(size))
+    # -- stores ------------------------------------------------------------------------------------
 
     def store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
         """Emit all stores of a stage, after every value that they need."""
@@ -254,24 +225,15 @@ class _KernelEmitter:
         accs: Accumulators,
         step: Callable[[Frame, Accumulators], Accumulators],
     ) -> Accumulators:
-        """Cover ``low … high`` of ``axis``: unrolled vectors, single vectors, a masked tail."""
+        """Cover ``low … high`` of ``axis``: vectors, and a masked tail."""
         b, lanes = self.b, self.plan.lanes
-        first = {k: v for k, v in accs.items() if k[1][-1:] in ((0,), ())}
-        rest = {k: v for k, v in accs.items() if k not in first}
-        span = b.sub(high, low)
-        start = low
-        for count in sorted({self.plan.columns, 1}, reverse=True):
-            width = lanes * count
-            live = {**first, **rest} if count > 1 else first
-            stop = b.add(start, self._multiple(span, width))
-            frame = Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes, None)
-            live = self.counted_loop(axis, start, stop, width, live, frame, step)
-            first = {k: live[k] for k in first}
-            rest = {k: live.get(k, v) for k, v in rest.items()}
-            start, span = stop, b.sub(high, stop)
+        stop = b.add(low, self._multiple(b.sub(high, low), lanes))
+        frame = Frame(self.bases, (*outer, Tile(axis, 1, lanes)), axis, lanes, None)
+        accs = self.counted_loop(axis, low, stop, lanes, accs, frame, step)
+        span = b.sub(high, stop)
         if span.integer == 0:
-            return {**first, **rest}
-        return {**self._masked_tail(axis, outer, start, span, first, step), **rest}
+            return accs
+        return self._masked_tail(axis, outer, stop, span, accs, step)
 
     def _masked_tail(
         self,
@@ -399,13 +361,11 @@ class _StageEmitter:
         return Frame({}, self.tiles, None, 1, None).positions()
 
     def _fresh(self, empty: bool) -> Accumulators:
-        unroll = self.owner.plan.columns if self.inner_lane else 1
         accs: Accumulators = {}
         for n, fold, _ in self.folds:
             first = start(fold, self.lanes, empty)
             for position in self._grid_positions():
-                for u in range(unroll):
-                    accs[(n, (*position, u) if self.inner_lane else position)] = first
+                accs[(n, (*position, 0) if self.inner_lane else position)] = first
         return accs
 
     def _nest(self, depth: int, accs: Accumulators) -> Accumulators:
@@ -421,7 +381,7 @@ class _StageEmitter:
         steps = self._chain(depth)
         chain = SUMS if self.owner.plan.rows is None else TILED
         if steps > chain.longest:
-            unit = self.lanes * self.owner.plan.columns if vectors else 1
+            unit = self.lanes if vectors else 1
             sizes = chain.sizes(axis.size // unit, steps * unit // axis.size)
             return self._blocked(axis, depth, [unit * n for n in sizes], low, high, accs)
         return self._serial(axis, low, high, accs, depth)
@@ -434,7 +394,6 @@ class _StageEmitter:
 
             def vector_step(frame: Frame, live: Accumulators) -> Accumulators:
                 self.body.emit_level(depth + 1, frame)
-                self._prefetch(frame)
                 return self._innermost(frame, live)
 
             return self.owner.vector_loop(axis, self.tiles, low, high, accs, vector_step)
@@ -453,7 +412,7 @@ class _StageEmitter:
         if all(f.monoid.is_exact(f.dtype) for _, f, _ in self.folds):
             return 0
         trips = math.prod(axis.size for axis in self.stage.axes[depth:])
-        return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
+        return trips // self.lanes if self.inner_lane else trips
 
     def _blocked(
         self, axis: Axis, depth: int, sizes: Sequence[int], low: Val, high: Val, accs: Accumulators
@@ -481,29 +440,6 @@ class _StageEmitter:
             }
 
         return self.owner.counted_loop(axis, low, high, size, accs, self._frame(), block)
-
-    def _prefetch(self, frame: Frame) -> None:
-        """Prefetch the next row of the first stage while the second stage computes on this one."""
-        first, *later = [s for s in self.owner.kernel.stages if s.axes]
-        if (
-            not later
-            or self.stage is not later[0]
-            or self.stage.axes != first.axes
-            or not self.owner.kernel.grid
-        ):
-            return
-        row = self.owner.kernel.grid[-1]
-        for buffer, index in dict.fromkeys(
-            (i.attrs["buffer"], i.attrs["index"]) for i in first.loads() if not i.operands
-        ):
-            step = index.coefficient(row)
-            if not step or index.coefficient(first.axes[-1]) != 1:
-                continue
-            element = memory_type(self.owner.kernel.buffers[buffer].type.dtype)
-            for position in frame.positions():
-                offset = self.body.scalar(index + step, position, frame)
-                address = self.b.gep(self.owner.pointers[buffer], offset, element, flags="")
-                prefetch(self.b, address)
 
     def _stop(self, axis: Axis) -> Val:
         end = self.stage.end_of(axis)

@@ -174,6 +174,9 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     across = _crossing_axis(kernel, lane)
     if across is not None:
         block = min(block, _CROSS_BLOCK)
+    if block < lane.size:
+        # Only the last unit of a lane axis has less than whole register tiles.
+        columns = next(n for n in range(columns, 0, -1) if block % (n * lanes) == 0)
     return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, block, across)
 
 

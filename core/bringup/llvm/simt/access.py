@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.form import Kernel, Stage
-from bringup.llvm.body import fits_i32
+from bringup.llvm.index import fits_i32
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.records import record
 

@@ -15,6 +15,7 @@ from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.kernel.form import Stage
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position, Tile, divide
+from bringup.llvm.index import divided
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import WIDEST, divides, is_even
 from bringup.llvm.text import Builder, Type, Val, const, vec
@@ -158,7 +159,7 @@ class SimtBody(BodyEmitter):
             if isinstance(atom, Axis):
                 part = self._point(position).bases[atom]
             elif isinstance(atom, Div | Mod):
-                part = self._divided(atom, self.scalar(atom.of, position, frame, loaded))
+                part = divided(self.b, atom, self.scalar(atom.of, position, frame, loaded))
             else:
                 part = self._data_index(atom, loaded, position, index)
             total = b.add(total, b.mul(part, const(index, c), "nsw"), "nsw")

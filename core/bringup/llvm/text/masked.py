@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bringup.llvm.text import (
     Builder,
@@ -27,6 +27,16 @@ def fold_lanes(b: Builder, vector: Val, combine: Callable[[Val, Val], Val]) -> V
         high = b.shufflevector(vector, None, range(half, 2 * half))
         vector = combine(low, high)
     return vector
+
+
+def pairwise(parts: Sequence[Val], combine: Callable[[Val, Val], Val]) -> Val:
+    """Combine values by halves, so that few combinations wait for one another."""
+    live = list(parts)
+    while len(live) > 1:
+        half = (len(live) + 1) // 2
+        pairs = [combine(x, y) for x, y in zip(live[:half], live[half:], strict=False)]
+        live = pairs + live[len(pairs) : half]
+    return live[0]
 
 
 def lanes_below(b: Builder, count: Val, lanes: int) -> Val:

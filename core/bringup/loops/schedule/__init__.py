@@ -9,6 +9,7 @@ from bringup.loops.schedule.iteration import (
     pad,
     parallelize,
     peel,
+    serialize,
     split,
     unroll,
     vectorize,
@@ -16,7 +17,7 @@ from bringup.loops.schedule.iteration import (
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 
 __all__ = [
     "PRIMITIVES",
@@ -24,6 +25,7 @@ __all__ = [
     "Step",
     "apply",
     "bind",
+    "cross_lane",
     "distribute",
     "fuse",
     "hoist",
@@ -32,6 +34,8 @@ __all__ = [
     "peel",
     "reorder",
     "rfactor",
+    "serialize",
+    "set_space",
     "split",
     "stage",
     "unroll",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr
@@ -12,8 +12,10 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
     Store,
     statements,
@@ -25,7 +27,6 @@ from bringup.loops.schedule.rewrite import (
     Names,
     constant,
     loops_of,
-    map_accesses,
     rebuilt,
     rewrite_loops,
     with_kind,
@@ -39,7 +40,7 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
     The registers, named ``buffer.at``, start with the neutral element before the loop and are
     folded into the buffer after it, in loops of the same names, all of them unrolled.  So a fold
     becomes several that do not wait for one another, and one into ``buffer.at`` becomes several
-    shorter chains.
+    shorter chains.  Folds within ``at`` that are not in all loops ``over`` stay as they are.
     Raises ScheduleError for an unknown loop, where nothing folds into the buffer, where the loop
     does something else with it, and where other loops than ``over`` choose the element.
 
@@ -81,7 +82,8 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
-    folds = _folds_into(loop, buffer)
+    folds = folds_into(loop, buffer)
+    _check_within(folds, loop, over)
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -102,18 +104,15 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     registers = Buffer(name, target.dtype, points, "register")
     scalar = buffer.replace(".", "_")
     start, part = (names.scalar(scalar, target.dtype) for _ in range(2))
-    neutral = MONOIDS[fold].neutral(target.dtype.numpy)
-    before = (constant(start, neutral), Store(registers, point, start))
+    before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
 
-    def divided(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
-            return stmt
+    def divided(stmt: Store) -> Store:
         return Store(
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
         )
 
-    new = unrolled(map_accesses((loop,), divided), over)
+    new = unrolled(_with_folds((loop,), folds, frozenset(over), divided), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -143,7 +142,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
     return result
 
 
-def _folds_into(loop: For, buffer: str) -> list[Store]:
+def folds_into(loop: For, buffer: str) -> list[Store]:
     """The folds into a buffer within a loop, which must be all that the loop does with it."""
     mine = [access for access in accesses(loop.body) if access.buffer.name == buffer]
     folds = [a.stmt for a in mine if isinstance(a.stmt, Store) and a.stmt.fold]
@@ -163,6 +162,62 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
             fix="name a loop that only folds into it",
         )
     return folds
+
+
+def neutral(scalar: Scalar, fold: str) -> Let:
+    """What a fold begins with so that it changes nothing."""
+    return constant(scalar, MONOIDS[fold].neutral(scalar.dtype.numpy))
+
+
+def into_registers(
+    folds: Sequence[Store], registers: Buffer, point: Expr
+) -> Callable[[Load | Store], Load | Store]:
+    """A change of accesses by which these folds go to a register."""
+
+    def change(stmt: Load | Store) -> Load | Store:
+        if stmt not in folds or isinstance(stmt, Load):
+            return stmt
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    return change
+
+
+def _with_folds(
+    body: Body, folds: Sequence[Store], missing: frozenset[str], change: Callable[[Store], Store]
+) -> Body:
+    """The block with the folds changed that are in all of the loops ``missing``.
+
+    Parts of a loop that was split may share a statement, so a fold is known by its place.
+    """
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() | If():
+                inside = missing - {stmt.name} if isinstance(stmt, For) else missing
+                result.append(rebuilt(stmt, _with_folds(stmt.body, folds, inside, change)))
+            case Store() if not missing and stmt in folds:
+                result.append(change(stmt))
+            case _:
+                result.append(stmt)
+    return tuple(result)
+
+
+def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> None:
+    """Raise ScheduleError unless a fold is in all of the loops ``over``."""
+    changed: list[Store] = []
+
+    def change(stmt: Store) -> Store:
+        changed.append(stmt)
+        return stmt
+
+    _with_folds((loop,), folds, frozenset(over), change)
+    if not changed:
+        raise ScheduleError(
+            f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
+            fix="name loops that hold a fold",
+        )
 
 
 def unrolled(body: Body, names: Sequence[str]) -> Body:
@@ -187,4 +242,4 @@ def _nested(loops: Sequence[For], body: Body) -> Body:
     return body
 
 
-__all__ = ["rfactor", "unrolled"]
+__all__ = ["folds_into", "into_registers", "neutral", "rfactor", "unrolled"]

@@ -10,6 +10,7 @@ from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    Alloc,
     Buffer,
     For,
     Func,
@@ -35,6 +36,7 @@ from bringup.loops.schedule.rewrite import (
     check_new_names,
     decided,
     guarded,
+    has_shared,
     has_threads,
     loop_until,
     loops_of,
@@ -50,8 +52,9 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     """``loop`` as ``outer`` blocks of ``size`` iterations of ``inner`` each.
 
     tail: what happens to the iterations after the last whole block.  ``guard``: the inner loop ends
-    early in the last block.  ``peel``: they become a loop ``loop.t``.  ``overlap``: they become a
-    block that ends where the loop ends and repeats iterations of the block before.
+    early in the last block.  ``peel``: they become a loop ``loop.t``, in a condition if the loop
+    ends early, and ``size`` must then divide its length.  ``overlap``: they become a block that
+    ends where the loop ends and repeats iterations of the block before.
     Raises ScheduleError for an unknown loop, a name that exists, a size below 1, and for a tail
     that could change values.
 
@@ -94,6 +97,8 @@ class _Split:
         self.last_block = old.axis.size % size
 
     def with_tail(self, tail: Tail, names: Names) -> Body:
+        if self.old.end is not None and tail == "peel" and not self.last_block:
+            return self.blocks_and_rest(names)
         if not self.last_block or tail == "guard":
             return self.blocks(ceil_div(self.old.axis.size, self.size))
         if self.old.end is not None:
@@ -142,6 +147,32 @@ class _Split:
         body = guarded(limit, body)
         inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
+
+    def blocks_and_rest(self, names: Names) -> Body:
+        """The whole blocks of a loop that may end early, and what is left where it does.
+
+        Conditions stand round the loops that may have no iteration, so that none is in them.
+        """
+        old, size, end = self.old, self.size, self.old.end
+        assert end is not None
+        blocks, left = end // size, end % size
+        outer, inner = named_axis(self.outer, old.axis.size // size), named_axis(self.inner, size)
+        at = Expr.of(outer) * size + Expr.of(inner)
+        some = decided((Bound(blocks, 1, blocks.last + 1),), self.facts)
+        result: list[Stmt] = []
+        if some is not None:
+            loop = For(outer, (), old.kind, blocks)
+            body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
+            body = (For(outer, (For(inner, body, old.kind),), old.kind, blocks),)
+            result += (If(some, body),) if some else body
+        early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
+        if left.last and early is not None:
+            rest = For(named_axis(f"{old.name}.t", left.last), (), old.kind, left)
+            table = {old.axis: Expr.of(rest.axis) + end + left * -1}
+            body = Substitution(table, self.facts + early + rest.bounds, names)(old.body)
+            body = (For(rest.axis, body, old.kind, None if left.is_const else left),)
+            result += (If(early, body),) if early else body
+        return tuple(result)
 
     def copy(self, name: str, count: int, names: Names) -> For:
         """The last iterations again, as a loop of their own."""
@@ -379,9 +410,18 @@ def _masked(body: Body, loop: For, facts: Mask) -> Body:
     return tuple(result)
 
 
+#: Kinds of loops whose iterations stay in order.
+ORDERED = ("serial", "unroll")
+
+
 def unroll(func: Func, *loops: str) -> Func:
     """The renderer writes the loops out, one copy of the body for each iteration."""
     return with_independent_kind(func, loops, "unroll")
+
+
+def serialize(func: Func, *loops: str) -> Func:
+    """The iterations of the loops run one after the other, in order, by one thread."""
+    return with_independent_kind(func, loops, "serial")
 
 
 def vectorize(func: Func, *loops: str) -> Func:
@@ -404,7 +444,7 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
-        if old.kind not in (kind, "parallel", "block", "thread") and kind != "unroll":
+        if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
             _check_independent(old, kind, facts)
         registers = [
             access.buffer
@@ -428,10 +468,15 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
 
 
 def check_nesting(func: Func) -> None:
-    """Raise ScheduleError if threads are in no block, or hold loops that start further threads."""
+    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
 
     def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
         for stmt in body:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
+                raise ScheduleError(
+                    f"{stmt.buffer.name} is in no block, so no threads share it",
+                    fix="bind a loop round it to block",
+                )
             if not isinstance(stmt, For | If):
                 continue
             kinds = outer
@@ -449,7 +494,7 @@ def check_nesting(func: Func) -> None:
                 kinds = (*outer, stmt.kind)
             walk(stmt.body, kinds)
 
-    if has_threads(func):
+    if has_threads(func) or has_shared(func):
         walk(func.body, ())
 
 
@@ -484,6 +529,7 @@ __all__ = [
     "pad",
     "parallelize",
     "peel",
+    "serialize",
     "split",
     "unroll",
     "vectorize",

@@ -29,6 +29,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Space,
     Stmt,
     Store,
     statements,
@@ -152,6 +153,7 @@ class _Survey:
     def __init__(self, func: Func) -> None:
         loops: dict[str, None] = {}
         self.kinds: set[LoopKind] = set()
+        self.spaces: set[Space] = set()
         self.taken = {param.buffer.name for param in func.params}
         self.repeated: set[str] = set()
         self.scalars: set[str] = set()
@@ -172,6 +174,7 @@ class _Survey:
             elif isinstance(stmt, Alloc):
                 names = self.repeated if stmt.buffer.name in self.taken else self.taken
                 names.add(stmt.buffer.name)
+                self.spaces.add(stmt.buffer.space)
         self.loops = tuple(loops)
 
     def define(self, scalar: str) -> None:
@@ -192,6 +195,11 @@ def _with_unique_scalars(func: Func) -> Func:
     if _survey(func).has_unique_scalars:
         return func
     return Func(func.name, func.params, Substitution({}, names=Names())(func.body))
+
+
+def has_shared(func: Func) -> bool:
+    """Whether the function allocates memory that threads share."""
+    return "shared" in _survey(func).spaces
 
 
 def has_threads(func: Func) -> bool:
@@ -533,6 +541,7 @@ __all__ = [
     "decided",
     "exprs_of",
     "guarded",
+    "has_shared",
     "has_threads",
     "loop_names",
     "loop_until",

@@ -21,6 +21,7 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
+from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
     Body,
@@ -35,7 +36,6 @@ from bringup.loops.schedule.rewrite import (
     rewrite_loops,
     with_body,
 )
-from bringup.loops.schedule.threads import check_threads
 from bringup.records import record
 
 
@@ -149,6 +149,7 @@ class _Staging:
         if any(axis.size == 0 for axis in self.inner):
             raise self.error("a loop there has no iteration", "name a loop that runs")
         self.whole = found[0].stmt.buffer
+        self.kind: LoopKind = "unroll" if "register" in (space, self.whole.space) else "serial"
         self.first = min(access.stmt.index.const for access in found)
         self.fixed, self.dimensions = self.region()
 
@@ -409,9 +410,8 @@ class _Staging:
         scalar = names.scalar(self.buffer.replace(".", "_"), copy.dtype)
         point = _flat([Expr.of(axis) for axis in axes], parts)
         body: Body = (Load(scalar, self.whole, index, still), Store(copy, point, scalar))
-        kind: LoopKind = "unroll" if self.space == "register" else "serial"
         for axis in reversed(axes):
-            body = (For(axis, body, kind),)
+            body = (For(axis, body, self.kind),)
         return body
 
     def copy_out(
@@ -438,9 +438,8 @@ class _Staging:
             bound for bound in still if not any(bound.expr + Expr.of(a) == ends[a] for a in ends)
         )
         body: Body = guarded(still, (Load(scalar, copy, point), store))
-        kind: LoopKind = "unroll" if self.space == "register" else "serial"
         for axis in reversed(axes):
-            body = loop_until(axis, body, kind, ends.get(axis), self.facts)
+            body = loop_until(axis, body, self.kind, ends.get(axis), self.facts)
         return body
 
     def index(self, coordinates: Sequence[Expr]) -> Expr:

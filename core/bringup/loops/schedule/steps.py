@@ -15,13 +15,14 @@ from bringup.loops.schedule.iteration import (
     pad,
     parallelize,
     peel,
+    serialize,
     split,
     unroll,
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
 
 Primitive = Callable[..., Func]
@@ -32,6 +33,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
     primitive.__name__: primitive
     for primitive in (
         bind,
+        cross_lane,
         distribute,
         fuse,
         hoist,
@@ -40,6 +42,8 @@ PRIMITIVES: Mapping[str, Primitive] = {
         peel,
         reorder,
         rfactor,
+        serialize,
+        set_space,
         split,
         stage,
         unroll,

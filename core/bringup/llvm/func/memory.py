@@ -1,0 +1,284 @@
+"""Loads and stores of the lanes of a vector loop: contiguous, gathered, masked, folded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.dtypes import DType
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Bound, Expr
+from bringup.llvm import text as ir
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.index import Indices
+from bringup.llvm.scalar import combine, memory_type, narrow, neutral, widen
+from bringup.llvm.text import Builder, Type, Val, i64_const, vec
+from bringup.llvm.text.masked import (
+    fold_lanes,
+    masked_gather,
+    masked_load,
+    masked_scatter,
+    masked_store,
+)
+from bringup.loops.form import Load, Store
+
+#: Bytes of the smallest page of any CPU.
+_PAGE = 4096
+
+
+class Memory:
+    """The accesses of one function.
+
+    pointers: of the buffers in memory, by name.
+    alive: the lanes of the open vector loop that exist; None means all.
+    guarded: whether it may be that no lane exists, as in an `If` that differs between lanes.
+    """
+
+    def __init__(self, b: Builder, indices: Indices, registers: Registers) -> None:
+        self.b = b
+        self.indices = indices
+        self.registers = registers
+        self.pointers: dict[str, Val] = {}
+        self.alive: Val | None = None
+        self.guarded = False
+
+    # -- loads -------------------------------------------------------------------------------------
+
+    def load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
+        """The register of a load: a vector if the lanes read different elements."""
+        if stmt.buffer.space == "register":
+            return self._load_register(stmt, loaded)
+        return self._from_memory(self._load(stmt, loaded), stmt.result.dtype)
+
+    def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
+        first, lanes = self._register(stmt.index, loaded)
+        value = self.registers.read(stmt.buffer, first, lanes)
+        mask = self.indices.inside(stmt.mask, loaded)
+        if mask is None:
+            return value
+        zero = ir.zero(value.type)
+        if mask.type.lanes > lanes:
+            value, zero = self.indices.splat(value), ir.zero(mask.type)
+        return self.b.select(mask, value, zero)
+
+    def _register(self, index: Expr, loaded: Sequence[Val]) -> tuple[int, int]:
+        """The first element of an access of registers, and the number of lanes."""
+        stride, first = self.indices.stride(index, loaded), self.indices.scalar(index, loaded)
+        if stride not in (0, 1) or first.integer is None:
+            raise UnsupportedError(
+                f"register buffers have constant indices, and lanes side by side: {index}"
+            )
+        return first.integer, self.indices.lanes if stride else 1
+
+    def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
+        b, indices = self.b, self.indices
+        element = memory_type(stmt.result.dtype)
+        mask = indices.inside(stmt.mask, loaded)
+        stride = indices.stride(stmt.index, loaded)
+        if stride == 0 and (mask is None or mask.type.lanes == 1):
+            if indices.lanes > 1 and self.guarded:
+                mask = indices.both(mask, self._any_alive())
+            address = self._address(stmt.buffer.name, stmt.index, loaded, element)
+            if mask is None:
+                return b.load(element, address, element.bits // 8)
+            return masked_load(b, element, address, mask, ir.zero(element))
+        mask = indices.both(mask, self.alive)
+        wide, align = vec(element, indices.lanes), element.bits // 8
+        if mask is not None:
+            mask = indices.splat(mask)
+        if stride == 1:
+            return self._load_contiguous(stmt, loaded, mask, wide)
+        if stride == -1 and mask is None:
+            first = stmt.index + -(indices.lanes - 1)
+            address = self._address(stmt.buffer.name, first, loaded, element)
+            return self._reversed(b.load(wide, address, align))
+        addresses = b.gep(
+            self.pointers[stmt.buffer.name], indices.wide(stmt.index, loaded), element
+        )
+        return masked_gather(b, wide, addresses, mask, ir.zero(wide), align)
+
+    def _load_contiguous(
+        self, stmt: Load, loaded: Sequence[Val], mask: Val | None, wide: Type
+    ) -> Val:
+        b, align = self.b, wide.bits // 8
+        offset = self.indices.scalar(stmt.index, loaded)
+        reached = self._reached(stmt, loaded)
+        if reached is not None:
+            offset = b.select(reached, offset, i64_const(0))
+        address = b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
+        if mask is None:
+            return b.load(wide, address, align)
+        return masked_load(b, wide, address, mask, ir.zero(wide), align)
+
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        return self.b.gep(self.pointers[name], self.indices.scalar(index, loaded), element)
+
+    def _reversed(self, vector: Val) -> Val:
+        return self.b.shufflevector(vector, None, range(vector.type.lanes - 1, -1, -1))
+
+    def _any_alive(self) -> Val | None:
+        return None if self.alive is None else self.b.reduce("or", self.alive)
+
+    def _reached(self, stmt: Load, loaded: Sequence[Val]) -> Val | None:
+        """Whether any lane of a masked load is enabled.
+
+        None where the disabled lanes are always within a page of enabled ones.  A load far outside
+        of its buffer takes some hundred cycles although no lane is enabled, because the page may
+        not be mapped.
+        """
+        page = _PAGE // stmt.result.dtype.itemsize
+        far = [
+            bound
+            for bound in stmt.mask
+            if not self.indices.varies(bound.expr, loaded) or _excluded(bound) >= page
+        ]
+        inside = self.indices.inside(far, loaded)
+        return None if inside is None else self.b.reduce("or", inside)
+
+    def _from_memory(self, value: Val, dtype: DType) -> Val:
+        if dtype.name == "bool":
+            return self.b.icmp("ne", value, ir.zero(value.type))
+        return value
+
+    # -- stores ------------------------------------------------------------------------------------
+
+    def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
+        """Store a value, or fold it into what is there."""
+        mask = self.indices.inside(stmt.mask, loaded)
+        mask = self.indices.both(mask, self.alive if self.indices.lanes > 1 else None)
+        stride = self.indices.stride(stmt.index, loaded)
+        differs = self.indices.lanes > 1 and (
+            value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
+        )
+        if stride == 0 and stmt.fold and self.indices.lanes > 1:
+            self._fold_across(stmt, value, factor, mask, loaded)
+            return
+        if stride == 0 and differs and stmt.buffer.space == "register":
+            raise UnsupportedError(f"the lanes of a vector loop store to one element: {stmt.index}")
+        if stmt.buffer.space == "register":
+            self._store_register(stmt, value, factor, mask, loaded)
+        elif stmt.fold:
+            self._fold_memory(stmt, value, factor, mask, loaded)
+        else:
+            self._store(stmt, value, mask, loaded)
+
+    def _store_register(
+        self,
+        stmt: Store,
+        value: Val,
+        factor: Val | None,
+        mask: Val | None,
+        loaded: Sequence[Val],
+    ) -> None:
+        first, lanes = self._register(stmt.index, loaded)
+        if lanes > 1:
+            value = self.indices.splat(value)
+        if stmt.fold or mask is not None:
+            before = self.registers.read(stmt.buffer, first, lanes)
+            if stmt.fold:
+                value = self._folded(stmt, before, value, factor)
+            if mask is not None:
+                value = self.b.select(mask, value, before)
+        self.registers.write(stmt.buffer, first, value)
+
+    def _folded(self, stmt: Store, before: Val, value: Val, factor: Val | None) -> Val:
+        """``before`` combined with the value, or with its product with the factor."""
+        b, dtype = self.b, stmt.buffer.dtype
+        if before.type.lanes > 1:
+            value = self.indices.splat(value)
+        if factor is None:
+            return combine(b, stmt.fold, dtype, before, value)
+        if before.type.lanes > 1:
+            factor = self.indices.splat(factor)
+        if not dtype.is_float:
+            return b.add(before, b.mul(value, factor))
+        return narrow(b, b.fma(widen(b, value), widen(b, factor), widen(b, before)), dtype)
+
+    def _fold_across(
+        self,
+        stmt: Store,
+        value: Val,
+        factor: Val | None,
+        mask: Val | None,
+        loaded: Sequence[Val],
+    ) -> None:
+        """Fold all lanes into one element."""
+        b, dtype, lanes = self.b, stmt.buffer.dtype, self.indices.lanes
+        value = self.indices.splat(value)
+        start = neutral(stmt.fold, dtype, lanes)
+        if factor is not None:
+            value = self._folded(stmt, start, value, factor)
+        if mask is not None:
+            value = b.select(self.indices.splat(mask), value, start)
+        one = fold_lanes(b, value, lambda x, y: combine(b, stmt.fold, dtype, x, y))
+        if stmt.buffer.space == "register":
+            first, _ = self._register(stmt.index, loaded)
+            before = self.registers.read(stmt.buffer, first, 1)
+            self.registers.write(stmt.buffer, first, combine(b, stmt.fold, dtype, before, one))
+            return
+        address = self._address(stmt.buffer.name, stmt.index, loaded, memory_type(dtype))
+        before = self._from_memory(b.load(memory_type(dtype), address), dtype)
+        self._put(combine(b, stmt.fold, dtype, before, one), dtype, address, None)
+
+    def _fold_memory(
+        self,
+        stmt: Store,
+        value: Val,
+        factor: Val | None,
+        mask: Val | None,
+        loaded: Sequence[Val],
+    ) -> None:
+        """Fold into memory, where no two lanes have one element."""
+        if self.indices.stride(stmt.index, loaded) not in (0, 1):
+            raise UnsupportedError(f"lanes that fold to elements apart: {stmt.index}")
+        dtype = stmt.buffer.dtype
+        lanes = self.indices.lanes
+        element = memory_type(dtype)
+        wide = vec(element, lanes)
+        address = self._address(stmt.buffer.name, stmt.index, loaded, element)
+        if mask is not None:
+            mask = self.indices.splat(mask)
+            before = masked_load(self.b, wide, address, mask, ir.zero(wide), element.bits // 8)
+        else:
+            before = self.b.load(wide, address, element.bits // 8)
+        after = self._folded(stmt, self._from_memory(before, dtype), value, factor)
+        self._put(after, dtype, address, mask)
+
+    def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
+        b, indices, dtype = self.b, self.indices, stmt.buffer.dtype
+        element = memory_type(dtype)
+        if indices.lanes > 1:
+            value = indices.splat(value)
+            mask = None if mask is None else indices.splat(mask)
+            stride = indices.stride(stmt.index, loaded)
+            if stride == -1 and mask is None:
+                first = stmt.index + -(indices.lanes - 1)
+                address = self._address(stmt.buffer.name, first, loaded, element)
+                self._put(self._reversed(value), dtype, address, None)
+                return
+            if stride != 1:
+                pointer = self.pointers[stmt.buffer.name]
+                addresses = b.gep(pointer, indices.wide(stmt.index, loaded), element)
+                if dtype.name == "bool":
+                    value = b.zext(value, ir.i8)
+                masked_scatter(b, value, addresses, mask, element.bits // 8)
+                return
+        address = self._address(stmt.buffer.name, stmt.index, loaded, element)
+        self._put(value, dtype, address, mask)
+
+    def _put(self, value: Val, dtype: DType, address: Val, mask: Val | None) -> None:
+        if dtype.name == "bool":
+            value = self.b.zext(value, ir.i8)
+        align = memory_type(dtype).bits // 8
+        if mask is None:
+            self.b.store(value, address, align)
+        else:
+            masked_store(self.b, value, address, mask, align)
+
+
+def _excluded(bound: Bound) -> int:
+    """How many values of its expression a bound excludes."""
+    below, above = bound.low - bound.expr.first, bound.expr.last + 1 - bound.high
+    return max(below, 0) + max(above, 0)
+
+
+__all__ = ["Memory"]

@@ -1,0 +1,251 @@
+"""How a CPU runs the loops of a kernel, as steps that can be printed and edited.
+
+The choices of lanes, columns and units are those of `bringup.llvm.loops.schedule`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bringup.graph.index import Axis, Expr
+from bringup.kernel.form import Stage
+from bringup.llvm.loops.schedule import SUMS
+from bringup.llvm.loops.schedule import Schedule as Plan
+from bringup.loops import Func, lower_kernel
+from bringup.loops.schedule import Schedule, Step, apply
+
+
+def has_steps(plan: Plan) -> bool:
+    """Whether steps say what a plan does: not yet of folds with lanes or tiles along the grid."""
+    return plan.is_map or (plan.lane is None and plan.rows is None)
+
+
+def scheduled(plan: Plan) -> Func:
+    """The loops of a kernel as this CPU runs them."""
+    return apply(lower_kernel(plan.kernel), steps_of(plan))
+
+
+def steps_of(plan: Plan) -> Schedule:
+    """The steps that make the loops of a kernel what the plan says."""
+    return Schedule(tuple(_map(plan) if plan.is_map else _inner(plan)))
+
+
+def _map(plan: Plan) -> list[Step]:
+    """Units of a block of the lane axis, each in whole register tiles, then whole vectors, then a
+    masked vector.
+    """
+    lane = plan.lane
+    if lane is None or plan.lanes == 1 or any(d.role == "tile" for d in plan.kernel.buffers):
+        return []
+    name = f"g{lane.id}"
+    steps: list[Step] = []
+    whole = name
+    nest = [f"g{axis.id}" for axis in plan.kernel.grid if axis not in (lane, plan.last)]
+    last = [] if plan.last is None else [f"g{plan.last.id}"]
+    if plan.block < lane.size:
+        whole = f"{name}.i"
+        steps.append(Step("split", (name, f"{name}.o", whole, plan.block)))
+        nest.append(f"{name}.o")
+    nest += [*last, whole]
+    if len(nest) > 1:
+        steps.append(Step("reorder", tuple(nest)))
+        steps.append(Step("hoist", (whole,)))
+    return steps + _lanes(plan, lane, whole)
+
+
+def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
+    """The loop ``whole`` over a lane axis, or a block of it, in vectors."""
+    lanes, width = plan.lanes, plan.lanes * plan.columns
+    size, name = min(plan.block, lane.size), f"g{lane.id}"
+    steps: list[Step] = []
+    serial, vectors = [], []
+    if size >= width:
+        if plan.columns > 1:
+            steps.append(_split(whole, f"{name}.b", f"{name}.w", width))
+            steps.append(_split(f"{name}.w", f"{name}.c", f"{name}.v", lanes))
+            steps.append(Step("unroll", (f"{name}.c",)))
+        else:
+            steps.append(_split(whole, f"{name}.b", f"{name}.v", width))
+        serial.append(f"{name}.b")
+        vectors.append(f"{name}.v")
+        whole = f"{whole}.t"
+    count, left = divmod(lane.size % width, lanes)
+    if count:
+        steps.append(_split(whole, f"{name}.r", f"{name}.u", lanes))
+        serial.append(f"{name}.r")
+        vectors.append(f"{name}.u")
+        whole = f"{whole}.t"
+    if left:
+        vectors.append(whole)
+    steps.append(Step("vectorize", tuple(vectors)))
+    return [*steps, Step("serialize", tuple(serial))] if serial else steps
+
+
+def _inner(plan: Plan) -> list[Step]:
+    """Lanes along the last axis of every stage that loops."""
+    steps: list[Step] = []
+    unroll: list[str] = []
+    vectorize: list[str] = []
+    registers = 0
+    for number, stage in enumerate(plan.kernel.stages):
+        first, registers = registers, registers + len(stage.folds)
+        if stage.axes and stage.trips:
+            row = _Row(plan, number, stage)
+            steps += row.steps(first)
+            unroll += row.unroll
+            vectorize += row.vectorize
+    # One step for all stages, because each goes over the whole function.
+    steps += [Step("unroll", tuple(unroll))] if unroll else []
+    return [*steps, Step("vectorize", tuple(vectorize))] if vectorize else steps
+
+
+class _Row:
+    """A stage whose lanes are along its last axis.
+
+    A register tile is a number of columns, each a vector: additions that do not wait for another.
+
+    around: a loop that is round all parts of the loop over the last axis.
+    levels: for every axis its loop, or those of blocks of blocks, outermost first.  The last are of
+    register tiles.
+    unroll, vectorize: loops to run so, the first of them those of a register tile.
+    """
+
+    def __init__(self, plan: Plan, number: int, stage: Stage) -> None:
+        self.stage = stage
+        self.lanes = plan.lanes
+        self.name = f"s{number}_{len(stage.axes) - 1}"
+        self.size = stage.axes[-1].size
+        self.columns = max(1, min(plan.columns, self.size // self.lanes))
+        self.levels = [[f"s{number}_{n}"] for n in range(len(stage.axes))]
+        self.around = ""
+        self.unroll: list[str] = []
+        self.vectorize: list[str] = []
+        self.has_rest = False
+
+    def steps(self, first: int) -> list[Step]:
+        """The loops, then the accumulators.  first: the number of the first register."""
+        steps: list[Step] = []
+        inner = self.name
+        if len(self.levels) == 1 and self.stage.folds:
+            self.around, inner = f"{self.name}.q", f"{self.name}.p"
+            steps.append(Step("split", (self.name, self.around, inner, self.size)))
+        end = self.stage.end_of(self.stage.axes[-1])
+        if self.lanes == 1:
+            self.levels[-1] = [inner]
+        else:
+            steps += self._vectors(inner) if end is None else self._until(inner, end)
+        if self.stage.folds:
+            steps += self._blocks()
+            self.around = self.around or self.levels[0][0]
+        for n, fold in enumerate(self.stage.folds):
+            steps += self._accumulators(f"r{first + n}", fold.monoid.is_exact(fold.dtype))
+        return steps
+
+    def _vectors(self, inner: str) -> list[Step]:
+        """Register tiles, vectors, and a masked vector."""
+        vectors, tiles, lanes = f"{self.name}.k", f"{self.name}.b", f"{self.name}.v"
+        self.vectorize.append(lanes)
+        self.levels[-1] = [vectors]
+        steps = [Step("split", (inner, vectors, lanes, self.lanes))]
+        whole, left = divmod(self.size, self.lanes)
+        if left and whole:
+            steps.append(Step("peel", (vectors, 0, 1)))
+        if self.columns > 1:
+            self.unroll.append(f"{self.name}.c")
+            self.levels[-1] = [tiles]
+            steps.append(_split(vectors, tiles, self.unroll[0], self.columns))
+            self.has_rest = bool(whole % self.columns or left)
+        return steps
+
+    def _until(self, inner: str, end: Expr) -> list[Step]:
+        """Of an axis that ends early: register tiles, then masked vectors."""
+        tiles, lanes, width = f"{self.name}.b", f"{self.name}.v", self.lanes * self.columns
+        self.vectorize.append(lanes)
+        self.levels[-1] = [tiles]
+        whole = self.size - self.size % width
+        steps: list[Step] = []
+        if not whole:
+            return [Step("split", (inner, tiles, lanes, self.lanes))]
+        if whole < self.size:
+            steps.append(Step("peel", (inner, whole, 0)))
+            steps.append(self._masked(inner, "m"))
+            inner = f"{inner}.first"
+        if self.columns == 1:
+            steps.append(_split(inner, tiles, lanes, width))
+        else:
+            self.unroll.append(f"{self.name}.c")
+            steps.append(_split(inner, tiles, f"{self.name}.w", width))
+            steps.append(_split(f"{self.name}.w", self.unroll[0], lanes, self.lanes))
+        if end.first < whole and (end % width).last:
+            steps.append(self._masked(f"{inner}.t", "r"))
+        return steps
+
+    def _masked(self, loop: str, letter: str) -> Step:
+        """A loop that is shorter than a register tile, in masked vectors."""
+        lanes = f"{self.name}.{letter}v"
+        self.vectorize.append(lanes)
+        return Step("split", (loop, f"{self.name}.{letter}", lanes, self.lanes))
+
+    def _blocks(self) -> list[Step]:
+        """Blocks of loops in which more additions would be made than rounding errors allow."""
+        steps: list[Step] = []
+        if all(fold.monoid.is_exact(fold.dtype) for fold in self.stage.folds):
+            return steps
+        width, axes = self.lanes * self.columns, self.stage.axes
+        for n, axis in enumerate(axes):
+            additions = math.prod(a.size for a in axes[n:]) // width
+            if additions <= SUMS.longest:
+                break
+            unit = width if n == len(axes) - 1 else 1
+            (loop,), base = self.levels[n], self.levels[n][0]
+            self.levels[n] = []
+            sizes = SUMS.sizes(axis.size // unit, additions * unit // axis.size)
+            for level, size in reversed(list(enumerate(sizes))):
+                outer, block = f"{base}.o{level}", f"{base}.x{level}"
+                steps.append(Step("split", (loop, outer, block, size)))
+                self.levels[n].append(outer)
+                loop = block
+            self.levels[n].append(loop)
+        return steps
+
+    def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
+        """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
+        steps: list[Step] = []
+        names: list[str] = []
+
+        def divide(at: str, buffer: str, over: Sequence[str]) -> str:
+            steps.append(Step("rfactor", (at, buffer, *over)))
+            name = f"{buffer}.{at}"
+            names.append(name)
+            repeated = names.count(name) - 1
+            return f"{name}_{repeated}" if repeated else name
+
+        *outer, tiles = self.levels
+        # What is folded where: by the loops that choose the element.
+        parts: dict[tuple[str, ...], str] = {
+            (lanes,): divide(self.around, fold, (lanes,)) for lanes in self.vectorize
+        }
+        lanes = tuple(self.vectorize[:1])
+        main = (*self.unroll, *lanes)
+        if self.unroll:
+            parts[main] = divide(outer[0][0] if outer else tiles[0], parts[lanes], main)
+            if not self.has_rest:
+                del parts[lanes]
+        parts = parts or {main: fold}
+        if is_exact:
+            return steps
+        for block in (loop for loops in outer for loop in loops[1:]):
+            # The smallest parts first, because those of register tiles add to the lanes.
+            for over in reversed(parts):
+                parts[over] = divide(block, parts[over], over)
+        for block in tiles[1:]:
+            parts[main] = divide(block, parts[main], main)
+        return steps
+
+
+def _split(loop: str, outer: str, inner: str, size: int) -> Step:
+    return Step("split", (loop, outer, inner, size), (("tail", "peel"),))
+
+
+__all__ = ["has_steps", "scheduled", "steps_of"]

@@ -1,0 +1,264 @@
+"""Kernels as CPUs run them: lowered to loops, scheduled and not, equal to the graph in value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from func_helper import run, text_of
+from growing import graphs
+from hypothesis import given, settings
+
+from bringup.dtypes import bool_, f16, f32, i8
+from bringup.graph import Builder, Graph, Value
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch, fuse
+from bringup.kernel.limits import Limits
+from bringup.kernel.split import even_chunks, split_launch
+from bringup.llvm.func.schedules import has_steps, scheduled, steps_of
+from bringup.llvm.loops.schedule import LoopTarget, schedule
+from bringup.loops import For, Func, If, Load, lower_kernel, statements, verify_func
+from bringup.ops.build import broadcast_to, convert, kept, rows, sum_
+from bringup.ops.evaluate import evaluate
+from bringup.passes.check import disagreement, generated_inputs, is_strict
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+Make = Callable[[Kernel], Func]
+TARGET = LoopTarget(vector_bits=256)
+
+
+def as_run(kernel: Kernel) -> Func:
+    """The loops of a kernel as a CPU runs them, where steps say how."""
+    plan = schedule(kernel, TARGET)
+    if not has_steps(plan):
+        return lower_kernel(kernel)
+    func = scheduled(plan)
+    verify_func(func)
+    return func
+
+
+class Launches:
+    """The launches of a graph, each rendered from the loops that ``make`` gives."""
+
+    def __init__(self, graph: Graph, make: Make) -> None:
+        self.graph, self.make = graph, make
+        self.steps: Sequence[Launch] = fuse(graph, Limits())
+        self.funcs = [make(step.kernel) for step in self.steps if step.kernel is not None]
+        assert len(self.funcs) == len(self.steps)
+
+    def cut(self, chunk: int) -> None:
+        """Cut long folds into chunks of so many elements."""
+        length = partial(even_chunks, elements=chunk, max_points=1000)
+        parts = [part for step in self.steps for part in split_launch(step, length, 32)]
+        assert len(parts) > len(self.steps), "nothing is long enough to be cut"
+        self.steps = parts
+        self.funcs = [self.make(step.kernel) for step in parts if step.kernel is not None]
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        values: dict[Value, Array] = dict(zip(self.graph.inputs, inputs, strict=True))
+        for launch, func in zip(self.steps, self.funcs, strict=True):
+            outputs = run(func, *(values[v] for v in launch.values if v not in launch.writes))
+            for value, output in zip(
+                (v for v in launch.values if v in launch.writes), outputs, strict=True
+            ):
+                values[value] = output.reshape(value.shape)
+        return [values[v] for v in self.graph.outputs]
+
+
+@settings(max_examples=25)
+@given(graph=graphs)
+def test_unscheduled_loops_of_random_graphs(graph: Graph) -> None:
+    check(graph, lower_kernel)
+
+
+@settings(max_examples=100)
+@given(graph=graphs)
+def test_scheduled_loops_of_random_graphs(graph: Graph) -> None:
+    check(graph, as_run)
+
+
+def check(graph: Graph, make: Make) -> None:
+    found = disagreement(graph, Launches(graph, make), strict=is_strict(graph))
+    assert found is None, f"{found[0]}\n{graph}"
+
+
+# -- maps of sizes at which their loops change ----------------------------------------------------
+
+
+def graph_of(build: Callable[..., Value], *types: TensorType) -> Graph:
+    with Builder() as b:
+        return b.build([build(*(b.input(t) for t in types))])
+
+
+def exact(build: Callable[..., Value], *types: TensorType) -> None:
+    """Scheduled loops give the bits of the reference."""
+    graph = graph_of(build, *types)
+    inputs = generated_inputs(graph, 1, special=True)
+    (wanted,), (found,) = evaluate(graph, inputs), Launches(graph, as_run)(inputs)
+    bits = np.dtype(f"u{wanted.dtype.itemsize}")
+    same = wanted.reshape(-1).view(bits) == found.reshape(-1).view(bits)
+    if wanted.dtype.kind == "f":
+        same |= (np.isnan(wanted) & np.isnan(found)).reshape(-1)
+    assert same.all(), f"{wanted}\nand not\n{found}"
+
+
+def line(x: Value, y: Value) -> Value:
+    return rows.add(rows.mul(x, x), y)
+
+
+# A register tile is 32 elements, a vector 8, a unit 2048.
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 32, 33, 40, 45, 2047, 2048, 2049, 2080, 4099, 4136])
+def test_a_line_of_any_length(size: int) -> None:
+    exact(line, f32[size], f32[size])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 45), (2, 2050), (1, 7), (7, 1)])
+def test_rows_with_something_of_each(shape: tuple[int, int]) -> None:
+    exact(
+        lambda x, y: rows.div(x, broadcast_to(y, shape, dims=(0,))),
+        f32[shape],
+        f32[shape[:1]],
+    )
+
+
+@pytest.mark.parametrize("dtype", [f16, i8, bool_])
+def test_narrow_elements(dtype: Any) -> None:
+    def build(x: Value, y: Value) -> Value:
+        return rows.select(rows.compare(x, y, direction="eq"), convert(x, f32), convert(y, f32))
+
+    exact(build, dtype[77], dtype[77])
+
+
+def test_transpositions_and_reversals() -> None:
+    exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[70, 45])
+    exact(lambda x: rows.neg(rows.slice(x, start=(76,), limit=(-1,), stride=(-1,))), f32[77])
+
+
+@pytest.mark.parametrize("shape", [(96, 2), (100, 2), (130, 3), (240, 2)])
+def test_units_of_transpositions_are_whole_register_tiles(shape: tuple[int, int]) -> None:
+    """A unit has 64 elements, and three vectors of 32 would exceed it."""
+    exact(lambda x: rows.transpose(x, permutation=(1, 0)), i8[shape])
+    exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[shape])
+
+
+def test_several_outputs() -> None:
+    with Builder() as b:
+        x = b.input(f32[45])
+        graph = b.build([rows.neg(x), rows.compare(x, rows.mul(x, x), direction="lt")])
+    check(graph, as_run)
+    assert len(fuse(graph, Limits())) == 1
+
+
+def test_values_of_a_row_are_computed_once_for_it() -> None:
+    graph = graph_of(
+        lambda x, y: rows.add(x, broadcast_to(rows.neg(y), (6, 90), dims=(0,))), f32[6, 90], f32[6]
+    )
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    func = as_run(launch.kernel)
+    (nest,) = func.body
+    while isinstance(nest, For) and len(nest.body) == 1:
+        (nest,) = nest.body
+    assert isinstance(nest, For)
+    straight = [s for s in nest.body if isinstance(s, Load)]
+    assert [s.buffer.size for s in straight] == [6]
+
+
+def test_only_the_last_unit_has_what_is_left() -> None:
+    graph = graph_of(line, f32[4136], f32[4136])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    func = as_run(launch.kernel)
+    vectors = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "vector"]
+    assert [loop.axis.size for loop in vectors] == [8, 8]
+    assert sum(isinstance(s, If) for s in statements(func.body)) == 1
+
+
+# -- folds along rows, of sizes at which their loops change ----------------------------------------
+
+
+def whole(build: Callable[..., Value], *types: TensorType, chunk: int = 0) -> None:
+    """Scheduled folds of small whole numbers, which are exact in any order.
+
+    chunk: elements of a piece that long folds are cut into, whose last one ends early.
+    """
+    graph = graph_of(build, *types)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, t.shape).astype(t.dtype.numpy) for t in types]
+    launches = Launches(graph, as_run)
+    if chunk:
+        launches.cut(chunk)
+    (wanted,), (found,) = evaluate(graph, inputs), launches(inputs)
+    assert np.array_equal(wanted, found), f"{wanted}\nand not\n{found}"
+
+
+def total(x: Value) -> Value:
+    return sum_(x, (len(x.shape) - 1,))
+
+
+def three_passes(x: Value) -> Value:
+    """A row is read for its maximum, for a sum with that, and for the result."""
+    dims = (len(x.shape) - 1,)
+    less = rows.sub(x, kept(rows.reduce(x, kind="max", dims=dims), dims, x.shape))
+    return rows.mul(less, kept(sum_(less, dims), dims, x.shape))
+
+
+# A vector has 8 elements and a register tile 64.
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 16, 31, 63, 64, 65, 72, 127, 200, 1000])
+@pytest.mark.parametrize("build", [total, three_passes])
+def test_rows_of_any_length(build: Callable[..., Value], size: int) -> None:
+    whole(build, f32[3, size])
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 3), (3, 2, 45), (70, 2, 64), (300, 1, 77), (200, 2, 1)])
+def test_folds_over_two_axes(shape: tuple[int, int, int]) -> None:
+    whole(lambda x: sum_(x, (0, 2)), f32[shape])
+
+
+@pytest.mark.parametrize("size", [9000, 64 * 128, 64 * 129, 300_001])
+def test_sums_of_blocks(size: int) -> None:
+    whole(total, f32[1, size])
+    whole(lambda x: rows.reduce(x, kind="max", dims=(1,)), f32[1, size])
+
+
+@pytest.mark.parametrize("size", [1000, 1001, 1024, 4099, 10_007])
+@pytest.mark.parametrize("chunk", [64, 100, 128])
+def test_chunks_that_end_early(size: int, chunk: int) -> None:
+    whole(lambda x: sum_(x, (0,)), f32[size], chunk=chunk)
+    whole(lambda x: sum_(x, (0, 2)), f32[size // 50, 2, 50], chunk=chunk)
+
+
+def test_a_sum_of_what_does_not_change() -> None:
+    """Parts of its loop share statements, because no index in them does."""
+    whole(lambda x: sum_(broadcast_to(x, (1003,), dims=()), (0,)), f32[()], chunk=128)
+
+
+def test_products_and_narrow_sums() -> None:
+    whole(lambda x: sum_(rows.mul(x, x), (1,)), f16[3, 77])
+    whole(lambda x: rows.reduce(x, kind="add", dims=(1,)), i8[3, 77])
+
+
+def test_long_sums_have_blocks_for_their_errors() -> None:
+    graph = graph_of(total, f32[1, 1 << 20])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    steps = str(steps_of(schedule(launch.kernel, TARGET))).splitlines()
+    assert [s for s in steps if s.endswith(" 64")] == [
+        "split s0_0.b.x1 s0_0.b.o0 s0_0.b.x0 64",
+    ]
+    assert [s.split()[1] for s in steps if s.startswith("rfactor")] == [
+        "s0_0.q", "s0_0.b.o1", "s0_0.b.o0", "s0_0.b.x0",
+    ]  # fmt: skip
+
+
+def test_the_second_pass_over_a_row_prefetches_the_next() -> None:
+    (launch,) = fuse(graph_of(three_passes, f32[40, 256]), Limits())
+    assert launch.kernel is not None
+    assert "llvm.prefetch" in text_of(as_run(launch.kernel))[1]
+    (single,) = fuse(graph_of(total, f32[40, 256]), Limits())
+    assert single.kernel is not None
+    assert "llvm.prefetch" not in text_of(as_run(single.kernel))[1]
