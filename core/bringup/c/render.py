@@ -161,7 +161,7 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
-        self.has_threads = any(
+        self.has_threads = self.dialect.has_threads and any(
             isinstance(s, For) and s.kind == "thread" for s in statements(func.body)
         )
 

@@ -166,6 +166,23 @@ def test_geometry_is_that_of_blocks_and_threads() -> None:
     assert (shape.blocks, shape.threads) == (16, 64)
 
 
+def test_threads_that_do_not_meet_are_a_loop_of_plain_c() -> None:
+    func = parse_func("""
+func parted(x: in f32[8], y: out f32[8], z: out f32[2]) {
+  for b in 2 block {
+    %0: f32 = x[4*b]
+    z[b] = %0
+    for t in 4 thread {
+      %1: f32 = x[4*b + t]
+      y[4*b + t] = %1
+    }
+  }
+}""")
+    x, y, z = np.arange(8, dtype=np.float32), np.empty(8, np.float32), np.empty(2, np.float32)
+    Compiled([func]).run("parted", [x, y, z], parts=2)
+    assert (y.tolist(), z.tolist()) == (x.tolist(), [0.0, 4.0])
+
+
 def test_threads_that_meet_need_a_dialect_that_has_them() -> None:
     with pytest.raises(UnsupportedError, match="C11 has no threads"):
         render_c(parse_func(TEXTS["block_sum"]), C11)
