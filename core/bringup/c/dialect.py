@@ -23,6 +23,7 @@ class Dialect:
 
     types: by the name of a dtype, that of its registers; f16 and bf16 are unsigned integers of 16
     bits there, floats to store of 8, and bool is an unsigned integer of 8 bits in memory.
+    index: the dtype of indices where none leaves its range; else it is i64.
     suffixes: of integer literals, by dtype; none for those that need none.
     head: the first lines of a source.
     for_f64: a line that a source needs if it has an f64.
@@ -53,6 +54,7 @@ class Dialect:
 
     name: str
     types: Mapping[str, str]
+    index: str = "i64"
     suffixes: Mapping[str, str]
     head: tuple[str, ...]
     for_f64: str = ""
@@ -164,6 +166,7 @@ _SHORT = _types("char, short, int, long", "uchar, ushort, uint, ulong")
 OPENCL = Dialect(
     name="OPENCL",
     types=_SHORT,
+    index="i32",
     suffixes={"u32": "u", "i64": "L", "u64": "UL"},
     head=("#pragma OPENCL FP_CONTRACT OFF",),
     for_f64="#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
@@ -197,6 +200,7 @@ CUDA = Dialect(
         "signed char, short, int, long long",
         "unsigned char, unsigned short, unsigned int, unsigned long long",
     ),
+    index="i32",
     suffixes={"u32": "u", "i64": "ll", "u64": "ull"},
     head=(),
     function="static __device__ __forceinline__ ",
@@ -235,6 +239,7 @@ HIP = replace(
 METAL = Dialect(
     name="METAL",
     types=_SHORT,
+    index="i32",
     suffixes={"u32": "u", "i64": "l", "u64": "ul"},
     head=(
         "#include <metal_stdlib>",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from bringup.c.vectors import unrolled_axes
-from bringup.graph.index import Axis, Dyn, Expr
+from bringup.dtypes import DType, i64
+from bringup.graph.index import Axis, Div, Dyn, Expr, Mod
 from bringup.integers import round_up
-from bringup.loops.form import Alloc, Buffer, Func, Load, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, Func, If, Let, Load, Stmt, Store, statements
 from bringup.records import record
 
 #: Scratch buffers up to so many bytes are local arrays; others stand in the scratch of a call.
@@ -53,6 +54,42 @@ def in_scratch(buffer: Buffer, *, shared: bool) -> bool:
     return buffer.space == "global" or (buffer.space == "scratch" and _bytes(buffer) > MOST_LOCAL)
 
 
+def index_dtype(func: Func, narrow: DType) -> DType:
+    """The narrow dtype of indices if no part of an index expression and no number of a unit leaves
+    its range, else i64.
+    """
+    largest, units = 0, 1
+    for stmt in statements(func.body):
+        largest = max([largest, *map(_largest, _expressions(stmt))])
+        if isinstance(stmt, For):
+            largest = max(largest, stmt.axis.size)
+            units *= max(stmt.axis.size, 1) if stmt.kind in ("parallel", "block") else 1
+    # The number of the last unit, and of threads beyond it, is in range too.
+    return narrow if 4 * max(largest, units) < 1 << narrow.bits else i64
+
+
+def _expressions(stmt: Stmt) -> Iterator[Expr]:
+    match stmt:
+        case Load() | Store():
+            yield from (stmt.index, *(bound.expr for bound in stmt.mask))
+        case Let():
+            yield from (bound.expr for bound in stmt.attrs.get("mask", ()))
+            if stmt.op.name == "index":
+                yield stmt.attrs["index"]
+        case If():
+            yield from (bound.expr for bound in stmt.mask)
+        case For() if stmt.end is not None:
+            yield stmt.end
+
+
+def _largest(expr: Expr) -> int:
+    """A bound on the sizes of an expression and of everything that it is computed from."""
+    inner = [_largest(atom.of) for atom, _ in expr.terms if isinstance(atom, Div | Mod)]
+    terms = (abs(factor) * max(abs(a.first), abs(a.last)) for a, factor in expr.terms)
+    divisors = [atom.by for atom, _ in expr.terms if isinstance(atom, Div | Mod)]
+    return max([abs(expr.const) + sum(terms), *inner, *divisors])
+
+
 def aliasing_free(func: Func) -> frozenset[Buffer]:
     """The parameters that share memory with no other: no ``in`` and ``out`` buffer of one size in
     elements of one width.
@@ -84,5 +121,10 @@ def _is_constant(index: Expr, unrolled: frozenset[Axis]) -> bool:
 
 
 __all__ = [
-    "Layout", "aliasing_free", "in_scratch", "scalar_registers", "scratch_layout",
+    "Layout",
+    "aliasing_free",
+    "in_scratch",
+    "index_dtype",
+    "scalar_registers",
+    "scratch_layout",
 ]  # fmt: skip

@@ -17,10 +17,10 @@ from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
-from bringup.c.memory import aliasing_free, scalar_registers, scratch_layout
+from bringup.c.memory import aliasing_free, index_dtype, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.c.vectors import OPERATORS, is_straight, vector_registers
-from bringup.dtypes import DType, i64
+from bringup.c.vectors import OPERATORS, has_one_mask, is_straight, vector_registers
+from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.loops.form import (
@@ -148,7 +148,8 @@ class _Function:
         self.dialect = lib.dialect
         self.names = Names(self.dialect)
         self.symbol = self.names.fresh(func.name)
-        self.index = lib.type(i64)
+        self.index_dtype = index_dtype(func, BY_NAME[lib.dialect.index])
+        self.index = lib.type(self.index_dtype)
         self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
@@ -160,7 +161,7 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
-        self.has_threads = any(
+        self.has_threads = self.dialect.has_threads and any(
             isinstance(s, For) and s.kind == "thread" for s in statements(func.body)
         )
 
@@ -261,7 +262,7 @@ class _Function:
         first, step = self.dialect.ids[what], self.dialect.ids[f"{what}s"]
         allocated = [s.buffer for s in statements(tuple(body)) if isinstance(s, Alloc)]
         shared = any(buffer.space == "shared" for buffer in allocated)
-        end = self.lib.integer(count, i64) if count >= 1 << 31 else str(count)
+        end = self.lib.integer(count, self.index_dtype)
         start, test = f"{self.index} {variable} = {first}", f"{variable} < {end}"
         yield f"for ({start}; {test}; {variable} += {step}) {{"
         if len(loops) > 1:
@@ -316,7 +317,11 @@ class _Function:
                 return
             case "index":
                 value = self.expr(stmt.attrs["index"], stmt.operands)
-                value = value if result.dtype is i64 else f"({lib.type(result.dtype)})({value})"
+                value = (
+                    value
+                    if result.dtype is self.index_dtype
+                    else f"({lib.type(result.dtype)})({value})"
+                )
             case "inside":
                 value = _all(self.tests(stmt.attrs["mask"], stmt.operands))
             case name:
@@ -402,7 +407,8 @@ class _Function:
                 thread = self.dialect.ids["unit"]
                 if self.has_threads and not self.in_threads:
                     thread = f"({thread} - {self.dialect.ids['thread']})"
-                base = f"scratch + {thread} * {self.layout.size}"
+                wide = self.dialect.types["i64"]
+                base = f"scratch + ({wide}){thread} * {self.layout.size}"
             pointer = f"{space}{type_} *"
             offset = self.layout.offsets[buffer]
             base = f"({base} + {offset})" if offset else f"({base})"
@@ -453,12 +459,18 @@ class _Function:
         """One statement after the other, each for all iterations."""
         for stmt in loop.body:
             match stmt:
+                case Store() if loop.end is not None:
+                    masked = replace(stmt, mask=(*stmt.mask, *loop.bounds))
+                    yield from self.vector_store(masked, loop)
                 case Let() if self.varying.isdisjoint(stmt.operands):
                     yield from self.let(stmt)
                 case Let():
                     yield self.vector_let(stmt, loop)
                 case Load() if stmt.index.coefficient(loop.axis) == 0:
                     yield self.declare(stmt.result, self.load(stmt))
+                case Load() if loop.end is not None and stmt.buffer not in self.vectors:
+                    masked_load = replace(stmt, mask=(*stmt.mask, *loop.bounds))
+                    yield from self.vector_load(masked_load, loop)
                 case Load():
                     yield from self.vector_load(stmt, loop)
                 case Store():
@@ -484,11 +496,17 @@ class _Function:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        if stmt.buffer in self.vectors:
+        tests = self.tests(stmt.mask)
+        if stmt.buffer in self.vectors and not tests:
             register = self.register(stmt.buffer, stmt.index.substitute(self.constants))
             yield f"const {type_} {name} = {register};"
             return
-        tests = self.tests(stmt.mask)
+        if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
+            element = self.element_of(stmt.buffer, stmt.index, ())
+            head = f"if ({_all(tests)}) " if tests else ""
+            yield f"{type_} {name} = {{0}};"
+            yield f"{self.each(loop)} {head}{name}[{self.loop_name(loop)}] = {element};"
+            return
         yield f"{type_} {name} = {{0}};" if tests else f"{type_} {name};"
         copy = f"memcpy(&{name}, &{self.first(stmt, loop)}, sizeof {name});"
         yield f"if ({_all(tests)}) {copy}" if tests else copy
@@ -498,6 +516,9 @@ class _Function:
         return self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
+        if not has_one_mask(stmt.mask, loop):
+            yield f"{self.each(loop)} {next(self.store(stmt))}"
+            return
         tests = self.tests(stmt.mask)
         head = f"if ({_all(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
@@ -575,7 +596,7 @@ class _Function:
             case Dyn():
                 operand = operands[atom.operand]
                 text = self.value(operand)
-                return text if operand.dtype is i64 else f"({self.index}){text}"
+                return text if operand.dtype is self.index_dtype else f"({self.index}){text}"
             case Div() | Mod():
                 return self.divided(atom, self.expr(atom.of, operands))
         raise AssertionError(f"{atom} stands in no function")
@@ -584,7 +605,7 @@ class _Function:
         """C divides towards 0, and indices are divided downwards."""
         sign, family = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_rem")
         if atom.of.first < 0:
-            return self.lib.call(f"{family}_i64", text, str(atom.by))
+            return self.lib.call(f"{family}_{self.index_dtype}", text, str(atom.by))
         return f"({_parenthesised(text)} {sign} {atom.by})"
 
 

@@ -23,14 +23,15 @@ MOST_VECTORS = 64
 
 def is_straight(loop: For, most_bytes: int) -> bool:
     """Whether each statement of a loop is one on vectors of all iterations: accesses go from
-    element to element, or are the same for all, and so are masks.
+    element to element, or are the same for all.
 
     most_bytes: of a vector.
     """
     lanes = loop.axis.size
-    if loop.kind != "vector" or loop.end is not None or lanes < 2 or lanes & (lanes - 1):
+    if loop.kind != "vector" or lanes < 2 or lanes & (lanes - 1):
         return False
-    return all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+    straight = all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+    return straight and _is_independent(loop)
 
 
 def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
@@ -40,17 +41,40 @@ def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
         ):
             return result.dtype.itemsize * loop.axis.size <= most_bytes
         case Load(operands=()):
+            if stmt.index.coefficient(loop.axis) == 0 and not has_one_mask(stmt.mask, loop):
+                return False
             fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
-            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) in (0, 1)
+            return fits and stmt.index.coefficient(loop.axis) in (0, 1)
         case Store(operands=()):
             fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
             fits = fits and stmt.fold in FOLDS
-            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) == 1
+            return fits and stmt.index.coefficient(loop.axis) == 1
         case _:
             return False
 
 
-def _same(mask: Sequence[Bound], loop: For) -> bool:
+def _is_independent(loop: For) -> bool:
+    """Whether no iteration sees what another one stores: each statement is run for all of them
+    before the next one is.  An output may have the memory of an input, whose elements are to be
+    read before they are replaced.
+    """
+    accesses = [stmt for stmt in loop.body if isinstance(stmt, Load | Store)]
+    for n, store in enumerate(accesses):
+        if not isinstance(store, Store):
+            continue
+        for m, other in enumerate(accesses):
+            one_memory = other.buffer == store.buffer or (
+                m > n and {other.buffer.space, store.buffer.space} == {"global"}
+            )
+            distance = other.index + store.index * -1
+            if one_memory and not (
+                distance == Expr() or (distance.is_const and abs(distance.const) >= loop.axis.size)
+            ):
+                return False
+    return True
+
+
+def has_one_mask(mask: Sequence[Bound], loop: For) -> bool:
     """Whether a mask is the same in all iterations."""
     return all(loop.axis not in bound.expr.axes() for bound in mask)
 
@@ -103,4 +127,4 @@ def _accesses(
             yield from _accesses(stmt.body, most_bytes, straight)
 
 
-__all__ = ["OPERATORS", "is_straight", "unrolled_axes", "vector_registers"]
+__all__ = ["OPERATORS", "has_one_mask", "is_straight", "unrolled_axes", "vector_registers"]

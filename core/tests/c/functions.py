@@ -130,7 +130,7 @@ func vectors(a: in f32[60], b: in f32[160], h: in f16[32], y: out f32[64], z: ou
     }
     for j in 4 unroll {
       for l in 8 vector {
-        %6: f32 = acc[8*j + l]
+        %6: f32 = acc[8*j + l] if 1 <= i + j < 9
         y[32*i + 8*j + l] = %6 if 0 <= i + j < 9
         y[32*i + 8*j + l] mul= %0
       }

@@ -94,6 +94,62 @@ func in_place(x: in f32[100], y: out i32[100], z: out f32[100]) {
     np.testing.assert_array_equal(z, before)
 
 
+def test_vector_loops_mean_what_serial_ones_mean() -> None:
+    """An iteration reads what the one before it wrote."""
+    func = parse_func("""
+func running(x: in f32[32], y: out f32[33]) {
+  for i in 1 parallel {
+    %0: f32 = 0.0
+    y[0] = %0
+    for j in 4 {
+      for l in 8 vector {
+        %1: f32 = x[8*j + l]
+        %2: f32 = y[8*j + l]
+        %3: f32 = add(%1, %2)
+        y[8*j + l + 1] = %3
+      }
+    }
+  }
+}""")
+    x, y = np.arange(32, dtype=np.float32), np.empty(33, np.float32)
+    Compiled([func]).run("running", [x, y])
+    np.testing.assert_array_equal(y[1:], np.cumsum(x))
+
+
+def test_vector_loops_read_an_input_before_an_output_replaces_it() -> None:
+    func = parse_func("""
+func shifted(x: in f32[64], y: out f32[64], z: out f32[8]) {
+  for i in 1 parallel {
+    for j in 7 {
+      for l in 8 vector {
+        %0: f32 = x[8*j + l]
+        %4: f32 = sub(%0, %0)
+        y[8*j + l] = %4
+        %1: f32 = x[8*j + l + 1]
+        %2: f32 = add(%1, %1)
+        z[l] = %2
+        y[8*j + l] = %2
+      }
+    }
+    for l in 8 vector {
+      %3: f32 = x[l + 56]
+      y[l + 56] = %3
+    }
+  }
+}""")
+    x, z = np.arange(64, dtype=np.float32), np.empty(8, np.float32)
+    Compiled([func]).run("shifted", [x, x, z])
+    np.testing.assert_array_equal(x[:56], 2 * np.arange(1, 57))
+
+
+def test_indices_are_narrow_only_where_all_of_them_fit() -> None:
+    text = "func f(y: out i8[{n}]) {{\n  for i in {n} parallel {{\n    %0: i8 = 1\n"
+    text += "    y[i] = %0\n  }}\n}}"
+    assert "for (int i = " in render_c(parse_func(text.format(n=1 << 20)), OPENCL)
+    assert "for (long i = " in render_c(parse_func(text.format(n=1 << 30)), OPENCL)
+    assert "for (int64_t i = " in render_c(parse_func(text.format(n=4)), C11)
+
+
 def test_units_are_the_outermost_parallel_loops() -> None:
     assert units(parse_func(TEXTS["softmax"])) == 6
     assert units(parse_func("func f(y: out f32[0]) {\n  for i in 0 parallel {\n  }\n}")) == 0
@@ -108,6 +164,23 @@ def test_scratch_is_for_large_buffers() -> None:
 def test_geometry_is_that_of_blocks_and_threads() -> None:
     shape = geometry(parse_func(TEXTS["block_sum"]))
     assert (shape.blocks, shape.threads) == (16, 64)
+
+
+def test_threads_that_do_not_meet_are_a_loop_of_plain_c() -> None:
+    func = parse_func("""
+func parted(x: in f32[8], y: out f32[8], z: out f32[2]) {
+  for b in 2 block {
+    %0: f32 = x[4*b]
+    z[b] = %0
+    for t in 4 thread {
+      %1: f32 = x[4*b + t]
+      y[4*b + t] = %1
+    }
+  }
+}""")
+    x, y, z = np.arange(8, dtype=np.float32), np.empty(8, np.float32), np.empty(2, np.float32)
+    Compiled([func]).run("parted", [x, y, z], parts=2)
+    assert (y.tolist(), z.tolist()) == (x.tolist(), [0.0, 4.0])
 
 
 def test_threads_that_meet_need_a_dialect_that_has_them() -> None:

@@ -24,7 +24,6 @@ from bringup.loops import Func
 
 Array = np.ndarray[Any, Any]
 
-#: What `.ci` counts among the reasons of skipped tests: a machine that is to check C must not skip.
 NO_COMPILER = "no C compiler: set BRINGUP_CC, or install gcc, clang or the wheel ziglang"
 
 
@@ -44,9 +43,9 @@ def compilers() -> tuple[tuple[str, ...], ...]:
 
 @cache
 def compiler() -> tuple[str, ...]:
-    """The command to compile with; skips the test where there is none."""
+    """The command to compile with; where there is none, skips the test, or fails it in CI."""
     if not compilers():
-        pytest.skip(NO_COMPILER)
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(NO_COMPILER)
     return compilers()[0]
 
 
