@@ -139,6 +139,15 @@ func f(x: in f32[30], y: out f32[6]) {
   }
 }
 """
+MASKED = """
+func f(x: in f32[10], y: out f32[10]) {
+  for i in 10 {
+    %0: f32 = x[i] if 0 <= i < 10
+    %1: f32 = neg(%0)
+    y[i] = %1
+  }
+}
+"""
 PLAIN = """
 func f(x: in f32[12], y: out f32[12]) {
   for i in 3 {

@@ -74,6 +74,8 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "ends early, so it has no last block",
     ),
     "threads that do not all meet": (THREADS, "split t a c 5", "threads meet inside loop t"),
+    "threads apart from those that they meet": (THREADS, "peel t 1 0", "none of them can be apart"),
+    "a block of threads apart": (THREADS, "split t a c 5 tail=peel", "whose last block is apart"),
     "nothing between the seams": (loop(COPY), "peel i 5 5", "leave none"),
     "a negative seam": (loop(COPY), "peel i -1 0", "a negative number"),
     "the last iterations of a loop that ends early": (

@@ -12,6 +12,7 @@ from schedule_functions import (
     COND,
     HALO,
     LINE,
+    MASKED,
     NEST,
     PANEL,
     PLAIN,
@@ -133,6 +134,23 @@ CASES: dict[str, tuple[str, str, str]] = {
             }
             %2: f32 = r[0]
             y[c] = %2
+          }
+        }
+        """,
+    ),
+    "split: an end decides masks": (
+        MASKED,
+        """
+        split i i.o i.i 4
+        """,
+        """
+        func f(x: in f32[10], y: out f32[10]) {
+          for i.o in 3 {
+            for i.i in 4 until -4*i.o + 10 {
+              %0: f32 = x[i.i + 4*i.o]
+              %1: f32 = neg(%0)
+              y[i.i + 4*i.o] = %1
+            }
           }
         }
         """,

@@ -20,6 +20,7 @@ from bringup.loops.form import (
     Stmt,
     named_axis,
 )
+from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
@@ -85,7 +86,9 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     def change(old: For, facts: Mask) -> Body:
         return _Split(old, facts, outer, inner, size).with_tail(tail, names)
 
-    return rewrite_loops(func, (loop,), change)
+    result = rewrite_loops(func, (loop,), change)
+    check_threads(result)
+    return result
 
 
 class _Split:
@@ -105,6 +108,11 @@ class _Split:
             raise ScheduleError(
                 f"loop {self.old.name} ends early, so it has no last block to {tail}",
                 fix="split with tail=guard",
+            )
+        if has_barrier(self.old.body):
+            raise ScheduleError(
+                f"threads meet inside loop {self.old.name}, whose last block is apart",
+                fix=f"choose a size that divides {self.old.axis.size}",
             )
         whole = self.old.axis.size // self.size
         blocks = self.blocks(whole) if whole else ()
@@ -231,17 +239,7 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
-        middle = old.axis.size - first - last
-        if middle < 1:
-            raise ScheduleError(
-                f"loop {loop} has {old.axis.size} iterations, of which {first} + {last} leave none",
-                fix="peel fewer",
-            )
-        if last and old.end is not None:
-            raise ScheduleError(
-                f"loop {loop} ends early, so its last iterations are not known",
-                fix="peel first ones alone, or give the loop its whole length with pad",
-            )
+        middle = _middle(old, first, last)
         result: list[Stmt] = []
         parts = ((f"{loop}.first", 0, first), (loop, first, middle))
         for name, start, count in (*parts, (f"{loop}.last", first + middle, last)):
@@ -254,7 +252,30 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
                 result += loop_until(axis, place(old.body), old.kind, end, facts)
         return tuple(result)
 
-    return rewrite_loops(func, (loop,), change)
+    result = rewrite_loops(func, (loop,), change)
+    check_threads(result)
+    return result
+
+
+def _middle(old: For, first: int, last: int) -> int:
+    """How many iterations are left between the first and the last ones."""
+    if old.kind == "thread" and has_barrier(old.body):
+        raise ScheduleError(
+            f"threads meet inside loop {old.name}, so none of them can be apart",
+            fix="peel before loops are bound",
+        )
+    middle = old.axis.size - first - last
+    if middle < 1:
+        raise ScheduleError(
+            f"loop {old.name} has {old.axis.size} iterations, of which {first} + {last} leave none",
+            fix="peel fewer",
+        )
+    if last and old.end is not None:
+        raise ScheduleError(
+            f"loop {old.name} ends early, so its last iterations are not known",
+            fix="peel first ones alone, or give the loop its whole length with pad",
+        )
+    return middle
 
 
 def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
@@ -307,7 +328,9 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         body = Substitution(table, facts + loop.bounds + mask)(within.body)
         return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
-    return rewrite_loops(func, (outer,), change)
+    result = rewrite_loops(func, (outer,), change)
+    check_threads(result)
+    return result
 
 
 def pad(func: Func, *loops: str) -> Func:

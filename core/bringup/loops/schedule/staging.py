@@ -22,6 +22,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.barriers import check_threads
+from bringup.loops.schedule.dependences import may_share
 from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
     Body,
@@ -83,10 +84,10 @@ def stage(func: Func, buffer: str, at: str, space: Space = "scratch", layout: st
         raise ScheduleError(f"cannot stage in {space} memory", fix="use scratch or register")
     names = Names(func)
     taken = loop_names(func)
-    is_input = any(b.name == buffer for b in func.inputs)
+    holds_all = any(b.name == buffer for b in func.inputs) and not _may_be_written(func, buffer)
 
     def change(body: Body, facts: Mask) -> Body:
-        return _Staging(body, buffer, at, space, facts, is_input).staged(layout, names, taken)
+        return _Staging(body, buffer, at, space, facts, holds_all).staged(layout, names, taken)
 
     def change_loop(loop: For, facts: Mask) -> Body:
         return (with_body(loop, change(loop.body, facts + loop.bounds)),)
@@ -97,6 +98,25 @@ def stage(func: Func, buffer: str, at: str, space: Space = "scratch", layout: st
         result = rewrite_loops(func, (at,), change_loop)
     check_threads(result)
     return result
+
+
+def _may_be_written(func: Func, buffer: str) -> bool:
+    """Whether an input may have the memory of an output: if it is read as that is written.
+
+    Loops over one row may have several names, so indices count as one if their strides do.
+    """
+
+    def shape(stmt: Load | Store) -> tuple[int, tuple[tuple[int, int], ...]]:
+        terms = ((c, atom.last) for atom, c in stmt.index.terms)
+        return stmt.index.const, tuple(sorted(terms))
+
+    loads = [s for s in statements(func.body) if isinstance(s, Load) and s.buffer.name == buffer]
+    for output in func.outputs:
+        stores = [s for s in statements(func.body) if isinstance(s, Store) and s.buffer == output]
+        written = {shape(store) for store in stores}
+        if loads and may_share(loads[0].buffer, output) and all(shape(s) in written for s in loads):
+            return True
+    return False
 
 
 @record(eq=False)
@@ -132,9 +152,9 @@ class _Staging:
     """The region of a buffer that one iteration touches, and its copy."""
 
     def __init__(
-        self, body: Body, buffer: str, at: str, space: Space, facts: Mask, is_input: bool
+        self, body: Body, buffer: str, at: str, space: Space, facts: Mask, holds_all: bool
     ) -> None:
-        self.is_input = is_input
+        self.holds_all = holds_all
         self.body, self.buffer, self.at, self.space, self.facts = body, buffer, at, space, facts
         self.inner = {loop.axis for loop in loops_of(body)}
         self.inner_names = {axis.name for axis in self.inner}
@@ -300,8 +320,8 @@ class _Staging:
         result: list[Stmt] = [Alloc(copy)]
         reads = self.read_first()
         if reads:
-            # Memory that the function writes may hold nothing yet where the loop reads nothing.
-            mask = (masks or ()) if self.is_input else self.touched(reads)
+            # What the function writes may hold nothing yet, or change, where nothing is read.
+            mask = (masks or ()) if self.holds_all else self.touched(reads)
             result += self.copy_in(copy, parts, prefix, mask, names)
         result += body
         if any(isinstance(access.stmt, Store) for access in self.accesses):
