@@ -35,6 +35,10 @@ class Dialect:
     scratch: the type of the parameter of scratch; as `pointer`, only where a function needs it.
     spaces: address spaces in front of types, by those of buffers.
     restrict: what says that a pointer has no alias; nothing if the dialect has no word for it.
+    vector: the declaration of a type ``{name}`` of ``{lanes}`` elements of a ``{type}``, in all
+    ``{bytes}``, whose elements are accessed as those of an
+    array, and which memcpy copies.
+    vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
     ids: expressions by ``unit`` and ``units``, the number of a thread and of all threads;
     ``block`` and ``blocks``; ``thread``, the number within its block.
@@ -60,6 +64,8 @@ class Dialect:
     scratch: str = ""
     spaces: Mapping[str, str]
     restrict: str = ""
+    vector: str = ""
+    vector_bytes: int = 0
     barrier: str = ""
     ids: Mapping[str, str]
     bits: Mapping[str, str] | None = None
@@ -77,7 +83,9 @@ class Dialect:
     @property
     def words(self) -> frozenset[str]:
         """Every identifier in the table: what no buffer and no loop may be called."""
-        return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(self))))
+        return frozenset(
+            re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(replace(self, suffixes={}))))
+        )
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -138,6 +146,8 @@ C11 = Dialect(
     params=("void *const *buffers", "int64_t begin", "int64_t end", "void *scratch"),
     spaces={"global": "", "scratch": "", "shared": "", "register": ""},
     restrict="restrict ",
+    vector="typedef {type} {name} __attribute__((vector_size({bytes})));",
+    vector_bytes=32,
     ids={},
     functions=_suffixed(
         "sqrt", "floor", "fma", "copysign", "sin", "cos", "tan", "tanh", "expm1", "log1p",

@@ -76,6 +76,16 @@ class Library:
         """What an element of a buffer is declared as."""
         return self.type(BY_NAME["u8"] if dtype.name == "bool" else dtype)
 
+    def vector_type(self, dtype: DType, lanes: int) -> str:
+        """The type of a vector of registers, declared when it is first asked for."""
+        name = f"{PREFIX}{dtype.name}x{lanes}"
+        if name not in self.texts:
+            bytes_ = lanes * dtype.itemsize
+            type_ = self.memory_type(dtype)
+            text = self.dialect.vector.format(type=type_, name=name, lanes=lanes, bytes=bytes_)
+            self.texts[name] = text
+        return name
+
     def unsigned(self, dtype: DType) -> str:
         """The unsigned type as wide as a dtype."""
         return self.type(BY_NAME[f"u{dtype.bits}"])
@@ -302,6 +312,13 @@ def _fused(lib: Library, name: str, dtype: DType) -> str:
     return lib.function(name, t, (f"{t} a", f"{t} b", f"{t} c"), once)
 
 
+def _whole(lib: Library, name: str, dtype: DType) -> str:
+    """An integral number within the range of integers as wide, as one; 0 for NaN."""
+    t, f = lib.type(BY_NAME[f"i{dtype.bits}"]), lib.type(dtype)
+    body = [f"return ({t})(x == x ? x : {lib.real(0.0, dtype)});"]
+    return lib.function(name, t, (f"{f} x",), body)
+
+
 # -- conversions -----------------------------------------------------------------------------------
 
 
@@ -451,6 +468,7 @@ FAMILIES: dict[str, Family] = {
     "clz": _leading_zeros,
     "floor_div": _floor_divide,
     "floor_rem": _floor_remainder,
+    "whole": _whole,
     "max": _extremum("max"),
     "min": _extremum("min"),
     "muladd": _product_sum,

@@ -116,8 +116,7 @@ class Statements(Arithmetic[Term]):
 
     def to_integer(self, x: Term) -> Term:
         """An integral float as an integer; 0 for NaN, which C's own conversion leaves undefined."""
-        name = f"{self.signed.name}_of_{self.dtype.name}"
-        return self._let(self.lib.call(name, x.text), self.int)
+        return self._let(self.lib.call(f"whole_{self.dtype.name}", x.text), self.int)
 
     def shift_left(self, n: Term, count: int) -> Term:
         """By a constant; bits go out at the upper end."""

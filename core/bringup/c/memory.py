@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.c.vectors import unrolled_axes
 from bringup.graph.index import Axis, Dyn, Expr
 from bringup.integers import round_up
-from bringup.loops.form import Alloc, Buffer, For, Func, Load, Store, statements
+from bringup.loops.form import Alloc, Buffer, Func, Load, Store, statements
 from bringup.records import record
 
 #: Scratch buffers up to so many bytes are local arrays; others stand in the scratch of a call.
@@ -67,9 +68,7 @@ def aliasing_free(func: Func) -> frozenset[Buffer]:
 
 def scalar_registers(func: Func) -> frozenset[Buffer]:
     """The register buffers whose every index is constant once ``unroll`` loops are written out."""
-    loops = [stmt for stmt in statements(func.body) if isinstance(stmt, For)]
-    unrolled = {loop.axis for loop in loops if loop.kind == "unroll"}
-    unrolled -= {loop.axis for loop in loops if loop.kind != "unroll"}
+    unrolled = unrolled_axes(func)
     arrays: set[Buffer] = set()
     registers: set[Buffer] = set()
     for stmt in statements(func.body):
@@ -80,7 +79,7 @@ def scalar_registers(func: Func) -> frozenset[Buffer]:
     return frozenset(b for b in registers - arrays if b.size <= MOST_SCALARS)
 
 
-def _is_constant(index: Expr, unrolled: set[Axis]) -> bool:
+def _is_constant(index: Expr, unrolled: frozenset[Axis]) -> bool:
     return index.axes() <= unrolled and not any(isinstance(a, Dyn) for a in index.atoms())
 
 

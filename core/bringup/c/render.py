@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
@@ -18,7 +19,8 @@ from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.dtypes import i64
+from bringup.c.vectors import OPERATORS, is_straight, vector_registers
+from bringup.dtypes import DType, i64
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.loops.form import (
@@ -150,9 +152,13 @@ class _Function:
         self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
+        self.vectors = vector_registers(func, self.dialect.vector_bytes)
         self.constants: dict[Axis, Expr] = {}
         #: The constant that a scalar is.
         self.literals: dict[Scalar, str] = {}
+        #: The straight loop that is being written, and the scalars that are vectors in it.
+        self.straight: For | None = None
+        self.varying: set[Scalar] = set()
         self.in_threads = False
         self.has_threads = any(
             isinstance(s, For) and s.kind == "thread" for s in statements(func.body)
@@ -324,6 +330,8 @@ class _Function:
         return f"const {self.lib.type(result.dtype)} v{result.name} = {value};"
 
     def value(self, operand: Scalar) -> str:
+        if operand in self.varying and self.straight is not None:
+            return f"v{operand.name}[{self.loop_name(self.straight)}]"
         text = self.literals.get(operand, f"v{operand.name}")
         return f"({text})" if text.startswith("-") else text
 
@@ -353,6 +361,8 @@ class _Function:
 
     def element_of(self, buffer: Buffer, index: Expr, operands: Sequence[Scalar]) -> str:
         name = self.names.of(buffer, buffer.name)
+        if buffer in self.vectors:
+            return self.lane(buffer, index.substitute(self.constants))
         if buffer not in self.scalars:
             return f"{name}[{self.expr(index, operands)}]"
         if buffer.size == 1:
@@ -360,9 +370,24 @@ class _Function:
         position = index.substitute(self.constants)
         return self.names.of((buffer, position.const), f"{name}_{position.const}")
 
+    def lane(self, buffer: Buffer, index: Expr) -> str:
+        """An element of a register buffer that is vectors."""
+        place = index.const % self.vectors[buffer]
+        return f"{self.register(buffer, index)}[{self.expr(Expr(place, index.terms), ())}]"
+
+    def register(self, buffer: Buffer, index: Expr) -> str:
+        """The vector of a register buffer that holds an element."""
+        number = index.const // self.vectors[buffer]
+        return self.names.of((buffer, number), f"{buffer.name}_{number}")
+
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
-        if buffer in self.scalars:
+        if buffer in self.vectors:
+            lanes = self.vectors[buffer]
+            vector = self.lib.vector_type(buffer.dtype, lanes)
+            for n in range(buffer.size // lanes):
+                yield f"{vector} {self.names.of((buffer, n), f'{buffer.name}_{n}')} = {{0}};"
+        elif buffer in self.scalars:
             every = (
                 [name]
                 if buffer.size == 1
@@ -393,6 +418,10 @@ class _Function:
     def loop(self, stmt: For) -> Iterator[str]:
         if stmt.kind == "unroll":
             yield from self.copies(stmt)
+        elif is_straight(stmt, self.dialect.vector_bytes):
+            self.straight = stmt
+            yield from _block("", list(self.statements_on_vectors(stmt)))
+            self.straight, self.varying = None, set()
         elif stmt.kind == "thread" and self.dialect.has_threads:
             yield from self.thread(stmt)
         else:
@@ -417,6 +446,68 @@ class _Function:
             yield f"const {self.index} {end} = {value};"
         head = f"for ({self.index} {index} = 0; {index} < {end}; {index}++)"
         yield from _block(head, self.body(stmt.body))
+
+    # -- straight loops ----------------------------------------------------------------------------
+
+    def statements_on_vectors(self, loop: For) -> Iterator[str]:
+        """One statement after the other, each for all iterations."""
+        for stmt in loop.body:
+            match stmt:
+                case Let() if self.varying.isdisjoint(stmt.operands):
+                    yield from self.let(stmt)
+                case Let():
+                    yield self.vector_let(stmt, loop)
+                case Load() if stmt.index.coefficient(loop.axis) == 0:
+                    yield self.declare(stmt.result, self.load(stmt))
+                case Load():
+                    yield from self.vector_load(stmt, loop)
+                case Store():
+                    yield from self.vector_store(stmt, loop)
+
+    def vector_of(self, dtype: DType, loop: For) -> str:
+        return self.lib.vector_type(dtype, loop.axis.size)
+
+    def each(self, loop: For) -> str:
+        """The head of a loop over the lanes."""
+        index = self.loop_name(loop)
+        return f"for ({self.index} {index} = 0; {index} < {loop.axis.size}; {index}++)"
+
+    def vector_let(self, stmt: Let, loop: For) -> str:
+        """An operator of C; operands that are the same for all iterations are scalars."""
+        type_, sign = self.vector_of(stmt.result.dtype, loop), OPERATORS[stmt.op.name]
+        x, y = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
+        self.literals.pop(stmt.result, None)
+        self.varying.add(stmt.result)
+        return f"const {type_} v{stmt.result.name} = {x} {sign} {y};"
+
+    def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
+        type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
+        self.literals.pop(stmt.result, None)
+        self.varying.add(stmt.result)
+        if stmt.buffer in self.vectors:
+            register = self.register(stmt.buffer, stmt.index.substitute(self.constants))
+            yield f"const {type_} {name} = {register};"
+            return
+        tests = self.tests(stmt.mask)
+        yield f"{type_} {name} = {{0}};" if tests else f"{type_} {name};"
+        copy = f"memcpy(&{name}, &{self.first(stmt, loop)}, sizeof {name});"
+        yield f"if ({_all(tests)}) {copy}" if tests else copy
+
+    def first(self, stmt: Load | Store, loop: For) -> str:
+        """The element of the first iteration."""
+        return self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
+
+    def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
+        tests = self.tests(stmt.mask)
+        head = f"if ({_all(tests)}) " if tests else ""
+        buffer, value = stmt.buffer, f"v{stmt.value.name}"
+        if stmt.fold or stmt.value not in self.varying:
+            yield f"{head}{self.each(loop)} {next(self.store(replace(stmt, mask=())))}"
+        elif buffer in self.vectors:
+            register = self.register(buffer, stmt.index.substitute(self.constants))
+            yield f"{head}{register} = {value};"
+        else:
+            yield f"{head}memcpy(&{self.first(stmt, loop)}, &{value}, sizeof {value});"
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""

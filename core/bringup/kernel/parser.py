@@ -66,7 +66,8 @@ def parse_bound(text: str, loops: Mapping[str, Axis] | None = None) -> Bound:
     """The condition that `str` printed as ``text``; see `parse_expr`.  Raises ParseError."""
     found = _BOUND.fullmatch(text)
     if found is None:
-        raise ParseError(f"not a bound: {text!r}", fix="write it like 0 <= a0[8] + -1 < 6")
+        axis = "a0[8]" if loops is None else "i"
+        raise ParseError(f"not a bound: {text!r}", fix=f"write it like 0 <= {axis} + -1 < 6")
     return Bound(parse_expr(found[2], loops), int(found[1]), int(found[3]))
 
 

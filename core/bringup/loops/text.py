@@ -12,7 +12,6 @@ from typing import Never, TypeVar, get_args
 
 from bringup.dtypes import BY_NAME, Precision
 from bringup.errors import ParseError
-from bringup.graph import Graph
 from bringup.graph.elements import format_element
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.graph.parser import parse_graph
@@ -159,10 +158,6 @@ def parse_func(text: str) -> Func:
     return _Reader(text).func()
 
 
-def _parse_instr(text: str) -> Graph:
-    return parse_graph(text, resolve)
-
-
 class _Scope:
     """The names that a block sees."""
 
@@ -290,6 +285,8 @@ class _Reader:
             index, operands = self.expr(access[2], scope), self.values(access[3], scope)
             buffer, mask = scope.buffers[access[1]], self.mask(access[4], scope)
             stmt = Load(result, buffer, index, mask, operands)
+        elif access is not None:
+            self.fail(f"there is no buffer {access[1]}")
         else:
             stmt = self.computed(result, text, scope)
         scope.scalars[result.name] = result
@@ -310,7 +307,11 @@ class _Reader:
         operands = tuple(self.value(name, scope) for name in names)
         inputs = ", ".join(f"{scalar}: {scalar.type}" for scalar in operands)
         line = f"%_: {result.type} = {text}"
-        graph = self.read(_parse_instr, f"graph one({inputs}) {{ {line} return %_ }}")
+        try:
+            graph = parse_graph(f"graph one({inputs}) {{ {line} return %_ }}", resolve)
+        except ParseError as error:  # which counts lines and columns of that graph
+            what = re.sub(r"^line \d+, column \d+: ", "", error.what)
+            self.fail(what.replace("%_", str(result)), error)
         (instr,) = graph.instrs
         named = dict(zip(graph.inputs, operands, strict=True))
         row = lookup(instr.op.name)

@@ -5,18 +5,18 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import get_args
 
 import numpy as np
 
 from bringup.dtypes import f32
 from bringup.errors import GraphError, OpTypeError
-from bringup.graph.index import Axis, Bound, Dyn, Expr
+from bringup.graph.index import Axis, Dyn, Expr
 from bringup.graph.ir import attrs_key
 from bringup.kernel.ranges import expr_value, is_row_major, mask_value, outside, positions, span
+from bringup.loops.conflicts import races
 from bringup.loops.form import (
-    CONCURRENT,
     PRIVATE,
     Alloc,
     Barrier,
@@ -33,6 +33,7 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
+from bringup.loops.scopes import accesses, walk
 from bringup.loops.text import print_stmt
 from bringup.ops.monoids import MONOIDS
 from bringup.ops.table import Kind, Trait
@@ -82,62 +83,6 @@ def verify_func(func: Func) -> None:
             )
 
 
-@record(eq=False)
-class _Scope:
-    """What surrounds a statement.
-
-    mask: what holds wherever it runs: conditions and early ends.
-    guarded: whether data decides, too, where it runs.
-    homes: the buffers that exist, with the loops in whose iterations each exists once.
-    """
-
-    loops: tuple[For, ...] = ()
-    mask: tuple[Bound, ...] = ()
-    guarded: bool = False
-    homes: Mapping[Buffer, tuple[For, ...]] = {}
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return tuple(loop.axis for loop in self.loops)
-
-    def within(self, stmt: For | If) -> _Scope:
-        """What surrounds the body of a statement."""
-        if isinstance(stmt, For):
-            mask = (*self.mask, *stmt.bounds)
-            return _Scope((*self.loops, stmt), mask, self.guarded, self.homes)
-        guarded = self.guarded or stmt.test is not None
-        return _Scope(self.loops, (*self.mask, *stmt.mask), guarded, self.homes)
-
-    def meeting(self, buffer: Buffer) -> list[For]:
-        """The loops round an access whose iterations have one memory in common."""
-        home = self.homes[buffer]
-        return [loop for loop in self.loops if loop.kind in CONCURRENT and loop not in home]
-
-
-def _walk(func: Func) -> Iterator[tuple[Stmt, _Scope]]:
-    """Every statement with what surrounds it."""
-    yield from _walk_block(func.body, _Scope(homes={p.buffer: () for p in func.params}))
-
-
-def _walk_block(body: Sequence[Stmt], scope: _Scope) -> Iterator[tuple[Stmt, _Scope]]:
-    for stmt in body:
-        yield stmt, scope
-        if isinstance(stmt, For | If):
-            yield from _walk_block(stmt.body, scope.within(stmt))
-        elif isinstance(stmt, Alloc):
-            home = scope.loops
-            if stmt.buffer.space == "shared":
-                home = tuple(loop for loop in home if loop.kind != "thread")
-            homes = {**scope.homes, stmt.buffer: home}
-            scope = _Scope(scope.loops, scope.mask, scope.guarded, homes)
-
-
-def _accesses(func: Func) -> Iterator[tuple[Load | Store, _Scope]]:
-    for stmt, scope in _walk(func):
-        if isinstance(stmt, Load | Store):
-            yield stmt, scope
-
-
 def _done(stmt: Load | Store) -> str:
     return "reads" if isinstance(stmt, Load) else "writes"
 
@@ -153,7 +98,7 @@ def _buffers(func: Func) -> Problems:
             yield None, f"parameter {param.buffer.name} has the role {param.role!r}"
         if param.buffer.space != "global":
             yield None, f"parameter {param.buffer} is not global"
-    for stmt, scope in _walk(func):
+    for stmt, scope in walk(func):
         if isinstance(stmt, Alloc):
             if stmt.buffer.space not in get_args(Space):
                 yield stmt, f"{stmt.buffer.space!r} is no space"
@@ -233,7 +178,7 @@ def _read_by(stmt: Stmt) -> tuple[Scalar, ...]:
 
 
 def _scalars(func: Func) -> Problems:
-    for stmt, _ in _walk(func):
+    for stmt, _ in walk(func):
         if isinstance(stmt, Let):
             what = _let(stmt)
             if what:
@@ -263,7 +208,7 @@ def _let(stmt: Let) -> str | None:
 
 def _access_types(func: Func) -> Problems:
     read_only = set(func.inputs)
-    for stmt, _ in _accesses(func):
+    for stmt, _ in accesses(func):
         scalar = stmt.result if isinstance(stmt, Load) else stmt.value
         if scalar.dtype is not stmt.buffer.dtype:
             yield stmt, f"{stmt.buffer} is accessed as {scalar.dtype}"
@@ -295,7 +240,7 @@ def _fold(stmt: Store) -> str | None:
 
 
 def _indices(func: Func) -> Problems:
-    for stmt, scope in _walk(func):
+    for stmt, scope in walk(func):
         for expr, operands in _expressions(stmt):
             strange = sorted(axis.name for axis in expr.axes() - {*scope.axes})
             if strange:
@@ -322,7 +267,7 @@ def _expressions(stmt: Stmt) -> Iterator[tuple[Expr, tuple[Scalar, ...]]]:
 
 
 def _loops(func: Func) -> Problems:
-    for stmt, scope in _walk(func):
+    for stmt, scope in walk(func):
         if not isinstance(stmt, For):
             continue
         if stmt.kind not in get_args(LoopKind):
@@ -341,7 +286,7 @@ def _loops(func: Func) -> Problems:
 
 
 def _ranges(func: Func) -> Problems:
-    for stmt, scope in _accesses(func):
+    for stmt, scope in accesses(func):
         if scope.guarded:
             continue
         size = stmt.buffer.size
@@ -352,7 +297,7 @@ def _ranges(func: Func) -> Problems:
 
 
 def _registers(func: Func) -> Problems:
-    for stmt, scope in _accesses(func):
+    for stmt, scope in accesses(func):
         if stmt.buffer.space != "register":
             continue
         if any(isinstance(atom, Dyn) for atom in stmt.index.atoms()):
@@ -366,7 +311,7 @@ def _registers(func: Func) -> Problems:
 
 def _outputs(func: Func) -> Problems:
     for buffer in func.outputs:
-        stores = [(s, c) for s, c in _accesses(func) if isinstance(s, Store) and s.buffer == buffer]
+        stores = [(s, c) for s, c in accesses(func) if isinstance(s, Store) and s.buffer == buffer]
         stores = [(s, c) for s, c in stores if all(axis.size for axis in c.axes)]
         written = np.zeros(buffer.size, np.bool_)
         for stmt, scope in stores:
@@ -393,68 +338,7 @@ def _used(exprs: Iterable[Expr], axes: Sequence[Axis]) -> list[Axis]:
     return [axis for axis in axes if axis in used]
 
 
-# -- loops whose iterations run side by side -------------------------------------------------------
-
-
-def _races(func: Func) -> Problems:
-    for stmt, scope in _accesses(func):
-        if isinstance(stmt, Load):
-            continue
-        meeting = scope.meeting(stmt.buffer)
-        if stmt.buffer.space in PRIVATE and any(loop.kind == "thread" for loop in meeting):
-            yield stmt, f"a thread writes {stmt.buffer.name}, which is private to its block"
-        if scope.guarded or stmt.operands or not all(axis.size for axis in scope.axes):
-            continue
-        mask = (*stmt.mask, *scope.mask)
-        used = stmt.index.axes().union(*(b.expr.axes() for b in mask))
-        element = f"{stmt.buffer.name}[{stmt.index}]"
-        for loop in meeting:
-            if loop.axis not in used and loop.axis.size > 1:
-                yield stmt, f"every iteration of {loop.kind} loop {loop.name} writes {element}"
-        independent = [loop.axis for loop in meeting if loop.kind != "thread"]
-        home = [loop.axis for loop in scope.homes[stmt.buffer]]
-        twice = _written_twice(stmt.index, mask, independent, home, scope.axes)
-        if twice is not None:
-            loops = ", ".join(axis.name for axis in independent)
-            yield stmt, f"several iterations of {loops} write element {twice}: {element}"
-
-
-def _written_twice(
-    index: Expr, mask: Sequence[Bound], items: list[Axis], home: list[Axis], axes: Sequence[Axis]
-) -> int | None:
-    """An element that two iterations of independent loops write; None if none or undecided.
-
-    home: loops in whose iterations the memory exists once.
-    """
-    if not items or _is_injective(index, items):
-        return None
-    used = _used([index, *(b.expr for b in mask)], axes)
-    table = positions([axis for axis in axes if axis in used or axis in items])
-    if table is None:
-        return None
-    item, memory = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for axis in items:
-        item = item * axis.size + table[axis]
-    for axis in home:
-        memory = memory * axis.size + table.get(axis, np.zeros(1, np.int64))
-    parts = np.broadcast_arrays(memory, expr_value(index, table), item, mask_value(mask, table))
-    memory, element, item = (part[parts[-1]] for part in parts[:-1])
-    order = np.lexsort((item, element, memory))
-    memory, element, item = memory[order], element[order], item[order]
-    same = (memory[1:] == memory[:-1]) & (element[1:] == element[:-1]) & (item[1:] != item[:-1])
-    return int(element[1:][same][0]) if same.any() else None
-
-
-def _is_injective(index: Expr, items: Sequence[Axis]) -> bool:
-    """Whether positions of loops, all of these among them, give each another value: every
-    coefficient is greater than what smaller ones add up to.
-    """
-    reach = 0
-    for atom, c in sorted(index.terms, key=lambda term: abs(term[1])):
-        if not isinstance(atom, Axis) or abs(c) <= reach:
-            return False
-        reach += abs(c) * atom.last
-    return {axis for axis in items if axis.size > 1} <= index.axes()
+# -- threads ---------------------------------------------------------------------------------------
 
 
 def _barriers(func: Func) -> Problems:
@@ -514,7 +398,11 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     FuncRule("ranges", "where its mask holds, an access lies inside the buffer", _ranges),
     FuncRule("registers", "registers have constant indices once loops are unrolled", _registers),
     FuncRule("outputs", "every element of an out buffer is written", _outputs),
-    FuncRule("races", "iterations that run side by side write different elements", _races),
+    FuncRule(
+        "races",
+        "what an iteration writes, none beside it uses, but for threads behind a barrier",
+        races,
+    ),
     FuncRule("barriers", "all threads of a block come to a barrier", _barriers),
 )
 

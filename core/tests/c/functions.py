@@ -75,16 +75,16 @@ func gathered(x.in: in f16[40], at: in i32[32], int: out bf16[32], v1: out bool[
   }
 }
 """,
-    # A loop that ends early, a condition, an array of registers, integers of every kind.
+    # A loop that ends early, a condition, a local array, integers of every kind.
     "ragged": """
 func ragged(x: in i8[100], y: out i64[10]) {
   for i in 10 parallel {
-    alloc sums: register i64[3]
+    alloc sums: scratch i64[3]
     %0: i64 = 0
     for k in 3 {
       sums[k] = %0
     }
-    for j in 12 until 3*i {
+    for j in 12 until 3*i + 1 {
       %1: i8 = x[3*i + j]
       %2: i8 = mul(%1, %1)
       %3: i64 = convert(%2) {dtype=i64}
@@ -99,6 +99,48 @@ func ragged(x: in i8[100], y: out i64[10]) {
     }
     %6: i64 = sums[0]
     y[i] = %6
+  }
+}
+""",
+    # Straight loops: accumulators that are vectors, operands that are the same for all, masks.
+    "vectors": """
+func vectors(a: in f32[60], b: in f32[160], h: in f16[32], y: out f32[64], z: out f16[32]) {
+  for i in 2 parallel {
+    alloc acc: register f32[32]
+    %0: f32 = -1.0
+    for j in 2 unroll {
+      for l in 8 vector {
+        acc[8*j + l] = %0
+        acc[8*j + l + 16] = %0
+      }
+    }
+    for k in 10 {
+      for m in 2 unroll {
+        %1: f32 = a[30*i + 3*k + m]
+        for j in 2 unroll {
+          for l in 8 vector {
+            %2: f32 = b[16*k + 8*j + l] if 1 <= i + k < 10
+            %3: f32 = mul(%2, %0)
+            %4: f32 = add(%3, %2)
+            %5: f32 = sub(%4, %3)
+            acc[16*m + 8*j + l] add= %5 * %1
+          }
+        }
+      }
+    }
+    for j in 4 unroll {
+      for l in 8 vector {
+        %6: f32 = acc[8*j + l]
+        y[32*i + 8*j + l] = %6 if 0 <= i + j < 9
+        y[32*i + 8*j + l] mul= %0
+      }
+    }
+    %7: f32 = acc[17]
+    y[32*i] = %7
+    for l in 16 vector {
+      %8: f16 = h[16*i + l]
+      z[16*i + l] = %8
+    }
   }
 }
 """,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import samples
@@ -12,13 +14,14 @@ from bringup.c import C11, METAL, OPENCL, geometry, render_all, render_c, scratc
 from bringup.errors import UnsupportedError
 from bringup.loops import Func, parse_func
 from bringup.loops.evaluate import evaluate_func
+from bringup.loops.verify import verify_func
 
 #: Of the softmax: two ULP of each exponential, and a rounding for each of 600 sums, on both sides.
 SOFTMAX_ERROR = 2 * (2 * 2 + 600) * 2.0**-24
 
 
 #: Sums of products: of small whole numbers, whose order and roundings do not matter.
-EXACT = ("unrolled", "block_sum")
+EXACT = ("unrolled", "vectors", "block_sum")
 
 
 def arrays_of(func: Func, seed: int) -> list[Array]:
@@ -47,6 +50,11 @@ def check(func: Func, arrays: list[Array], seed: int) -> None:
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
     return Compiled([parse_func(text) for name, text in TEXTS.items() if name != "block_sum"])
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_functions_are_what_the_verifier_takes(name: str) -> None:
+    verify_func(parse_func(TEXTS[name]))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 40])
@@ -117,6 +125,16 @@ def test_a_missing_op_is_said() -> None:
     func = parse_func("func f(y: out f32[1]) {\n  %0: f32 = 1.0\n  %1: f32 = tanh(%0)\n}")
     with pytest.raises(UnsupportedError, match="tanh has no rendering in OPENCL"):
         render_c(func, OPENCL)
+
+
+def test_accumulators_are_vectors_where_there_are_types_of_them() -> None:
+    func = parse_func(TEXTS["vectors"])
+    source = render_c(func, C11)
+    assert "bu_f32x8 acc_3 = {0};" in source
+    assert "const bu_f32x8 v3 = v2 * (-1.0f);" in source
+    assert "[32]" not in source
+    assert "float acc[32];" in render_c(func, replace(C11, vector_bytes=16))
+    assert "float acc[32];" in render_c(func, OPENCL)
 
 
 def test_functions_share_the_library() -> None:

@@ -22,7 +22,7 @@ def _runtime(name: str) -> str:
     return path if os.path.isabs(path) else ""
 
 
-@pytest.mark.parametrize("tests", ["test_scalar.py", "test_kernels.py"])
+@pytest.mark.parametrize("tests", ["test_scalar.py", "test_kernels.py", "test_functions.py"])
 def test_nothing_is_undefined(tests: str) -> None:
     """The same tests in another process, whose allocations the sanitizer watches."""
     libraries = [_runtime(name) for name in ("libasan.so", "libubsan.so")]

@@ -96,11 +96,20 @@ def proven(kernel: Kernel, seed: int = 3) -> Func:
 
 
 @settings(max_examples=100)
-@given(graph=graphs, limits=st.sampled_from(LIMITS), depth=st.booleans())
-def test_random_kernels_do_the_same_as_loops(graph: Graph, limits: Limits, depth: bool) -> None:
+@given(
+    graph=graphs,
+    limits=st.sampled_from(LIMITS),
+    depth=st.booleans(),
+    chunk=st.sampled_from((0, 2, 7)),
+)
+def test_random_kernels_do_the_same_as_loops(
+    graph: Graph, limits: Limits, depth: bool, chunk: int
+) -> None:
+    """Long folds whole, and cut into chunks, of which the last may be short."""
     for launch in launches(graph, limits, depth=depth):
-        assert launch.kernel is not None
-        proven(launch.kernel)
+        for part in split_launch(launch, lambda _: chunk, limits.buffers):
+            assert part.kernel is not None
+            proven(part.kernel)
 
 
 def kernels_of(fn: Callable[..., Value], *types: TensorType, chunk: int = 0) -> list[Kernel]:

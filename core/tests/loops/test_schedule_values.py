@@ -14,7 +14,7 @@ from bringup.errors import ScheduleError
 from bringup.kernel.form import Kernel
 from bringup.kernel.limits import Limits
 from bringup.loops import Func, lower_kernel, parse_func
-from bringup.loops.form import Store, statements
+from bringup.loops.form import Alloc, Load, Store, statements
 from bringup.loops.schedule import PRIMITIVES, Schedule, Step, apply
 from bringup.loops.schedule.rewrite import loop_names
 from bringup.program.plan import overwrites
@@ -61,12 +61,26 @@ class _Choices:
                 return Step(name, (loop, self.loop(func), self.name()))
             case "bind":
                 return Step(name, (loop, ("block", "thread")[self.below(2)]))
-            case "rfactor":
+            case "set_space":
+                allocs = [s.buffer.name for s in statements(func.body) if isinstance(s, Alloc)]
+                buffer = allocs[self.below(len(allocs))] if allocs else "none"
+                return Step(name, (buffer, ("scratch", "shared", "register")[self.below(3)]))
+            case "rfactor" | "cross_lane":
                 folds = [s.buffer.name for s in statements(func.body)
                          if isinstance(s, Store) and s.fold]  # fmt: skip
                 buffer = folds[self.below(len(folds))] if folds else "none"
-                return Step(name, (loop, buffer, *self.loops(func, 2)))
-            case "reorder" | "distribute":
+                over = self.loops(func, 2) if name == "rfactor" else ()
+                return Step(name, (loop, buffer, *over))
+            case "stage":
+                at = "." if self.below(3) == 0 else loop
+                buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)
+                                             if isinstance(s, Load | Store)))  # fmt: skip
+                space = ("scratch", "scratch", "register")[self.below(3)]
+                return Step(name, (buffers[self.below(len(buffers))], at), (("space", space),))
+            case "distribute":
+                space = ("register", "scratch")[self.below(2)]
+                return Step(name, self.loops(func), (("space", space),))
+            case "reorder":
                 return Step(name, self.loops(func))
         return Step(name, (loop,))
 

@@ -109,7 +109,14 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("races", "parts[t] = %2", "parts[2] = %2", "every iteration of thread loop t writes parts[2]"),
     ("races", "if 0 <= t < 1 {", "if 0 <= b < 3 {", "every iteration of thread loop t writes y[b"),
     ("races", "y[b] = %6", "y[(b)//2 + 1] = %6\ny[0] = %6 if 0 <= b < 1",
-     "several iterations of b"),
+     "several iterations of block loop b use element 1 of y: y[(b)//2 + 1] = %6"),
+    ("races", "y[b] = %6", "y[b] = %6\ny[(b + 1)%3] = %6",
+     "block loop b use element 0 of y: y[b] = %6 and y[(b + 1)%3] = %6"),
+    ("races", "y[b] = %6", "y[b] = %6\n%7: f32 = y[(b + 2)%3]",
+     "use element 0 of y: y[b] = %6 and %7: f32 = y[(b + 2)%3]"),
+    ("races", "if 0 <= t < 1 {", "if 1 <= t < 2 {", "between them, use element 0 of parts"),
+    ("races", "barrier", "",
+     "several threads, with no barrier between them, use element 1 of parts: parts[t] = %2 and "),
     ("races", "for t in 4 thread {", "alloc r: scratch f32[2]\nfor t in 4 thread {",
      "a thread writes r, which is private to its block"),
     ("barriers", "for t in 4 thread {", "for t in 4 until b + 2 thread {",
@@ -138,6 +145,8 @@ def test_the_right_one_is_right() -> None:
     func = parse_func(RIGHT)
     assert str(func) == RIGHT
     verify_func(func)
+    # Another thread may go on behind one more barrier.
+    verify_func(changed("if 0 <= t < 1 {", "barrier\nif 1 <= t < 2 {"))
 
 
 def complaint_about(func: Func) -> tuple[str, str, str | None]:
@@ -253,6 +262,10 @@ def test_every_rule_is_broken_above() -> None:
         "for i in 3 parallel {\n%0: f32 = 1.0\ny[i] = %0\n}\n%0: f32 = 2.0\ny[3] = %0",
         # A loop of one iteration, and a loop that is no loop.
         "for j in 1 parallel {\nfor i in 4 parallel {\n%0: f32 = 1.0\ny[i] = %0\n}\n}",
+        # Elements that iterations of an outer loop use one after the other.
+        "for k in 3 {\nfor i in 2 parallel {\n%0: f32 = 1.0\ny[k + i] = %0\n}\n}",
+        # A loop that never runs.
+        "for i in 4 parallel {\n%0: f32 = 1.0\ny[i] = %0\nfor z in 0 {\n%1: f32 = y[0]\n}\n}",
         # One iteration of many.
         "for j in 9 parallel {\nfor i in 4 {\n%0: f32 = 1.0\ny[i] = %0 if 0 <= j < 1\n}\n}",
         # What the tile of an iteration has is its own, and all of it is of whoever waits for all.
@@ -264,3 +277,27 @@ def test_every_rule_is_broken_above() -> None:
 )
 def test_what_is_right_or_undecided_is_taken(text: str) -> None:
     verify_func(parse_func(f"func f(y: out f32[4]) {{\n{text}\n}}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "for i in 2 parallel {\n%0: f32 = 1.0\nfor j in 3 {\ny[i + j] = %0\n}\n}",
+            "several iterations of parallel loop i use element 1 of y: y[i + j] = %0",
+        ),
+        (
+            "for b in 1 block {\nfor t in 4 thread {\n%0: f32 = 1.0\ny[t] = %0\n}\n"
+            "for u in 4 thread {\n%1: f32 = y[u]\n}\n}",
+            "several threads, with no barrier between them, use element 0 of y: y[t] = %0 and %1",
+        ),
+        (
+            "for b in 1 block {\n%0: f32 = 1.0\ny[3] = %0\nfor t in 3 thread {\ny[t] = %0\n"
+            "%1: f32 = y[t + 1]\n}\n}",
+            "several threads, with no barrier between them, use element 1 of y: y[t] = %0 and %1",
+        ),
+    ],
+)
+def test_accesses_of_several_iterations_are_compared(text: str, complaint: str) -> None:
+    rule, what, _ = complaint_about(parse_func(f"func f(y: out f32[4]) {{\n{text}\n}}"))
+    assert (rule, complaint in what) == ("races", True), what

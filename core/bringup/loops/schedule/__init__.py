@@ -14,8 +14,9 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 
 __all__ = [
     "PRIMITIVES",
@@ -23,6 +24,7 @@ __all__ = [
     "Step",
     "apply",
     "bind",
+    "cross_lane",
     "distribute",
     "fuse",
     "hoist",
@@ -31,7 +33,9 @@ __all__ = [
     "peel",
     "reorder",
     "rfactor",
+    "set_space",
     "split",
+    "stage",
     "unroll",
     "vectorize",
 ]

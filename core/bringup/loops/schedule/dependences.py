@@ -139,6 +139,10 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
     ``z``.
     """
+    whole = Expr.of(axis)
+    low, high = span(whole, one.facts)
+    if low == high and (low, high) == span(whole, other.facts):
+        return True
     first, second = _Parts(one, inner), _Parts(other, inner)
     if first.fixed != second.fixed:
         return False
@@ -148,7 +152,6 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     if axis in shared:
         return _agrees(first, second, axis)
     # A loop that was fused stands in the index as its quotient and its remainder.
-    whole = Expr.of(axis)
     parts = [a for a in shared if isinstance(a, Div | Mod) and a.of == whole]
     divisors = {a.by for a in parts if isinstance(a, Div)} & {
         a.by for a in parts if isinstance(a, Mod)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr
@@ -12,8 +12,10 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
     Store,
     statements,
@@ -81,7 +83,14 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
-    folds = _folds_into(loop, buffer)
+    folds = folds_into(loop, buffer)
+    for access in accesses(loop.body, axes=(loop.axis,)):
+        outside = [within.name for within in inner if within.axis not in access.axes]
+        if access.stmt in folds and outside:
+            raise ScheduleError(
+                f"some folds into {buffer} are not inside loop {outside[0]}",
+                fix="name loops round all of the folds",
+            )
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -102,18 +111,9 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     registers = Buffer(name, target.dtype, points, "register")
     scalar = buffer.replace(".", "_")
     start, part = (names.scalar(scalar, target.dtype) for _ in range(2))
-    neutral = MONOIDS[fold].neutral(target.dtype.numpy)
-    before = (constant(start, neutral), Store(registers, point, start))
+    before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
-
-    def divided(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
-            return stmt
-        return Store(
-            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
-        )
-
-    new = _unrolled(map_accesses((loop,), divided), over)
+    new = unrolled(map_accesses((loop,), into_registers(folds, registers, point)), over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -143,7 +143,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
     return result
 
 
-def _folds_into(loop: For, buffer: str) -> list[Store]:
+def folds_into(loop: For, buffer: str) -> list[Store]:
     """The folds into a buffer within a loop, which must be all that the loop does with it."""
     mine = [access for access in accesses(loop.body) if access.buffer.name == buffer]
     folds = [a.stmt for a in mine if isinstance(a.stmt, Store) and a.stmt.fold]
@@ -165,14 +165,34 @@ def _folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _unrolled(body: Body, names: Sequence[str]) -> Body:
+def neutral(scalar: Scalar, fold: str) -> Let:
+    """What a fold begins with so that it changes nothing."""
+    return constant(scalar, MONOIDS[fold].neutral(scalar.dtype.numpy))
+
+
+def into_registers(
+    folds: Sequence[Store], registers: Buffer, point: Expr
+) -> Callable[[Load | Store], Load | Store]:
+    """A change of accesses by which these folds go to a register."""
+
+    def change(stmt: Load | Store) -> Load | Store:
+        if stmt not in folds or isinstance(stmt, Load):
+            return stmt
+        return Store(
+            registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
+        )
+
+    return change
+
+
+def unrolled(body: Body, names: Sequence[str]) -> Body:
     """The block with loops of these names unrolled, unless they are lanes of a vector."""
     result: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, For | If):
             result.append(stmt)
             continue
-        new = rebuilt(stmt, _unrolled(stmt.body, names))
+        new = rebuilt(stmt, unrolled(stmt.body, names))
         if isinstance(new, For) and new.name in names and new.kind != "vector":
             new = with_kind(new, "unroll")
         result.append(new)
@@ -187,4 +207,4 @@ def _nested(loops: Sequence[For], body: Body) -> Body:
     return body
 
 
-__all__ = ["rfactor"]
+__all__ = ["folds_into", "into_registers", "neutral", "rfactor", "unrolled"]

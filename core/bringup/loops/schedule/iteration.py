@@ -10,6 +10,7 @@ from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    Alloc,
     Buffer,
     For,
     Func,
@@ -35,6 +36,8 @@ from bringup.loops.schedule.rewrite import (
     check_new_names,
     decided,
     guarded,
+    has_shared,
+    has_threads,
     loop_until,
     loops_of,
     rebuilt,
@@ -284,7 +287,7 @@ def pad(func: Func, *loops: str) -> Func:
     A loop whose early end keeps loads inside their buffers gets masks on these loads in its place,
     and iterations that did not exist compute with zeros.  Loops that write memory of the caller
     keep their end, so a register tile is computed whole and stored in part.
-    Raises ScheduleError if no loop of a name could be padded.
+    Raises ScheduleError if loops of a name end early and none of them could be padded.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[10], y: out f32[10]) {
@@ -317,18 +320,22 @@ def pad(func: Func, *loops: str) -> Func:
     """
     private = private_accesses(func)
     padded: set[str] = set()
+    short: set[str] = set()
 
     def change(old: For, facts: Mask) -> Body:
-        if old.end is None or not _may_pad(old, facts, private):
+        if old.end is None:
+            return (old,)
+        short.add(old.name)
+        if not _may_pad(old, facts, private):
             return (old,)
         padded.add(old.name)
         return (For(old.axis, _masked(old.body, old, facts), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
-        if name not in padded:
+        if name in short - padded:
             raise ScheduleError(
-                f"no loop {name} ends early and writes private memory alone, one element for each "
+                f"no loop {name} that ends early writes private memory alone, one element for each "
                 "iteration",
                 fix="distribute the loop, so that a part of it does",
             )
@@ -423,10 +430,15 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
 
 
 def check_nesting(func: Func) -> None:
-    """Raise ScheduleError if threads are in no block, or hold loops that start further threads."""
+    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
 
     def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
         for stmt in body:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
+                raise ScheduleError(
+                    f"{stmt.buffer.name} is in no block, so no threads share it",
+                    fix="bind a loop round it to block",
+                )
             if not isinstance(stmt, For | If):
                 continue
             kinds = outer
@@ -444,7 +456,8 @@ def check_nesting(func: Func) -> None:
                 kinds = (*outer, stmt.kind)
             walk(stmt.body, kinds)
 
-    walk(func.body, ())
+    if has_threads(func) or has_shared(func):
+        walk(func.body, ())
 
 
 def _check_independent(loop: For, kind: LoopKind, facts: Mask) -> None:

@@ -38,6 +38,7 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     exprs_of,
     guarded,
+    loop_names,
     loops_of,
     map_accesses,
     no_loop,
@@ -57,7 +58,7 @@ def reorder(func: Func, *loops: str) -> Func:
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
     innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
-    that have all of them.  An early end that names a loop which goes inside becomes a condition.
+    that have all.  An early end that names a loop which goes inside becomes the end of that loop.
     Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
     which an element could be read or written at another time.
 
@@ -82,7 +83,7 @@ def reorder(func: Func, *loops: str) -> Func:
     """
     names, found = frozenset(loops), 0
     for name in loops:
-        if all(loop.name != name for loop in loops_of(func.body)):
+        if name not in loop_names(func):
             raise no_loop(func, name)
     if len(names) < len(loops):
         raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")
@@ -140,23 +141,39 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
     _check_order(list(nest.values()), wanted, body, sunk, facts)
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
-    limits: Mask = ()
-    loops: list[For] = []
-    for number, name in enumerate(wanted):
-        loop = nest[name]
-        inside = {nest[n].axis for n in wanted[number:]}
-        if loop.end is not None:
-            before = facts + tuple(bound for outer in loops for bound in outer.bounds)
-            if not inside.isdisjoint(loop.end.axes()) or span(loop.end, before)[0] < 1:
-                limits += loop.bounds
-                loop = For(loop.axis, (), loop.kind)
-        loops.append(loop)
+    loops, limits = _with_ends([nest[name] for name in wanted], facts)
     body = guarded(limits, body)
     for loop in reversed(loops):
         body = (with_body(loop, body),)
     (result,) = body
     assert isinstance(result, For)
     return result
+
+
+def _with_ends(nest: Sequence[For], facts: Mask) -> tuple[list[For], Mask]:
+    """The loops of a nest with ends that name outer loops alone, and the conditions that are left.
+
+    An end that names a loop which is inside now, ``i < n - 4*o``, becomes that of the inner loop:
+    ``o < (n - i + 3) // 4``.
+    """
+    limits: Mask = ()
+    loops: list[For] = []
+    for number, loop in enumerate(nest):
+        inside = {inner.axis for inner in nest[number:]}
+        before = facts + tuple(bound for outer in loops for bound in outer.bounds)
+        end = loop.end
+        if end is not None and (not inside.isdisjoint(end.axes()) or span(end, before)[0] < 1):
+            limits += loop.bounds
+            end = None
+        for bound in limits if end is None else ():
+            c = -(bound.expr.coefficient(loop.axis) or 0)
+            ended = (bound.expr + Expr.of(loop.axis) * c + (c - bound.low)) // max(c, 1)
+            is_outer = (inside - {loop.axis}).isdisjoint(bound.expr.axes())
+            if c > 0 and is_outer and end is None and span(ended, before)[0] >= 1:
+                end = ended
+                limits = tuple(other for other in limits if other is not bound)
+        loops.append(For(loop.axis, (), loop.kind, end))
+    return loops, limits
 
 
 def _not_perfect(nest: Mapping[str, For], missing: set[str]) -> ScheduleError:
@@ -324,10 +341,11 @@ class _Distribution:
         """
         if not allocs:
             return
-        kind: LoopKind = "serial"
-        if any(alloc.buffer.space == "register" for alloc in allocs):
-            kind = "unroll"
-        self.nest = [loop if loop.kind == "vector" else with_kind(loop, kind) for loop in self.nest]
+        has_registers = any(alloc.buffer.space == "register" for alloc in allocs)
+        kinds: dict[LoopKind, LoopKind] = {"parallel": "serial"}
+        if has_registers:
+            kinds = {"parallel": "unroll", "serial": "unroll"}
+        self.nest = [with_kind(loop, kinds.get(loop.kind, loop.kind)) for loop in self.nest]
 
     def parts(self, body: Body) -> list[list[Stmt]]:
         """The body cut before and after each loop and condition."""

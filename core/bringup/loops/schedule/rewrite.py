@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
+from operator import is_
 from typing import Any, get_args
 
 from bringup.dtypes import DType
@@ -27,6 +29,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Space,
     Stmt,
     Store,
     statements,
@@ -144,23 +147,70 @@ def rewrite_loops(func: Func, names: Sequence[str], change: Change) -> Func:
     return func if body is func.body else Func(func.name, func.params, body)
 
 
+class _Survey:
+    """What one walk through a function finds: the names in it and the kinds of its loops."""
+
+    def __init__(self, func: Func) -> None:
+        loops: dict[str, None] = {}
+        self.kinds: set[LoopKind] = set()
+        self.spaces: set[Space] = set()
+        self.taken = {param.buffer.name for param in func.params}
+        self.repeated: set[str] = set()
+        self.scalars: set[str] = set()
+        self.has_unique_scalars = True
+        waiting: list[Iterator[Stmt]] = [iter(func.body)]
+        while waiting:
+            stmt = next(waiting[-1], None)
+            kind = stmt.__class__
+            if stmt is None:
+                waiting.pop()
+            elif isinstance(stmt, For | If):
+                if isinstance(stmt, For):
+                    loops[stmt.axis.name] = None
+                    self.kinds.add(stmt.kind)
+                waiting.append(iter(stmt.body))
+            elif kind is Let or kind is Load:
+                self.define(stmt.result.name)  # type: ignore[union-attr]
+            elif isinstance(stmt, Alloc):
+                names = self.repeated if stmt.buffer.name in self.taken else self.taken
+                names.add(stmt.buffer.name)
+                self.spaces.add(stmt.buffer.space)
+        self.loops = tuple(loops)
+
+    def define(self, scalar: str) -> None:
+        """Note a scalar."""
+        if scalar in self.scalars:
+            self.has_unique_scalars = False
+        self.scalars.add(scalar)
+
+
+@lru_cache(maxsize=1)
+def _survey(func: Func) -> _Survey:
+    """What the function holds; steps ask several times for each."""
+    return _Survey(func)
+
+
 def _with_unique_scalars(func: Func) -> Func:
     """Each scalar with a name of its own, so that scalars of two blocks may meet in one."""
-    names: set[str] = set()
-    count = 0
-    for stmt in statements(func.body):
-        if isinstance(stmt, Let | Load):
-            names.add(stmt.result.name)
-            count += 1
-    if len(names) == count:
+    if _survey(func).has_unique_scalars:
         return func
     return Func(func.name, func.params, Substitution({}, names=Names())(func.body))
+
+
+def has_shared(func: Func) -> bool:
+    """Whether the function allocates memory that threads share."""
+    return "shared" in _survey(func).spaces
+
+
+def has_threads(func: Func) -> bool:
+    """Whether the function has thread loops."""
+    return "thread" in _survey(func).kinds
 
 
 def _is_same(result: Sequence[Stmt], body: Body) -> bool:
     if len(result) != len(body):
         return False
-    return all(new is old for new, old in zip(result, body, strict=True))
+    return all(map(is_, result, body))
 
 
 def loops_of(body: Body) -> Iterator[For]:
@@ -170,7 +220,7 @@ def loops_of(body: Body) -> Iterator[For]:
 
 def loop_names(func: Func) -> tuple[str, ...]:
     """The names of the loops, each once, outer ones first."""
-    return tuple(dict.fromkeys(loop.name for loop in loops_of(func.body)))
+    return _survey(func).loops
 
 
 def no_loop(func: Func, name: str) -> ScheduleError:
@@ -208,38 +258,32 @@ class Names:
     """The names of scalars and buffers of a function, for copies that must not repeat them."""
 
     def __init__(self, func: Func | None = None) -> None:
-        self._taken: set[str] = set()
-        self._repeated: set[str] = set()
-        if func is None:
-            return
-        self._taken = {param.buffer.name for param in func.params}
-        for stmt in statements(func.body):
-            if isinstance(stmt, Let | Load):
-                self._taken.add("%" + stmt.result.name)
-            elif isinstance(stmt, Alloc):
-                if stmt.buffer.name in self._taken:
-                    self._repeated.add(stmt.buffer.name)
-                self._taken.add(stmt.buffer.name)
-
-    def _fresh(self, prefix: str, wanted: str) -> str:
-        name, number = wanted, 0
-        while prefix + name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(prefix + name)
-        return name
+        survey = _survey(func) if func is not None else None
+        self._scalars = set(survey.scalars) if survey else set()
+        self._buffers = set(survey.taken) if survey else set()
+        self._repeated = survey.repeated if survey else set()
 
     def scalar(self, wanted: str, dtype: DType) -> Scalar:
         """A scalar of a name that is free, ``wanted`` or one like it."""
-        return Scalar(self._fresh("%", wanted), dtype)
+        return Scalar(_free(self._scalars, wanted), dtype)
 
     def buffer(self, wanted: str) -> str:
         """A free name for a buffer."""
-        return self._fresh("", wanted)
+        return _free(self._buffers, wanted)
 
     def outside(self, name: str) -> str:
         """The name for a buffer whose `Alloc` leaves its block: a free one if others have it."""
         return self.buffer(name) if name in self._repeated else name
+
+
+def _free(taken: set[str], wanted: str) -> str:
+    """A name that is not taken, which it is then."""
+    name, number = wanted, 0
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
 
 
 def decided(mask: Iterable[Bound], facts: Mask = ()) -> Mask | None:
@@ -440,7 +484,7 @@ class Substitution:
         result = self._defined(stmt.result)
         new = (result, index, mask, operands)
         old = (stmt.result, stmt.index, stmt.mask, stmt.operands)
-        if all(a is b for a, b in zip(new, old, strict=True)):
+        if all(map(is_, new, old)):
             return stmt
         return Load(result, stmt.buffer, index, mask, operands)
 
@@ -450,7 +494,7 @@ class Substitution:
         factor = stmt.factor and self._scalars.get(stmt.factor, stmt.factor)
         new = (index, value, mask, factor, operands)
         old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
-        if all(a is b for a, b in zip(new, old, strict=True)):
+        if all(map(is_, new, old)):
             return stmt
         return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
 
@@ -497,6 +541,8 @@ __all__ = [
     "decided",
     "exprs_of",
     "guarded",
+    "has_shared",
+    "has_threads",
     "loop_names",
     "loop_until",
     "loops_of",

@@ -20,7 +20,8 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
-from bringup.loops.schedule.threads import bind
+from bringup.loops.schedule.staging import stage
+from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
 
 Primitive = Callable[..., Func]
@@ -31,6 +32,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
     primitive.__name__: primitive
     for primitive in (
         bind,
+        cross_lane,
         distribute,
         fuse,
         hoist,
@@ -39,7 +41,9 @@ PRIMITIVES: Mapping[str, Primitive] = {
         peel,
         reorder,
         rfactor,
+        set_space,
         split,
+        stage,
         unroll,
         vectorize,
     )

@@ -1,17 +1,24 @@
-"""Primitives for machines whose blocks of threads meet at barriers: bind."""
+"""Primitives for machines whose blocks of threads meet at barriers: bind, cross_lane, set_space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
-from bringup.loops.schedule.dependences import Access, may_conflict, meets_only_within
-from bringup.loops.schedule.iteration import with_independent_kind
-from bringup.loops.schedule.rewrite import Body, Mask
-from bringup.records import record
+from bringup.graph.index import Bound, Expr
+from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Space, Stmt, Store
+from bringup.loops.schedule.barriers import check_threads
+from bringup.loops.schedule.folds import folds_into, into_registers, neutral
+from bringup.loops.schedule.iteration import check_nesting, with_independent_kind
+from bringup.loops.schedule.rewrite import (
+    Body,
+    Names,
+    loops_of,
+    map_accesses,
+    rebuilt,
+    rewrite_loops,
+    with_place,
+)
 
 
 def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
@@ -28,130 +35,199 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     return result
 
 
-@record(eq=False)
-class _Event:
-    """An access by threads.
+def set_space(func: Func, buffer: str, space: Space) -> Func:
+    """A buffer that the function allocates lies in another space.
 
-    threads: the thread loops round it; empty if one thread of the block does it.
-    phase: how many barriers come before it.
+    Raises ScheduleError if there is no such buffer, and where its users could not see one another's
+    elements in the new space, or index registers by loops that are not written out.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[4], y: out f32[4]) {
+    ...   for b in 1 block {
+    ...     alloc t: scratch f32[4]
+    ...     for i in 4 {
+    ...       %0: f32 = x[i]
+    ...       t[i] = %0
+    ...     }
+    ...     for i in 4 {
+    ...       %0: f32 = t[i]
+    ...       y[i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(bind(set_space(func, "t", "shared"), "i", "thread"))
+    func f(x: in f32[4], y: out f32[4]) {
+      for b in 1 block {
+        alloc t: shared f32[4]
+        for i in 4 thread {
+          %0: f32 = x[i]
+          t[i] = %0
+        }
+        for i in 4 thread {
+          %0_1: f32 = t[i]
+          y[i] = %0_1
+        }
+      }
+    }
     """
-
-    access: Access
-    threads: tuple[Axis, ...]
-    phase: int
-
-
-class _Block:
-    """What the threads of one block do, in order; serial loops that hold barriers run twice."""
-
-    def __init__(self) -> None:
-        self.events: list[_Event] = []
-        self.phase = 0
-        self.inner: set[Axis] = set()
-        self.outer: set[Buffer] = set()
-
-    def walk(self, body: Body, facts: Mask, threads: tuple[Axis, ...]) -> None:
-        private: set[Buffer] = set()
-        for stmt in body:
-            match stmt:
-                case Load() | Store() if stmt.buffer not in private:
-                    kind = "load" if isinstance(stmt, Load) else stmt.fold or "store"
-                    access = Access(stmt, kind, facts + stmt.mask, ())
-                    self.check_private(stmt, threads)
-                    self.events.append(_Event(access, threads, self.phase))
-                case Alloc() if threads and stmt.buffer.space != "shared":
-                    private.add(stmt.buffer)
-                case Alloc() if stmt.buffer.space != "shared":
-                    self.outer.add(stmt.buffer)
-                case If():
-                    self.walk_inside(stmt.body, facts + stmt.mask, threads, private)
-                case For():
-                    self.inner.add(stmt.axis)
-                    bounds = facts + stmt.bounds
-                    if stmt.kind == "thread":
-                        self.walk_inside(stmt.body, bounds, (*threads, stmt.axis), private)
-                        continue
-                    before = self.phase
-                    self.walk_inside(stmt.body, bounds, threads, private)
-                    if self.phase > before:
-                        self.walk_inside(stmt.body, bounds, threads, private)
-                case Barrier():
-                    self.phase += 1
-
-    def walk_inside(
-        self, body: Body, facts: Mask, threads: tuple[Axis, ...], private: set[Buffer]
-    ) -> None:
-        """A block inside another one, whose private memory it sees."""
-        first = len(self.events)
-        self.walk(body, facts, threads)
-        if private:
-            mine = [e for e in self.events[first:] if e.access.buffer not in private]
-            self.events[first:] = mine
-
-    def check_private(self, stmt: Load | Store, threads: Sequence[Axis]) -> None:
-        if threads and isinstance(stmt, Store) and stmt.buffer in self.outer:
-            raise ScheduleError(
-                f"threads write {stmt.buffer.name}, which is a {stmt.buffer.space} of their block",
-                fix="bind loops inside its alloc, or divide the fold first",
-            )
-
-    def check(self) -> None:
-        """Raise ScheduleError if the order of two threads matters and no barrier makes it."""
-        inner = frozenset(self.inner)
-        for number, one in enumerate(self.events):
-            for other in self.events[number:]:
-                if other.phase > one.phase:
-                    break
-                if not _needs_order(one, other):
-                    continue
-                if one.threads == other.threads and all(
-                    meets_only_within(one.access, other.access, axis, inner) for axis in one.threads
-                ):
-                    continue
-                raise ScheduleError(
-                    f"a thread touches elements of {one.access.buffer.name} that another one "
-                    "touches, with no barrier between them",
-                    fix="stage the buffer in shared memory, or bind another loop",
-                )
-
-
-def _needs_order(one: _Event, other: _Event) -> bool:
-    if one.access.kind == other.access.kind != "load":
-        return one.access.buffer == other.access.buffer
-    return may_conflict(one.access, other.access)
-
-
-def check_threads(func: Func) -> None:
-    """Raise ScheduleError where threads of a block need an order that no barrier gives."""
-
-    def has_threads(body: Body) -> bool:
-        """Whether thread loops stand here, not those of parallel loops or blocks inside."""
-        return any(
-            (isinstance(s, For) and s.kind == "thread")
-            or (
-                isinstance(s, For | If)
-                and not (isinstance(s, For) and s.kind in ("parallel", "block"))
-                and has_threads(s.body)
-            )
-            for s in body
+    if space not in ("scratch", "shared", "register"):
+        raise ScheduleError(
+            f"nothing is allocated in {space!r}", fix="use scratch, shared or register"
         )
-
-    def walk(body: Body, facts: Mask) -> None:
-        for stmt in body:
-            if isinstance(stmt, If):
-                walk(stmt.body, facts + stmt.mask)
-            elif isinstance(stmt, For):
-                if stmt.kind in ("parallel", "block") and has_threads(stmt.body):
-                    block = _Block()
-                    block.walk(stmt.body, facts + stmt.bounds, ())
-                    block.check()
-                walk(stmt.body, facts + stmt.bounds)
-
-    if has_threads(func.body):
-        block = _Block()
-        block.walk(func.body, (), ())
-        block.check()
-    walk(func.body, ())
+    moved: dict[Buffer, Buffer] = {}
+    body = _in_space(func.body, buffer, space, moved, frozenset(), False)
+    if not moved:
+        raise ScheduleError(
+            f"{func.name} allocates no buffer {buffer}", fix="name one of its alloc statements"
+        )
+    result = Func(func.name, func.params, body)
+    check_threads(result)
+    return result
 
 
-__all__ = ["bind", "check_threads"]
+def _in_space(
+    body: Body,
+    buffer: str,
+    space: Space,
+    moved: dict[Buffer, Buffer],
+    unrolled: frozenset[str],
+    in_block: bool,
+) -> Body:
+    """The block with a buffer in another space."""
+    result: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Alloc() if stmt.buffer.name == buffer:
+                if space == "shared" and not in_block:
+                    raise ScheduleError(
+                        f"{buffer} is in no block, so no threads share it",
+                        fix="bind a loop round it to block first",
+                    )
+                old = stmt.buffer
+                moved[old] = Buffer(old.name, old.dtype, old.size, space)
+                result.append(Alloc(moved[old]))
+            case Load() | Store() if stmt.buffer in moved:
+                names = {axis.name for axis in stmt.index.axes()}
+                if space == "register" and not names <= unrolled:
+                    raise ScheduleError(
+                        f"{buffer} is indexed by {', '.join(sorted(names - unrolled))}, which is "
+                        "not written out",
+                        fix="unroll the loop first",
+                    )
+                result.append(with_place(stmt, moved[stmt.buffer], stmt.index))
+            case For():
+                inside = unrolled | {stmt.name} if stmt.kind in ("unroll", "vector") else unrolled
+                block = in_block or stmt.kind == "block"
+                result.append(
+                    rebuilt(stmt, _in_space(stmt.body, buffer, space, moved, inside, block))
+                )
+            case If():
+                inner = _in_space(stmt.body, buffer, space, moved, unrolled, in_block)
+                result.append(rebuilt(stmt, inner))
+            case _:
+                result.append(stmt)
+    return tuple(result)
+
+
+def cross_lane(func: Func, loop: str, buffer: str) -> Func:
+    """The iterations of the loop are threads, which fold into ``buffer`` together.
+
+    Each thread folds into a register of its own, writes it to shared memory, and the threads fold
+    that by halves, with a barrier before each.  The first thread folds what is left into the
+    buffer, which is moved to shared memory if the function allocates it.
+    Raises ScheduleError for an unknown loop, where the loop does more with the buffer than folds
+    into one element, and where threads would touch other memory without a barrier.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[1]) {
+    ...   for b in 1 block {
+    ...     for t in 2 {
+    ...       for i in 4 {
+    ...         %0: f32 = x[2*i + t]
+    ...         y[0] max= %0
+    ...       }
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(cross_lane(func, "t", "y"))
+    func f(x: in f32[8], y: out f32[1]) {
+      for b in 1 block {
+        alloc y.parts: shared f32[2]
+        for t in 2 thread {
+          barrier
+          alloc y.t: register f32[1]
+          %y: f32 = -inf
+          y.t[0] = %y
+          for i in 4 {
+            %0: f32 = x[2*i + t]
+            y.t[0] max= %0
+          }
+          %y_1: f32 = y.t[0]
+          y.parts[t] = %y_1
+          barrier
+          if 0 <= t < 1 {
+            %y_2: f32 = y.parts[t + 1]
+            y.parts[t] max= %y_2
+          }
+          barrier
+          if 0 <= t < 1 {
+            %y_3: f32 = y.parts[0]
+            y[0] max= %y_3
+          }
+          barrier
+        }
+      }
+    }
+    """
+    names = Names(func)
+    result = rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
+    check_nesting(result)
+    if all(param.buffer.name != buffer for param in func.params):
+        return set_space(result, buffer, "shared")
+    check_threads(result)
+    return result
+
+
+def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
+    """The loop as threads that fold together."""
+    if loop.end is not None:
+        raise ScheduleError(
+            f"loop {loop.name} ends early, so some threads would not come to a barrier",
+            fix="choose a size that divides, and give the end to an inner loop",
+        )
+    if any(inside.kind == "thread" for inside in loops_of(loop.body)):
+        raise ScheduleError(
+            f"loop {loop.name} holds thread loops", fix="name the innermost thread loop"
+        )
+    folds = folds_into(loop, buffer)
+    target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
+    inner = {loop.axis, *(inside.axis for inside in loops_of(loop.body))}
+    if not inner.isdisjoint(index.axes()):
+        raise ScheduleError(
+            f"the threads of loop {loop.name} fold into several elements of {buffer}",
+            fix="name a loop whose iterations fold into one",
+        )
+    count, thread = loop.axis.size, Expr.of(loop.axis)
+    register = Buffer(names.buffer(f"{buffer}.{loop.name}"), target.dtype, 1, "register")
+    parts = Buffer(names.buffer(f"{buffer}.parts"), target.dtype, count, "shared")
+    scalar = buffer.replace(".", "_")
+
+    def moved(source: Buffer, at: Expr, to: Buffer, place: Expr, fold: str = "") -> Body:
+        value = names.scalar(scalar, target.dtype)
+        return (Load(value, source, at), Store(to, place, value, fold=fold))
+
+    start = names.scalar(scalar, target.dtype)
+    body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
+    body += map_accesses(loop.body, into_registers(folds, register, Expr()))
+    body += moved(register, Expr(), parts, thread)
+    while count > 1:
+        half = (count + 1) // 2
+        added = moved(parts, thread + half, parts, thread, fold)
+        body += [Barrier(), If((Bound(thread, 0, count - half),), added)]
+        count = half
+    last = moved(parts, Expr(), target, index, fold)
+    body += [Barrier(), If((Bound(thread, 0, 1),), last)] if loop.axis.size > 1 else last
+    return (Alloc(parts), For(loop.axis, (Barrier(), *body, Barrier()), "thread"))
+
+
+__all__ = ["bind", "cross_lane", "set_space"]

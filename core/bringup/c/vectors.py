@@ -1,0 +1,106 @@
+"""Which ``vector`` loops are written as statements on vectors, one after the other.
+
+Compilers keep variables of vector types in registers, where arrays may stay in memory: the
+accumulators of a matrix product are not loaded and stored again for each product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bringup.c.dialect import WIDE
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.loops.form import Buffer, For, Func, If, Let, Load, Stmt, Store, statements
+
+#: The ops of straight loops besides constants, by their operators on vectors of floats.  Functions
+#: of many statements are better in loops that compilers vectorise themselves.
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+#: How straight loops store.
+FOLDS = ("", "add", "mul")
+#: A register buffer of more vectors is an array.
+MOST_VECTORS = 64
+
+
+def is_straight(loop: For, most_bytes: int) -> bool:
+    """Whether each statement of a loop is one on vectors of all iterations: accesses go from
+    element to element, or are the same for all, and so are masks.
+
+    most_bytes: of a vector.
+    """
+    lanes = loop.axis.size
+    if loop.kind != "vector" or loop.end is not None or lanes < 2 or lanes & (lanes - 1):
+        return False
+    return all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+
+
+def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
+    match stmt:
+        case Let(op=op, result=result) if op.name == "constant" or (
+            op.name in OPERATORS and result.dtype.name in WIDE
+        ):
+            return result.dtype.itemsize * loop.axis.size <= most_bytes
+        case Load(operands=()):
+            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
+            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) in (0, 1)
+        case Store(operands=()):
+            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
+            fits = fits and stmt.fold in FOLDS
+            return fits and _same(stmt.mask, loop) and stmt.index.coefficient(loop.axis) == 1
+        case _:
+            return False
+
+
+def _same(mask: Sequence[Bound], loop: For) -> bool:
+    """Whether a mask is the same in all iterations."""
+    return all(loop.axis not in bound.expr.axes() for bound in mask)
+
+
+def vector_registers(func: Func, most_bytes: int) -> dict[Buffer, int]:
+    """The register buffers that are vectors, and their lanes: of the straight loops that access
+    them from multiples of their lengths on.  Other accesses have constant indices once ``unroll``
+    loops are written out.
+    """
+    lanes: dict[Buffer, set[int]] = {}
+    arrays: set[Buffer] = set()
+    for stmt, loop in _accesses(func.body, most_bytes, None):
+        buffer, start = stmt.buffer, stmt.index
+        if loop is not None and start.coefficient(loop.axis) == 1:
+            lanes.setdefault(buffer, set()).add(loop.axis.size)
+            start = start + Expr.of(loop.axis) * -1
+            factors = [start.const, *(factor for _, factor in start.terms)]
+            if any(factor % loop.axis.size for factor in factors):
+                arrays.add(buffer)
+        if not start.axes() <= unrolled_axes(func) or not start.is_affine:
+            arrays.add(buffer)
+    return {
+        buffer: min(sizes)
+        for buffer, sizes in lanes.items()
+        if len(sizes) == 1
+        and buffer not in arrays
+        and buffer.size % min(sizes) == 0
+        and buffer.size // min(sizes) <= MOST_VECTORS
+    }
+
+
+def unrolled_axes(func: Func) -> frozenset[Axis]:
+    """The axes whose loops are all of kind ``unroll``: constants in each copy."""
+    loops = [stmt for stmt in statements(func.body) if isinstance(stmt, For)]
+    others = {loop.axis for loop in loops if loop.kind != "unroll"}
+    return frozenset(loop.axis for loop in loops if loop.axis not in others)
+
+
+def _accesses(
+    body: Sequence[Stmt], most_bytes: int, straight: For | None
+) -> Iterator[tuple[Load | Store, For | None]]:
+    """The accesses of registers, and the straight loop that each stands in."""
+    for stmt in body:
+        if isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
+            yield stmt, straight
+        elif isinstance(stmt, For):
+            inner = stmt if is_straight(stmt, most_bytes) else straight
+            yield from _accesses(stmt.body, most_bytes, inner)
+        elif isinstance(stmt, If):
+            yield from _accesses(stmt.body, most_bytes, straight)
+
+
+__all__ = ["OPERATORS", "is_straight", "unrolled_axes", "vector_registers"]

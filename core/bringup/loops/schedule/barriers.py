@@ -1,0 +1,143 @@
+"""What threads of a block may do without a barrier between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.errors import ScheduleError
+from bringup.graph.index import Axis
+from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
+from bringup.loops.schedule.dependences import Access, may_conflict, meets_only_within
+from bringup.loops.schedule.rewrite import Body, Mask, has_threads
+from bringup.records import record
+
+
+@record(eq=False)
+class _Event:
+    """An access by threads.
+
+    threads: the thread loops round it; empty if one thread of the block does it.
+    phase: how many barriers come before it.
+    """
+
+    access: Access
+    threads: tuple[Axis, ...]
+    phase: int
+
+
+class _Block:
+    """What the threads of one block do, in order; serial loops that hold barriers run twice."""
+
+    def __init__(self) -> None:
+        self.events: list[_Event] = []
+        self.phase = 0
+        self.inner: set[Axis] = set()
+        self.outer: set[Buffer] = set()
+
+    def walk(self, body: Body, facts: Mask, threads: tuple[Axis, ...]) -> None:
+        private: set[Buffer] = set()
+        for stmt in body:
+            match stmt:
+                case Load() | Store() if stmt.buffer not in private:
+                    kind = "load" if isinstance(stmt, Load) else stmt.fold or "store"
+                    access = Access(stmt, kind, facts + stmt.mask, ())
+                    self.check_private(stmt, threads)
+                    self.events.append(_Event(access, threads, self.phase))
+                case Alloc() if threads and stmt.buffer.space != "shared":
+                    private.add(stmt.buffer)
+                case Alloc() if stmt.buffer.space != "shared":
+                    self.outer.add(stmt.buffer)
+                case If():
+                    self.walk_inside(stmt.body, facts + stmt.mask, threads, private)
+                case For():
+                    self.inner.add(stmt.axis)
+                    bounds = facts + stmt.bounds
+                    if stmt.kind == "thread":
+                        self.walk_inside(stmt.body, bounds, (*threads, stmt.axis), private)
+                        continue
+                    before = self.phase
+                    self.walk_inside(stmt.body, bounds, threads, private)
+                    if self.phase > before:
+                        self.walk_inside(stmt.body, bounds, threads, private)
+                case Barrier():
+                    self.phase += 1
+
+    def walk_inside(
+        self, body: Body, facts: Mask, threads: tuple[Axis, ...], private: set[Buffer]
+    ) -> None:
+        """A block inside another one, whose private memory it sees."""
+        first = len(self.events)
+        self.walk(body, facts, threads)
+        if private:
+            mine = [e for e in self.events[first:] if e.access.buffer not in private]
+            self.events[first:] = mine
+
+    def check_private(self, stmt: Load | Store, threads: Sequence[Axis]) -> None:
+        if threads and isinstance(stmt, Store) and stmt.buffer in self.outer:
+            raise ScheduleError(
+                f"threads write {stmt.buffer.name}, which is a {stmt.buffer.space} of their block",
+                fix="bind loops inside its alloc, or divide the fold first",
+            )
+
+    def check(self) -> None:
+        """Raise ScheduleError if the order of two threads matters and no barrier makes it."""
+        inner = frozenset(self.inner)
+        for number, one in enumerate(self.events):
+            for other in self.events[number:]:
+                if other.phase > one.phase:
+                    break
+                if not _needs_order(one, other):
+                    continue
+                if one.threads == other.threads and all(
+                    meets_only_within(one.access, other.access, axis, inner) for axis in one.threads
+                ):
+                    continue
+                raise ScheduleError(
+                    f"a thread touches elements of {one.access.buffer.name} that another one "
+                    "touches, with no barrier between them",
+                    fix="stage the buffer in shared memory, or bind another loop",
+                )
+
+
+def _needs_order(one: _Event, other: _Event) -> bool:
+    if one.access.kind == other.access.kind != "load":
+        return one.access.buffer == other.access.buffer
+    return may_conflict(one.access, other.access)
+
+
+def check_threads(func: Func) -> None:
+    """Raise ScheduleError where threads of a block need an order that no barrier gives."""
+
+    def holds_threads(body: Body) -> bool:
+        """Whether thread loops stand here, not those of parallel loops or blocks inside."""
+        return any(
+            (isinstance(s, For) and s.kind == "thread")
+            or (
+                isinstance(s, For | If)
+                and not (isinstance(s, For) and s.kind in ("parallel", "block"))
+                and holds_threads(s.body)
+            )
+            for s in body
+        )
+
+    def walk(body: Body, facts: Mask) -> None:
+        for stmt in body:
+            if isinstance(stmt, If):
+                walk(stmt.body, facts + stmt.mask)
+            elif isinstance(stmt, For):
+                if stmt.kind in ("parallel", "block") and holds_threads(stmt.body):
+                    block = _Block()
+                    block.walk(stmt.body, facts + stmt.bounds, ())
+                    block.check()
+                walk(stmt.body, facts + stmt.bounds)
+
+    if not has_threads(func):
+        return
+    if holds_threads(func.body):
+        block = _Block()
+        block.walk(func.body, (), ())
+        block.check()
+    walk(func.body, ())
+
+
+__all__ = ["check_threads"]
