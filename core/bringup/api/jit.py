@@ -128,7 +128,7 @@ class Jitted(Generic[P, R]):
         return f"<{self._maker} {graph_name(self._fn)}: {len(self._entries)} signatures>"
 
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
-        """What a call would run: ``.graph .kernels .program .source .asm .cost()``.
+        """What a call would run: ``.graph .kernels .loops .program .source .asm .cost()``.
 
         args, kwargs: as in a call; types such as ``f32[4, 8]`` may stand for arrays.
         target: ``"backend:architecture"`` compiles without hardware; by default for the device of
