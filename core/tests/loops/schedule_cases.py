@@ -1,6 +1,8 @@
-"""Cases of the golden tests of schedules: serialize, and loops that end early or share folds."""
+"""More cases of the golden tests of schedules."""
 
 from __future__ import annotations
+
+from schedule_functions import BLOCK_ROWS
 
 MORE_CASES: dict[str, tuple[str, str, str]] = {
     "serialize: the iterations of a parallel loop in order": (
@@ -128,6 +130,29 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
           for i.i in 4 unroll {
             %y_1: f32 = y.q[i.i]
             y[0] add= %y_1
+          }
+        }
+        """,
+    ),
+    "set_space": (
+        BLOCK_ROWS,
+        """
+        set_space r shared
+        """,
+        """
+        func f(x: in f32[15], y: out f32[5]) {
+          for i in 5 block {
+            alloc r: shared f32[1]
+            %0: f32 = -0.0
+            r[0] = %0
+            %1: f32 = x[3*i]
+            for j in 3 {
+              %2: f32 = x[3*i + j]
+              %3: f32 = sub(%2, %1)
+              r[0] add= %3
+            }
+            %4: f32 = r[0]
+            y[i] = %4
           }
         }
         """,

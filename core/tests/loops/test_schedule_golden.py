@@ -6,7 +6,6 @@ import pytest
 from schedule_cases import MORE_CASES
 from schedule_functions import (
     BESIDE,
-    BLOCK_ROWS,
     BLOCKS,
     CHUNKS,
     COND,
@@ -755,29 +754,6 @@ CASES: dict[str, tuple[str, str, str]] = {
                 r[0] add= %r_4
               }
               barrier
-            }
-            %4: f32 = r[0]
-            y[i] = %4
-          }
-        }
-        """,
-    ),
-    "set_space": (
-        BLOCK_ROWS,
-        """
-        set_space r shared
-        """,
-        """
-        func f(x: in f32[15], y: out f32[5]) {
-          for i in 5 block {
-            alloc r: shared f32[1]
-            %0: f32 = -0.0
-            r[0] = %0
-            %1: f32 = x[3*i]
-            for j in 3 {
-              %2: f32 = x[3*i + j]
-              %3: f32 = sub(%2, %1)
-              r[0] add= %3
             }
             %4: f32 = r[0]
             y[i] = %4
