@@ -16,6 +16,7 @@ from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
+from bringup.integers import round_up
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
 from bringup.types import TensorType
@@ -128,8 +129,7 @@ class StepsExecutable:
         self._aliases = dict(program.aliases)
         # Steps run one after the other, so their scratch is one piece behind the planned slots.
         scratch = max((c.scratch for c in self._calls), default=0)
-        alignment = device.capabilities.alignment
-        self._scratch_offset = -(-program.arena_bytes // alignment) * alignment
+        self._scratch_offset = round_up(program.arena_bytes, device.capabilities.alignment)
         self._arena_bytes = self._scratch_offset + scratch if scratch else program.arena_bytes
         self._constants = _upload_all(device, program.constants)
         # Exit handlers run last in, first out: before the one that closes the device.
