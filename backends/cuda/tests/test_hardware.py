@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,7 +165,7 @@ EVERY = [*ELEMENTWISE, *ROWS]
     [("sm_80", EVERY[::2]), ("sm_90", EVERY), ("sm_100", EVERY[1::2])],
     ids=("sm_80", "sm_90", "sm_100"),
 )
-def test_kernels_do_not_spill(architecture: str, programs: list[str], tmp_path: Path) -> None:
+def test_kernels_do_not_spill(architecture: str, programs: list[str]) -> None:
     """All elements of a thread are computed together, and the assembler is told how many blocks
     must fit beside each other: too many, and what a long function keeps goes to memory.
     """
@@ -177,7 +176,7 @@ def test_kernels_do_not_spill(architecture: str, programs: list[str], tmp_path: 
     for name in programs:
         fn, type_ = (ELEMENTWISE | ROWS)[name]
         text = to_ptx(translated(fn, (type_,), architecture)[1].text, architecture)
-        for kernel in assembled(ptxas, text, architecture, tmp_path):
+        for kernel in assembled(ptxas, text, architecture):
             spilled[name] = kernel.spilled
     assert spilled == dict.fromkeys(programs, 0)
 

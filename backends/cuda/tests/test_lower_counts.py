@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,10 +79,7 @@ def reports(name: str) -> list[Assembled]:
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas")
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        return assembled(ptxas, lowered(name)[1], "sm_90", Path(folder))
+    return assembled(ptxas, lowered(name)[1], "sm_90")
 
 
 @pytest.mark.parametrize(
@@ -217,13 +213,13 @@ def test_rows_spill_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("operands", [4, 8, 16])
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_many_operands_spill_nothing(operands: int, axis: int | None, tmp_path: Path) -> None:
+def test_many_operands_spill_nothing(operands: int, axis: int | None) -> None:
     """Fewer places at once for more loads at each."""
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas")
     _, made = translated(lambda *arrays: bu.sum(sum(arrays), axis=axis), [ROWS] * operands)
-    for report in assembled(ptxas, to_ptx(made.text, "sm_90"), "sm_90", tmp_path):
+    for report in assembled(ptxas, to_ptx(made.text, "sm_90"), "sm_90"):
         assert report.spilled == 0, report
 
 
