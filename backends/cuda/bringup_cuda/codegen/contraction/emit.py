@@ -155,7 +155,9 @@ class _ContractionEmitter:
         b, tile = self.b, self.plan.tile
         depth, prefetch = self.plan.copies[0].layout.depth, tile.prefetch
         carried = [i32_const(0), i32_const(prefetch), *engine.zero_sums()]
-        with b.loop(i32_const(0), i32_const(steps), 1, carried) as loop:
+        # The assembler of CUDA 12.9 crashes where it unrolls a loop that waits for warpgroups.
+        rolled = b.module.loop_hints("llvm.loop.unroll.disable") if tile.warpgroups else ""
+        with b.loop(i32_const(0), i32_const(steps), 1, carried, meta=rolled) as loop:
             stage, free = loop.carried[:2]
             sums: list[Val] = list(loop.carried[2:])
             self.async_copies.wait(prefetch - 1)
