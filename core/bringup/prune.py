@@ -224,7 +224,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         full = tree_map(lambda x: ones(as_array(x).shape, dtype=bool_), params)
         return PruningState(zeros((), dtype=i32), full)
 
-    def made_masks(params: Any, step: Array) -> Any:
+    def compute_masks(params: Any, step: Array) -> Any:
         now = share(step) if callable(share) else share
         result = masks(params, now, **how)
         return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, result)
@@ -235,7 +235,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         due = step % every == 0
         if until is not None:
             due = due & (step <= until)
-        new_masks = cond(due, lambda: made_masks(params, step), lambda: state.masks)
+        new_masks = cond(due, lambda: compute_masks(params, step), lambda: state.masks)
         return masked(params, new_masks), PruningState(step, new_masks)
 
     return Gradual(init, update)

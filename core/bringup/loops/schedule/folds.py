@@ -83,7 +83,6 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
     folds = folds_into(loop, buffer)
-    _check_within(folds, loop, over)
     target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
     chosen = index.axes() & {loop.axis, *(within.axis for within in loops_of(loop.body))}
     if not chosen <= {within.axis for within in inner}:
@@ -107,7 +106,13 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
     change = into_registers(folds, registers, point)
-    new = unrolled(_with_folds((loop,), folds, frozenset(over), change), over)
+    changed = _with_folds((loop,), folds, frozenset(over), change)
+    if not any(isinstance(s, Store) and s.buffer == registers for s in statements(changed)):
+        raise ScheduleError(
+            f"nothing folds into {buffer} in all of the loops {', '.join(over)}",
+            fix="name loops that hold a fold",
+        )
+    new = unrolled(changed, over)
     return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
 
 
@@ -180,22 +185,6 @@ def _with_folds(
             case _:
                 result.append(stmt)
     return tuple(result)
-
-
-def _check_within(folds: Sequence[Store], loop: For, over: Sequence[str]) -> None:
-    """Raise ScheduleError unless a fold is in all of the loops ``over``."""
-    changed: list[Load | Store] = []
-
-    def change(stmt: Load | Store) -> Load | Store:
-        changed.append(stmt)
-        return stmt
-
-    _with_folds((loop,), folds, frozenset(over), change)
-    if not changed:
-        raise ScheduleError(
-            f"nothing folds into {folds[0].buffer.name} in all of the loops {', '.join(over)}",
-            fix="name loops that hold a fold",
-        )
 
 
 def neutral(scalar: Scalar, fold: str) -> Let:
