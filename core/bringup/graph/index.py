@@ -184,8 +184,8 @@ class Expr:
         """
         stride = 0
         for atom, c in self.terms:
-            if atom == axis:
-                stride = c
+            if isinstance(atom, Axis):
+                stride = c if atom == axis else stride
             elif axis in _axes_within(atom):
                 return None
         return stride

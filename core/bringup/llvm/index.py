@@ -74,7 +74,9 @@ class Indices:
         """Elements from one lane to the next; None if that is not constant."""
         if self.lane is None or self.lanes == 1:
             return 0
-        if any(isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()):
+        if loaded and any(
+            isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()
+        ):
             return None
         return expr.coefficient(self.lane)
 

@@ -190,6 +190,7 @@ def scalar_text(type: Type, value: float) -> str:
 
 
 _constants: dict[tuple[Type, str], Val] = {}
+_integers: dict[int, Val] = {}
 
 
 def const(type: Type, value: float) -> Val:
@@ -213,7 +214,10 @@ def const(type: Type, value: float) -> Val:
 
 def i64_const(value: int) -> Val:
     """The constant of type i64, such as an index, a size or an offset."""
-    return const(i64, value)
+    constant = _integers.get(value)
+    if constant is None:
+        constant = _integers[value] = const(i64, value)
+    return constant
 
 
 def const_bits(type: Type, bits: int) -> Val:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from bringup.llvm.func.schedules.maps import map_steps
 from bringup.llvm.func.schedules.rows import row_steps
+from bringup.llvm.func.schedules.tiles import tile_steps
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, apply
 
 
 def has_steps(plan: Plan) -> bool:
-    """Whether steps say what a plan does: not yet of folds with lanes or tiles along the grid."""
-    return plan.is_map or (plan.lane is None and plan.rows is None)
+    """Whether steps say what a plan does: not yet of folds with lanes along the grid."""
+    return plan.is_map or plan.lane is None
 
 
 def scheduled(plan: Plan) -> Func:
@@ -25,7 +26,9 @@ def scheduled(plan: Plan) -> Func:
 
 def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
-    return Schedule(tuple(map_steps(plan) if plan.is_map else row_steps(plan)))
+    if plan.is_map:
+        return Schedule(tuple(map_steps(plan)))
+    return Schedule(tuple(row_steps(plan) if plan.rows is None else tile_steps(plan)))
 
 
 __all__ = ["has_steps", "scheduled", "steps_of"]

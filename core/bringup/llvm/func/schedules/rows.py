@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bringup.graph.index import Expr
 from bringup.kernel.form import Stage
 from bringup.llvm.func.schedules.parts import split_whole
-from bringup.llvm.loops.schedule import SUMS
+from bringup.llvm.loops.schedule import SUMS, Chain
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
 
@@ -22,7 +22,7 @@ def row_steps(plan: Plan) -> list[Step]:
     for number, stage in enumerate(plan.kernel.stages):
         first, registers = registers, registers + len(stage.folds)
         if stage.axes and stage.trips:
-            row = _Row(plan, number, stage)
+            row = Row(plan, number, stage)
             steps += row.steps(first)
             unroll += row.unroll
             vectorize += row.vectorize
@@ -31,23 +31,33 @@ def row_steps(plan: Plan) -> list[Step]:
     return [*steps, Step("vectorize", tuple(vectorize))] if vectorize else steps
 
 
-class _Row:
-    """A stage whose lanes are along its last axis.
+class Row:
+    """A stage whose lanes are along its last axis, or along the grid.
 
     A register tile is a number of columns, each a vector: additions that do not wait for another.
 
+    tile: loops over points of the grid, innermost, that have accumulators of their own.
+    chain: how many additions may wait for one another.
     around: a loop that is round all parts of the loop over the last axis.
     levels: for every axis its loop, or those of blocks of blocks, outermost first.  The last are of
     register tiles.
     unroll, vectorize: loops to run so, the first of them those of a register tile.
     """
 
-    def __init__(self, plan: Plan, number: int, stage: Stage) -> None:
-        self.stage = stage
-        self.lanes = plan.lanes
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        stage: Stage,
+        tile: Sequence[str] = (),
+        chain: Chain = SUMS,
+    ) -> None:
+        self.stage, self.tile, self.chain = stage, tuple(tile), chain
+        self.lanes = plan.lanes if plan.lane is None else 1
         self.name = f"s{number}_{len(stage.axes) - 1}"
         self.size = stage.axes[-1].size
-        self.columns = max(1, min(plan.columns, self.size // self.lanes))
+        columns = plan.columns if plan.lane is None else 1
+        self.columns = max(1, min(columns, self.size // self.lanes))
         self.levels = [[f"s{number}_{n}"] for n in range(len(stage.axes))]
         self.around = ""
         self.unroll: list[str] = []
@@ -58,7 +68,7 @@ class _Row:
         """The loops, then the accumulators.  first: the number of the first register."""
         steps: list[Step] = []
         inner = self.name
-        if len(self.levels) == 1 and self.stage.folds:
+        if len(self.levels) == 1 and self.stage.folds and self.lanes > 1:
             self.around, inner = f"{self.name}.q", f"{self.name}.p"
             steps.append(Step("split", (self.name, self.around, inner, self.size)))
         end = self.stage.end_of(self.stage.axes[-1])
@@ -126,12 +136,12 @@ class _Row:
         width, axes = self.lanes * self.columns, self.stage.axes
         for n, axis in enumerate(axes):
             additions = math.prod(a.size for a in axes[n:]) // width
-            if additions <= SUMS.longest:
+            if additions <= self.chain.longest:
                 break
             unit = width if n == len(axes) - 1 else 1
             (loop,), base = self.levels[n], self.levels[n][0]
             self.levels[n] = []
-            sizes = SUMS.sizes(axis.size // unit, additions * unit // axis.size)
+            sizes = self.chain.sizes(axis.size // unit, additions * unit // axis.size)
             for level, size in reversed(list(enumerate(sizes))):
                 outer, block = f"{base}.o{level}", f"{base}.x{level}"
                 steps.append(Step("split", (loop, outer, block, size)))
@@ -155,9 +165,10 @@ class _Row:
         *outer, tiles = self.levels
         # What is folded where: by the loops that choose the element.
         parts: dict[tuple[str, ...], str] = {
-            (lanes,): divide(self.around, fold, (lanes,)) for lanes in self.vectorize
+            (*self.tile, lanes): divide(self.around, fold, (*self.tile, lanes))
+            for lanes in self.vectorize
         }
-        lanes = tuple(self.vectorize[:1])
+        lanes = (*self.tile, *self.vectorize[:1])
         main = (*self.unroll, *lanes)
         if self.unroll:
             parts[main] = divide(outer[0][0] if outer else tiles[0], parts[lanes], main)
@@ -175,4 +186,4 @@ class _Row:
         return steps
 
 
-__all__ = ["row_steps"]
+__all__ = ["Row", "row_steps"]
