@@ -237,8 +237,8 @@ CASES: dict[str, tuple[str, str, str]] = {
           for i.o in 3 parallel {
             alloc r: register f32[2]
             alloc v1: register f32[2]
+            %0: f32 = -0.0
             for i.i in 2 unroll {
-              %0: f32 = -0.0
               r[i.i] = %0
               %1: f32 = x[3*i.i + 6*i.o] if 1 <= -1*i.i + -2*i.o + 5 < 6
               v1[i.i] = %1
@@ -325,8 +325,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         func f(x: in f32[15], y: out f32[5]) {
           alloc r: register f32[5]
           alloc v1: register f32[5]
+          %0: f32 = -0.0
           for i in 5 unroll {
-            %0: f32 = -0.0
             r[i] = %0
             %1: f32 = x[3*i]
             v1[i] = %1
@@ -342,6 +342,93 @@ CASES: dict[str, tuple[str, str, str]] = {
           for i in 5 unroll {
             %4: f32 = r[i]
             y[i] = %4
+          }
+        }
+        """,
+    ),
+    "distribute: nests within the loops of the body": (
+        ROWS,
+        """
+        distribute i to=innermost
+        """,
+        """
+        func f(x: in f32[15], y: out f32[5]) {
+          alloc r: register f32[5]
+          alloc v1: register f32[5]
+          %0: f32 = -0.0
+          for i in 5 unroll {
+            r[i] = %0
+            %1: f32 = x[3*i]
+            v1[i] = %1
+          }
+          for j in 3 {
+            for i in 5 unroll {
+              %1_1: f32 = v1[i]
+              %2: f32 = x[3*i + j]
+              %3: f32 = sub(%2, %1_1)
+              r[i] add= %3
+            }
+          }
+          for i in 5 unroll {
+            %4: f32 = r[i]
+            y[i] = %4
+          }
+        }
+        """,
+    ),
+    "distribute: conditions and scalars that do not change stay outside": (
+        """
+        func f(x: in f32[4], y: in f32[24], z: out f32[6]) {
+          for i in 6 parallel {
+            alloc r: register f32[1]
+            %0: f32 = 0.0
+            r[0] = %0
+            for k in 4 {
+              %1: f32 = x[k]
+              %2: f32 = exp(%1)
+              %3: bool = compare(%2, %0) {direction="gt"}
+              if 1 <= k < 4 and %3 {
+                %4: f32 = y[6*k + i]
+                r[0] add= %2 * %4
+              }
+            }
+            for j in 5 until i + 1 {
+              r[0] add= %0
+            }
+            %5: f32 = r[0]
+            z[i] = %5
+          }
+        }
+        """,
+        """
+        distribute i to=innermost
+        """,
+        """
+        func f(x: in f32[4], y: in f32[24], z: out f32[6]) {
+          alloc r: register f32[6]
+          %0: f32 = 0.0
+          for i in 6 unroll {
+            r[i] = %0
+          }
+          for k in 4 {
+            %1: f32 = x[k]
+            %2: f32 = exp(%1)
+            %3: bool = compare(%2, %0) {direction="gt"}
+            if 1 <= k < 4 and %3 {
+              for i in 6 unroll {
+                %4: f32 = y[6*k + i]
+                r[i] add= %2 * %4
+              }
+            }
+          }
+          for i in 6 unroll {
+            for j in 5 until i + 1 {
+              r[i] add= %0
+            }
+          }
+          for i in 6 unroll {
+            %5: f32 = r[i]
+            z[i] = %5
           }
         }
         """,
@@ -689,8 +776,8 @@ CASES: dict[str, tuple[str, str, str]] = {
             }
             alloc r: register f32[2]
             alloc v1: register f32[2]
+            %0: f32 = -0.0
             for i.i in 2 unroll {
-              %0: f32 = -0.0
               r[i.i] = %0
               %1: f32 = x.i.o[3*i.i]
               v1[i.i] = %1

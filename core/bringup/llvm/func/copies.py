@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from bringup.graph.index import Axis
 from bringup.loops.form import For, Let, Load, Stmt, Store
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record

@@ -61,9 +61,7 @@ class Memory:
             value, zero = self.indices.splat(value), ir.zero(mask.type)
         return self.b.select(mask, value, zero)
 
-    def _register(
-        self, index: Expr, loaded: Sequence[Val], stride: int | None
-    ) -> tuple[int, int]:
+    def _register(self, index: Expr, loaded: Sequence[Val], stride: int | None) -> tuple[int, int]:
         """The first element of an access of registers, and the number of lanes."""
         first = self.indices.scalar(index, loaded).integer
         if stride not in (0, 1) or first is None:

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from functools import partial
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
@@ -439,7 +438,7 @@ def _first_lanes(count: int, size: int) -> Val | None:
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:
-    """The definitions of scalars by which deeper loops divide.
+    """The definitions of scalars by which deeper loops divide, in many iterations.
 
     defined: the depth and the definition of every scalar that the block sees.
     """
@@ -447,7 +446,7 @@ def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth:
     defined = dict(defined)
     for stmt in body:
         if isinstance(stmt, For):
-            found += _divisors(stmt.body, defined, depth + 1)
+            found += _divisors(stmt.body, defined, depth + (stmt.kind == "serial"))
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth)
         elif isinstance(stmt, Let | Load):

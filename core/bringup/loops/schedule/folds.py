@@ -119,7 +119,8 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
 def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
     """The loops of these names within a loop, or the loop itself, without their bodies.
 
-    Their early ends are those that all loops of the name have, if these are known round the loop.
+    Copies that are written out have the end that all loops of the name have, if it is known round
+    the loop.  Lanes beyond an end cost nothing.
     """
     result: list[For] = []
     inside = {within.axis for within in loops_of((loop,))}
@@ -143,7 +144,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
                 fix="divide folds before loops are bound",
             )
         ends = {within.end for within in axes}
-        end = ends.pop() if len(ends) == 1 else None
+        end = ends.pop() if len(ends) == 1 and axes[0].kind == "unroll" else None
         if end is not None and not inside.isdisjoint(end.axes()):
             end = None
         result.append(For(axes[0].axis, (), axes[0].kind, end))

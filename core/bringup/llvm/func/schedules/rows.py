@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from bringup.graph.index import Expr
 from bringup.kernel.form import Stage
-from bringup.llvm.func.schedules.parts import split_whole
+from bringup.llvm.func.schedules.parts import split_whole, sum_blocks
 from bringup.llvm.loops.schedule import SUMS, Chain
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
@@ -32,7 +31,7 @@ def row_steps(plan: Plan) -> list[Step]:
 
 
 class Row:
-    """A stage whose lanes are along its last axis, or along the grid.
+    """A stage whose lanes are along its last axis.
 
     A register tile is a number of columns, each a vector: additions that do not wait for another.
 
@@ -53,11 +52,10 @@ class Row:
         chain: Chain = SUMS,
     ) -> None:
         self.stage, self.tile, self.chain = stage, tuple(tile), chain
-        self.lanes = plan.lanes if plan.lane is None else 1
+        self.lanes = plan.lanes
         self.name = f"s{number}_{len(stage.axes) - 1}"
         self.size = stage.axes[-1].size
-        columns = plan.columns if plan.lane is None else 1
-        self.columns = max(1, min(columns, self.size // self.lanes))
+        self.columns = max(1, min(plan.columns, self.size // self.lanes))
         self.levels = [[f"s{number}_{n}"] for n in range(len(stage.axes))]
         self.around = ""
         self.unroll: list[str] = []
@@ -68,7 +66,7 @@ class Row:
         """The loops, then the accumulators.  first: the number of the first register."""
         steps: list[Step] = []
         inner = self.name
-        if len(self.levels) == 1 and self.stage.folds and self.lanes > 1:
+        if len(self.levels) == 1 and self.stage.folds:
             self.around, inner = f"{self.name}.q", f"{self.name}.p"
             steps.append(Step("split", (self.name, self.around, inner, self.size)))
         end = self.stage.end_of(self.stage.axes[-1])
@@ -130,25 +128,9 @@ class Row:
 
     def _blocks(self) -> list[Step]:
         """Blocks of loops in which more additions would be made than rounding errors allow."""
-        steps: list[Step] = []
         if all(fold.monoid.is_exact(fold.dtype) for fold in self.stage.folds):
-            return steps
-        width, axes = self.lanes * self.columns, self.stage.axes
-        for n, axis in enumerate(axes):
-            additions = math.prod(a.size for a in axes[n:]) // width
-            if additions <= self.chain.longest:
-                break
-            unit = width if n == len(axes) - 1 else 1
-            (loop,), base = self.levels[n], self.levels[n][0]
-            self.levels[n] = []
-            sizes = self.chain.sizes(axis.size // unit, additions * unit // axis.size)
-            for level, size in reversed(list(enumerate(sizes))):
-                outer, block = f"{base}.o{level}", f"{base}.x{level}"
-                steps.append(Step("split", (loop, outer, block, size)))
-                self.levels[n].append(outer)
-                loop = block
-            self.levels[n].append(loop)
-        return steps
+            return []
+        return sum_blocks(self.stage.axes, self.levels, self.chain, self.lanes * self.columns)
 
     def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
         """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
