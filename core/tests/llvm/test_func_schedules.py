@@ -18,7 +18,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.limits import Limits
 from bringup.kernel.split import even_chunks, split_launch
-from bringup.llvm.func.schedules import has_steps, scheduled, steps_of
+from bringup.llvm.func.schedules import scheduled, steps_of
 from bringup.llvm.loops.schedule import LoopTarget, schedule
 from bringup.loops import Alloc, For, Func, If, Load, lower_kernel, statements, verify_func
 from bringup.ops.build import broadcast_to, convert, kept, rows, sum_
@@ -32,11 +32,8 @@ TARGET = LoopTarget(vector_bits=256)
 
 
 def as_run(kernel: Kernel) -> Func:
-    """The loops of a kernel as a CPU runs them, where steps say how."""
-    plan = schedule(kernel, TARGET)
-    if not has_steps(plan):
-        return lower_kernel(kernel)
-    func = scheduled(plan).after
+    """The loops of a kernel as a CPU runs them."""
+    func = scheduled(schedule(kernel, TARGET)).after
     verify_func(func)
     return func
 

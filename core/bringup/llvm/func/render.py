@@ -58,16 +58,18 @@ def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
 
 
 def _work(body: Sequence[Stmt]) -> int:
-    """About how many scalar operations a body has."""
-    total = 0
+    """About how many scalar operations a body has; conditions in one block are alternatives."""
+    total = most = 0
     for stmt in body:
         if isinstance(stmt, For):
             total += stmt.axis.size * _work(stmt.body)
         elif isinstance(stmt, If):
-            total += _work(stmt.body)
+            most = max(most, _work(stmt.body))
         else:
-            total += isinstance(stmt, Let | Load)
-    return total
+            total += isinstance(stmt, Let | Load) or (
+                isinstance(stmt, Store) and stmt.factor is not None
+            )
+    return total + most
 
 
 class _FuncEmitter:

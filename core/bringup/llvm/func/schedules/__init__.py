@@ -15,11 +15,6 @@ from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled
 
 
-def has_steps(plan: Plan) -> bool:
-    """Whether steps say what a plan does: not yet of register tiles with lanes along the grid."""
-    return plan.is_map or plan.lane is None or plan.rows is None or _is_double(plan)
-
-
 def scheduled(plan: Plan) -> Scheduled:
     """The loops of a kernel as this CPU runs them."""
     return Scheduled.of(lower_kernel(plan.kernel), steps_of(plan))
@@ -40,4 +35,4 @@ def _is_double(plan: Plan) -> bool:
     return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
-__all__ = ["has_steps", "scheduled", "steps_of"]
+__all__ = ["scheduled", "steps_of"]
