@@ -307,6 +307,17 @@ def test_columns_of_narrow_elements(shape: tuple[int, int]) -> None:
     exact(lambda x: rows.reduce(x, kind="and", dims=(0,)), bool_[shape])
 
 
+@pytest.mark.parametrize("size", [9, 16, 31, 65])
+def test_two_rows_of_columns_of_which_some_are_left(size: int) -> None:
+    """Both tiles of lanes have the same loop over rows."""
+
+    def product(x: Value, y: Value) -> Value:
+        x, y = (broadcast_to(v, (2, 5, size), dims=d) for v, d in ((x, (0, 1)), (y, (1, 2))))
+        return sum_(rows.mul(x, y), (1,))
+
+    whole(product, f32[2, 5], f32[5, size])
+
+
 def test_columns_of_nothing() -> None:
     whole(over_rows, f32[0, 12])
 
