@@ -145,7 +145,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
             )
         ends = {within.end for within in axes}
         end = ends.pop() if len(ends) == 1 and axes[0].kind == "unroll" else None
-        if end is not None and not inside.isdisjoint(end.axes()):
+        if end is not None and (end.first < 1 or not inside.isdisjoint(end.axes())):
             end = None
         result.append(For(axes[0].axis, (), axes[0].kind, end))
     return result
