@@ -43,7 +43,8 @@ def _grid_lanes(plan: Plan, width: str) -> list[Step]:
     """The innermost loop of the tile as columns of lanes, all of which have accumulators."""
     column, lanes = f"{width}.c", f"{width}.v"
     steps = [Step("split", (width, column, lanes, plan.lanes))]
-    if plan.lane is not None and plan.lane.size % plan.lanes:
+    folds = any(stage.axes and stage.trips for stage in plan.kernel.stages)
+    if folds and plan.lane is not None and plan.lane.size % plan.lanes:
         steps.append(Step("pad", (lanes,)))
     return [*steps, Step("vectorize", (lanes,))]
 
