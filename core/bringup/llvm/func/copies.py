@@ -25,6 +25,11 @@ class Copies:
     body: tuple[Stmt, ...]
     axes: Mapping[Stmt, tuple[int, ...]]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether one loop is written out, and no loop ends early."""
+        return len(self.nest) == 1 and self.nest[0].end is None and not self.early()
+
     def points(self) -> Iterator[tuple[int, ...]]:
         """The iterations, but for ends that differ between them."""
         return product(*(range(_most(loop)) for loop in self.nest))

@@ -325,6 +325,11 @@ class _FuncEmitter:
             axes = copies.axes[stmt]
             if axes not in groups:
                 groups[axes] = _equal(points, axes)
+            if isinstance(stmt, Load) and copies.is_plain:
+                square = self.memory.load_square(stmt, copies.nest[0].axis)
+                if square is not None:
+                    results[stmt.result.name] = square
+                    continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
             result: dict[int, Val] = {}
             for numbers in groups[axes]:
