@@ -63,11 +63,12 @@ class Memory:
     def _register(self, index: Expr, loaded: Sequence[Val]) -> tuple[int, int]:
         """The first element of an access of registers, and the number of lanes."""
         stride, first = self.indices.stride(index, loaded), self.indices.scalar(index, loaded)
-        if stride not in (0, 1) or first.integer is None:
+        number = first.integer
+        if stride not in (0, 1) or number is None:
             raise UnsupportedError(
                 f"register buffers have constant indices, and lanes side by side: {index}"
             )
-        return first.integer, self.indices.lanes if stride else 1
+        return number, self.indices.lanes if stride else 1
 
     def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         b, indices = self.b, self.indices
@@ -143,8 +144,10 @@ class Memory:
 
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
-        mask = self.indices.inside(stmt.mask, loaded)
-        mask = self.indices.both(mask, self.alive if self.indices.lanes > 1 else None)
+        alive = self.alive if self.indices.lanes > 1 else None
+        if stmt.buffer.name in self.registers.padded and not self.guarded:
+            alive = None
+        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), alive)
         stride = self.indices.stride(stmt.index, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
@@ -272,19 +271,25 @@ class _FuncEmitter:
         (vectors,) = stmt.body
         assert isinstance(vectors, For)
         outer = self.scalars
-        copies = [dict(outer) for _ in range(stmt.axis.size)]
+        copies: list[tuple[Val, dict[str, Val], Val | None]] = []
+        for i in range(stmt.axis.size):
+            index = self.indices.axes[stmt.axis] = i64_const(i)
+            end = self._end(vectors)
+            if end is None or end.integer != 0:
+                copies.append((index, dict(outer), self._alive(vectors, end)))
 
         def emit() -> None:
             for inner in vectors.body:
                 parts: list[Val] = []
-                for i, scalars in enumerate(copies):
-                    self.indices.axes[stmt.axis] = i64_const(i)
+                for index, scalars, alive in copies:
+                    self.indices.axes[stmt.axis] = index
                     self.scalars = scalars
-                    if _is_shared_fold(inner, stmt.axis):
+                    if _is_shared_fold(inner, stmt, vectors):
                         parts.append(scalars[inner.value.name])
-                    else:
+                        continue
+                    with self._lanes(alive, guarded=False):
                         self.body((inner,))
-                if _is_shared_fold(inner, stmt.axis):
+                if _is_shared_fold(inner, stmt, vectors):
                     step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
                     value = pairwise(parts, step)
                     self.memory.store(inner, value, None, ())
@@ -335,22 +340,16 @@ class _FuncEmitter:
 
         body: emits the statements, in place of their order.
         """
-        indices, size = self.indices, stmt.axis.size
+        indices = self.indices
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
-        lanes = ceil_power_of_two(size)
-        known = size if end is None else end.integer
+        known = None if end is None else end.integer
         if known is not None and known <= 0:
             return
-        alive = None
-        if known is None:
-            assert end is not None
-            alive = lanes_below(self.b, clamp(self.b, end, size), lanes)
-        elif min(known, size) < lanes:
-            alive = const_vector(ir.i1, [i < min(known, size) for i in range(lanes)])
+        alive = self._alive(stmt, end)
 
         def emit() -> None:
-            indices.lane, indices.lanes = stmt.axis, lanes
+            indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
             indices.axes[stmt.axis] = i64_const(0)
             with self._lanes(alive, guarded=False):
                 if body is None:
@@ -360,11 +359,22 @@ class _FuncEmitter:
                     body()
             indices.lane, indices.lanes = None, 1
 
-        if known is None and stmt.end is not None and stmt.end.first < 1:
-            assert end is not None
+        if end is not None and known is None and stmt.end is not None and stmt.end.first < 1:
             self._branch(self.b.icmp("sgt", end, i64_const(0)), stmt.body, emit)
         else:
             emit()
+
+    def _alive(self, stmt: For, end: Val | None) -> Val | None:
+        """The lanes of a vector loop that exist; None for all."""
+        size = stmt.axis.size
+        lanes = ceil_power_of_two(size)
+        known = size if end is None else end.integer
+        if end is not None and known is None:
+            return lanes_below(self.b, clamp(self.b, end, size), lanes)
+        assert known is not None
+        if min(known, size) == lanes:
+            return None
+        return const_vector(ir.i1, [i < min(known, size) for i in range(lanes)])
 
 
 def _is_independent(stmt: For) -> bool:
@@ -373,7 +383,9 @@ def _is_independent(stmt: For) -> bool:
     What one stores no other loads, because loads and stores are of different buffers.
     """
     vectors = stmt.body[0] if len(stmt.body) == 1 else None
-    if not isinstance(vectors, For) or vectors.kind != "vector" or vectors.end is not None:
+    if not isinstance(vectors, For) or vectors.kind != "vector":
+        return False
+    if vectors.end is not None and not vectors.end.axes() <= {stmt.axis}:
         return False
     if not all(isinstance(inner, Let | Load | Store) for inner in vectors.body):
         return False
@@ -382,11 +394,11 @@ def _is_independent(stmt: For) -> bool:
     return stored.isdisjoint(loaded)
 
 
-def _is_shared_fold(stmt: Stmt, axis: Axis) -> TypeGuard[Store]:
-    """Whether all iterations of a loop fold a value into the same elements."""
+def _is_shared_fold(stmt: Stmt, copies: For, vectors: For) -> TypeGuard[Store]:
+    """Whether all copies of a vector loop fold a value into the same elements."""
     if not isinstance(stmt, Store) or not stmt.fold or stmt.factor is not None or stmt.operands:
         return False
-    return axis not in stmt.index.axes() and not stmt.mask
+    return vectors.end is None and copies.axis not in stmt.index.axes() and not stmt.mask
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:
