@@ -280,6 +280,12 @@ class _FuncEmitter:
 
         def emit() -> None:
             for inner in vectors.body:
+                if isinstance(inner, Load):
+                    square = self.memory.load_square(inner, stmt.axis)
+                    if square is not None:
+                        for scalars, value in zip(copies, square, strict=True):
+                            scalars[inner.result.name] = value
+                        continue
                 parts: list[Val] = []
                 for index, scalars, alive in copies:
                     self.indices.axes[stmt.axis] = index
