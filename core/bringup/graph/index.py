@@ -184,9 +184,9 @@ class Expr:
         """
         stride = 0
         for atom, c in self.terms:
-            if isinstance(atom, Axis):
-                stride = c if atom == axis else stride
-            elif axis in _axes_within(atom):
+            if atom == axis:
+                stride = c
+            elif not isinstance(atom, Axis) and axis in _axes_within(atom):
                 return None
         return stride
 
