@@ -239,8 +239,7 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests, which all have the same names.  Of several loops with the first name those are
-    distributed that hold all of the others.
+    new nests.  Of several loops with the first name those count that hold all of the others.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
     to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
     then round them, unless these depend on the loops that are distributed.
@@ -252,9 +251,8 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     ...   for i in 4 {
     ...     %0: f32 = x[3*i]
     ...     for j in 3 {
-    ...       %1: f32 = x[3*i + j]
-    ...       %2: f32 = sub(%1, %0)
-    ...       y[3*i + j] = %2
+    ...       %1: f32 = neg(%0)
+    ...       y[3*i + j] = %1
     ...     }
     ...   }
     ... }''')
@@ -268,14 +266,11 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
       for i in 4 unroll {
         %0_1: f32 = v0[i]
         for j in 3 {
-          %1: f32 = x[3*i + j]
-          %2: f32 = sub(%1, %0_1)
-          y[3*i + j] = %2
+          %1: f32 = neg(%0_1)
+          y[3*i + j] = %1
         }
       }
     }
-
-    With ``to="innermost"`` the second nest is ``for j in 3 { for i in 4 unroll { … } }``.
     """
     if space not in ("register", "scratch"):
         raise ScheduleError(
