@@ -86,10 +86,12 @@ class Compiled:
 
     @property
     def loops(self) -> tuple[Func, ...]:
-        """The loops of each kernel, as every device of loops gets them before its own schedule."""
-        from bringup.loops import lower_kernel
+        """The loops of each kernel and of each step that the op library has, as every device of
+        loops gets them before its own schedule.
+        """
+        from bringup.program.loops import program_loops
 
-        return tuple(map(lower_kernel, self.kernels))
+        return tuple(func for program in self.programs for func in program_loops(program))
 
     def cost(self) -> Cost:
         """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.

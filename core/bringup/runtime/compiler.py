@@ -400,14 +400,14 @@ def _record_pass(name: str, seconds: float) -> None:
 
 
 def _dump(folder: Path, graph: Graph, program: Program, report: Sequence[str]) -> None:
-    from bringup.loops import lower_kernel
+    from bringup.program.loops import program_loops
 
     target = dump_folder(folder, graph, graph.name)
     (target / "89-fusion.txt").write_text("".join(f"{line}\n" for line in report), encoding="utf-8")
     (target / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
     for number, kernel in enumerate(program.kernels):
         (target / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")
-        loops = lower_kernel(kernel)
+    for number, loops in enumerate(program_loops(program)):
         (target / f"92-loops-{number:02}.txt").write_text(f"{loops}\n", encoding="utf-8")
 
 
