@@ -56,6 +56,7 @@ from bringup.types import TensorType
 
 if TYPE_CHECKING:  # importing bringup loads no module of loops
     from bringup.loops.form import Func
+    from bringup.loops.schedule import Schedule, Scheduled
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -252,8 +253,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     """
 
     @abstractmethod
-    def lower_kernel(self, kernel: Kernel) -> _Code:
-        """What is rendered of a kernel."""
+    def lower_step(self, step: KernelStep) -> _Code:
+        """What is rendered of a step's kernel."""
 
     @abstractmethod
     def render(self, code: _Code, /) -> str | bytes:
@@ -294,7 +295,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         step = program.steps[number]
         if not isinstance(step, KernelStep):
             return None
-        return StepLaunches([(self.lower_kernel(step.kernel), range(len(step.slots)))])
+        return StepLaunches([(self.lower_step(step), range(len(step.slots)))])
 
     def _bind_rendered(self, program: Program) -> dict[int, Call]:
         every: dict[int, StepLaunches[_Code]] = {}
@@ -376,9 +377,9 @@ class KernelsDevice(RenderingDevice[Kernel]):
     ...     def launch(self, loaded, kernel, views): loaded(kernel.points, *views)
     """
 
-    def lower_kernel(self, kernel: Kernel) -> Kernel:
+    def lower_step(self, step: KernelStep) -> Kernel:
         """The kernel itself."""
-        return kernel
+        return step.kernel
 
     @abstractmethod
     def render(self, kernel: Kernel, /) -> str | bytes:
@@ -399,7 +400,7 @@ class LoopsDevice(RenderingDevice["Func"]):
     Core lowers each kernel to a function: nested loops over flat buffers, one scalar op at a time.
     ``schedule`` changes the loops to what the machine likes, ``render`` writes them in its
     language.  Ops of the op library are functions of loops, too: the device has those that
-    ``Capabilities.ops`` claims and ``ops`` has no function for, see `library_claims`.  The rest is
+    ``Capabilities.ops`` claims and ``ops`` has no function for, see `LibraryClaims`.  The rest is
     as in `KernelsDevice`.
 
     library_units: how many iterations of parallel loops run at the same time; the library makes
@@ -411,17 +412,20 @@ class LoopsDevice(RenderingDevice["Func"]):
     ...     def launch(self, loaded, func, views): loaded(*views)
     """
 
-    def schedule(self, func: Func) -> Func:
-        """The loops to render, which must compute the same; by default those of the kernel."""
-        return func
-
     library_units: int = 1
 
-    def lower_kernel(self, kernel: Kernel) -> Func:
-        """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
-        from bringup.loops import lower_kernel
+    def schedule(self, func: Func) -> Schedule:
+        """The steps to apply to the loops of a kernel before `render` gets them; none by default.
 
-        return scheduled(lower_kernel(kernel), self.schedule)
+        Give the function of the `SimpleBackend` the same, so that dumps show them.
+        """
+        from bringup.loops.schedule import Schedule
+
+        return Schedule()
+
+    def lower_step(self, step: KernelStep) -> Func:
+        """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
+        return scheduled_loops(step, self.schedule).after
 
     def _launches(self, program: Program, number: int) -> StepLaunches[Func] | None:
         step = program.steps[number]
@@ -434,13 +438,13 @@ class LoopsDevice(RenderingDevice["Func"]):
             return None
         numbers = {buffer.name: n for n, buffer in enumerate(loops.buffers)}
         funcs = loops.funcs[1:] if loops.copies and _in_place(program, step) else loops.funcs
-        return StepLaunches(
-            [
-                (scheduled(func, self.schedule), [numbers[p.buffer.name] for p in func.params])
-                for func in funcs
-            ],
-            [buffer.type for buffer in loops.temporaries],
-        )
+        if config.level("BRINGUP_CHECK"):
+            from bringup.loops import verify_func
+
+            for func in funcs:
+                verify_func(func)
+        launches = [(func, [numbers[p.buffer.name] for p in func.params]) for func in funcs]
+        return StepLaunches(launches, [buffer.type for buffer in loops.temporaries])
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:
@@ -466,22 +470,28 @@ def _in_place(program: Program, step: OpStep) -> bool:
     )
 
 
-def scheduled(func: Func, schedule: Callable[[Func], Func] | None = None) -> Func:
-    """Loops after a schedule, verified before and after under ``BRINGUP_CHECK``.
+def scheduled_loops(
+    step: KernelStep, schedule: Callable[[Func], Schedule] | None = None
+) -> Scheduled:
+    """The loops of a kernel and the schedule of the step, or that of a function if it has none.
 
-    Raises GraphError for what a schedule makes wrong.
+    Both are verified under ``BRINGUP_CHECK``.  Raises ScheduleError for steps that do not fit the
+    loops.
     """
-    from bringup.loops import verify_func
+    from bringup.loops import lower_kernel, verify_func
+    from bringup.loops.schedule import Schedule, Scheduled
 
     check = config.level("BRINGUP_CHECK")
+    func = lower_kernel(step.kernel)
     if check:
         verify_func(func)
-    if schedule is None:
-        return func
-    func = schedule(func)
+    steps = step.schedule
+    if steps is None:
+        steps = Schedule() if schedule is None else schedule(func)
+    scheduled = Scheduled.of(func, steps)
     if check:
-        verify_func(func)
-    return func
+        verify_func(scheduled.after)
+    return scheduled
 
 
 class _Loaded:
@@ -545,7 +555,7 @@ class SimpleBackend(Backend):
     after the backend if omitted.
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
-    schedule: likewise.
+    schedule: likewise; dumps show its steps.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)
@@ -559,7 +569,7 @@ class SimpleBackend(Backend):
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
         *,
         render: Callable[[Func], str] | None = None,
-        schedule: Callable[[Func], Func] | None = None,
+        schedule: Callable[[Func], Schedule] | None = None,
     ) -> None:
         self.name = name
         self._open = open
@@ -580,6 +590,10 @@ class SimpleBackend(Backend):
         """What the function given makes of the index."""
         return self._open(index)
 
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
+        """The loops of a kernel and the steps of the function given; None without a renderer."""
+        return None if self._render is None else scheduled_loops(step, self._schedule)
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """What the function given renders of the loops of each step, equal ones once; no assembly.
 
@@ -589,6 +603,7 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        funcs = [scheduled(func, self._schedule) for func in program_loops(program)]
+        kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
+        funcs = list(program_loops(program, kernels))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bringup.loops import Func, lower_kernel
+from bringup.loops import Func
 from bringup.loops.library import StepLoops, library_loops
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
@@ -23,14 +23,16 @@ def step_loops(step: OpStep, number: int, units: int = 1) -> StepLoops | None:
     return replace(loops, funcs=funcs)
 
 
-def program_loops(program: Program) -> Iterator[Func]:
-    """The functions of all kernels and of all steps that the op library has, in order."""
+def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
+    """The functions of all steps in order: the next of ``kernels`` for each kernel, and those of
+    steps that the op library has.
+    """
     for number, step in enumerate(program.steps):
         if isinstance(step, KernelStep):
-            yield lower_kernel(step.kernel)
+            yield next(kernels)
         elif isinstance(step, ControlStep):
             for inner in step.programs:
-                yield from program_loops(inner)
+                yield from program_loops(inner, kernels)
         elif loops := step_loops(step, number):
             yield from loops.funcs
 
