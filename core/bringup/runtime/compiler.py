@@ -439,8 +439,8 @@ def _dump(
         else:
             write(f"92-loops-{number:02}", scheduled.before)
             write(f"93-schedule-{number:02}", scheduled)
-    for number, step in enumerate(program.steps):
-        loops = step_loops(step, number) if isinstance(step, OpStep) else None
+    for step in program.steps:
+        loops = step_loops(program, step) if isinstance(step, OpStep) else None
         for func in () if loops is None else loops.funcs:
             write(f"92-loops-{func.name}", func)
 

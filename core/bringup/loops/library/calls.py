@@ -61,5 +61,11 @@ class StepLoops:
         """Operands, results and temporaries."""
         return (*self.call.operands, *self.call.results, *self.temporaries)
 
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Which of ``buffers`` each function takes."""
+        number = {buffer: n for n, buffer in enumerate(self.buffers)}
+        return tuple(tuple(number[p.buffer] for p in func.params) for func in self.funcs)
+
 
 __all__ = ["OpCall", "StepLoops"]
