@@ -431,9 +431,9 @@ class LoopsDevice(RenderingDevice["Func"]):
         step = program.steps[number]
         if not isinstance(step, OpStep) or self._function_of(step):
             return super()._launches(program, number)
-        from bringup.program.loops import step_loops
+        from bringup.program.loops import numbered_loops
 
-        loops = step_loops(program, step, units=self.library_units)
+        loops = numbered_loops(program, number, self.library_units)
         if loops is None:
             return None
         if config.level("BRINGUP_CHECK"):

@@ -10,19 +10,32 @@ from bringup.loops.library import StepLoops, library_loops
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
 
-def step_loops(program: Program, step: OpStep, *, units: int = 1) -> StepLoops | None:
+def step_loops(
+    step: OpStep, prefix: str, *, in_place: bool = False, units: int = 1
+) -> StepLoops | None:
     """The functions of a step that the op library has, else None; see `library_loops`.
 
-    Their names begin with the number of the step, so that no two of a program are the same.  What
-    is changed where it stands is not copied.
+    prefix: of their names.
+    in_place: the first result has the memory of the first operand, so that it is not copied.
     """
     operands, results = (tuple(s.type for s in slots) for slots in (step.operands, step.results))
     loops = library_loops(step.op.name, operands, results, step.attrs, units=units)
     if loops is None:
         return None
-    funcs = loops.funcs[1:] if loops.copies and is_in_place(program, step) else loops.funcs
-    number = next(n for n, other in enumerate(program.steps) if other is step)
-    return replace(loops, funcs=tuple(replace(f, name=f"o{number}_{f.name}") for f in funcs))
+    funcs = loops.funcs[1:] if loops.copies and in_place else loops.funcs
+    return replace(loops, funcs=tuple(replace(f, name=prefix + f.name) for f in funcs))
+
+
+def numbered_loops(program: Program, number: int, units: int = 1) -> StepLoops | None:
+    """Those of a step of a program, None if it is no step of the op library.
+
+    No two functions of a program have one name.
+    """
+    step = program.steps[number]
+    if not isinstance(step, OpStep):
+        return None
+    in_place = is_in_place(program, step)
+    return step_loops(step, f"o{number}_", in_place=in_place, units=units)
 
 
 def is_in_place(program: Program, step: OpStep) -> bool:
@@ -37,14 +50,14 @@ def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
     """The functions of all steps in order: the next of ``kernels`` for each kernel, and those of
     steps that the op library has.
     """
-    for step in program.steps:
+    for number, step in enumerate(program.steps):
         if isinstance(step, KernelStep):
             yield next(kernels)
         elif isinstance(step, ControlStep):
             for inner in step.programs:
                 yield from program_loops(inner, kernels)
-        elif loops := step_loops(program, step):
+        elif loops := numbered_loops(program, number):
             yield from loops.funcs
 
 
-__all__ = ["is_in_place", "program_loops", "step_loops"]
+__all__ = ["is_in_place", "numbered_loops", "program_loops", "step_loops"]

@@ -23,6 +23,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 
 

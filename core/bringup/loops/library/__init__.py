@@ -30,7 +30,7 @@ class LibraryOp:
 _ORDER = ("compare", "select", "convert")
 _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", *_ORDER)
 #: What numbers of elements are computed with.
-INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", *_ORDER)
+INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
