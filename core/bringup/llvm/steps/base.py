@@ -108,7 +108,9 @@ def emit_step(
         from bringup.llvm.steps.library import emit_library
         from bringup.program.loops import step_loops
 
-        loops = step_loops(step, f"{name}.", in_place=in_place, units=target.threads)
+        bits = target.vector_bits
+        prefix = f"{name}."
+        loops = step_loops(step, prefix, in_place=in_place, units=_UNITS, vector_bits=bits)
         assert loops is not None
         return emit_library(module, loops, target)
     if step.op.name not in OP_EMITTERS:  # pragma: no cover - only wrong claims
@@ -133,13 +135,15 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 
 #: Ops whose loops are those of the op library.
-FROM_LIBRARY = ("dynamic_update_slice", "scatter")
+FROM_LIBRARY = ("cumulative", "dynamic_update_slice", "scatter")
+#: So many units keep the threads busy; not how many threads there are, which results, such as those
+#: of sums in chunks, must not depend on.
+_UNITS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
         **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
-        **_of("cumulative", "cumulative"),
         **_of("eigh", "eigh", "svd"),
         **_of("factors", "cholesky", "lu", "triangular_solve"),
         **_of("qr", "qr"),
