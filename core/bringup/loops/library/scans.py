@@ -53,7 +53,9 @@ def cumulative(call: OpCall) -> StepLoops:
 
 @record(eq=False)
 class _Scan:
-    """dtype: of the folds.  lanes: neighbouring lines, or elements of one line if ``inner`` is 1.  size, chunks: of a line's chunks."""
+    """dtype: of the folds.  lanes: of a vector, which are neighbouring lines, or elements of one
+    line if ``inner`` is 1.  size, chunks: of a line's chunks.
+    """
 
     call: OpCall
     dtype: DType
