@@ -69,6 +69,10 @@ def _work(body: Sequence[Stmt]) -> int:
     return total
 
 
+#: A copy of a vector loop: its number, its scalars, and the lanes that exist if not all do.
+_Copy = tuple[Val, dict[str, Val], Val | None]
+
+
 class _FuncEmitter:
     """Emits a function, statement by statement.
 
@@ -271,7 +275,7 @@ class _FuncEmitter:
         (vectors,) = stmt.body
         assert isinstance(vectors, For)
         outer = self.scalars
-        copies: list[tuple[Val, dict[str, Val], Val | None]] = []
+        copies: list[_Copy] = []
         for i in range(stmt.axis.size):
             index = self.indices.axes[stmt.axis] = i64_const(i)
             end = self._end(vectors)
@@ -280,31 +284,32 @@ class _FuncEmitter:
 
         def emit() -> None:
             for inner in vectors.body:
-                if isinstance(inner, Load):
-                    square = self.memory.load_square(inner, stmt.axis)
-                    if square is not None:
-                        for scalars, value in zip(copies, square, strict=True):
-                            scalars[inner.result.name] = value
-                        continue
-                parts: list[Val] = []
-                for index, scalars, alive in copies:
-                    self.indices.axes[stmt.axis] = index
-                    self.scalars = scalars
-                    if _is_shared_fold(inner, stmt, vectors):
-                        parts.append(scalars[inner.value.name])
-                        continue
-                    with self._lanes(alive, guarded=False):
-                        self.body((inner,))
-                if _is_shared_fold(inner, stmt, vectors):
-                    step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
-                    value = pairwise(parts, step)
-                    self.memory.store(inner, value, None, ())
-            for i in range(stmt.axis.size):
-                self.indices.axes[stmt.axis] = i64_const(i)
+                self._in_copies(inner, stmt, vectors, copies)
+            for index, _, _ in copies:
+                self.indices.axes[stmt.axis] = index
                 self._prefetch(vectors)
 
         self._vector(vectors, None, emit)
         self.scalars = outer
+
+    def _in_copies(self, inner: Stmt, stmt: For, vectors: For, copies: Sequence[_Copy]) -> None:
+        """One statement of a vector loop in each of its copies."""
+        if isinstance(inner, Load) and vectors.end is None:
+            square = self.memory.load_square(inner, stmt.axis)
+            if square is not None:
+                for (_, scalars, _), value in zip(copies, square, strict=True):
+                    scalars[inner.result.name] = value
+                return
+        if _is_shared_fold(inner, stmt, vectors):
+            parts = [scalars[inner.value.name] for _, scalars, _ in copies]
+            step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
+            self.memory.store(inner, pairwise(parts, step), None, ())
+            return
+        for index, scalars, alive in copies:
+            self.indices.axes[stmt.axis] = index
+            self.scalars = scalars
+            with self._lanes(alive, guarded=False):
+                self.body((inner,))
 
     def _prefetch(self, stmt: For) -> None:
         for buffer, index in self.ahead.get(stmt, ()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal as OneOf
-from typing import get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Expr
@@ -239,13 +238,12 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests, which all have the same names.  Of several loops with the first name those are
-    distributed that hold all of the others.
+    new nests, which all have the same names.  Of several nests those with all loops are changed.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
-    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
-    then round them, unless these depend on the loops that are distributed.
-    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
-    another, and where an iteration needs what an earlier one wrote.
+    to: ``innermost`` makes the nests within the loops and conditions of the body, unless these
+    depend on the loops that are distributed.
+    Raises ScheduleError for an unknown loop, loops with statements beside one another, and where
+    an iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
@@ -274,14 +272,12 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
         }
       }
     }
-
-    With ``to="innermost"`` the second nest is ``for j in 3 { for i in 4 unroll { … } }``.
     """
     if space not in ("register", "scratch"):
         raise ScheduleError(
             f"iterations do not share {space} buffers", fix="use register or scratch"
         )
-    if to not in get_args(Depth):
+    if to not in ("parts", "innermost"):
         raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
