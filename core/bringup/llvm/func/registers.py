@@ -12,7 +12,7 @@ from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.scalar import register_type
 from bringup.llvm.text import Builder, Type, Val, poison, vec
-from bringup.loops.form import Buffer, For, If, Load, Stmt, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, If, Load, Stmt, Store, statements
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
@@ -46,7 +46,10 @@ class Registers:
 
     def stored(self, body: Iterable[Stmt]) -> list[Part]:
         """The vectors of open buffers that statements may change."""
-        names = {s.buffer.name for s in statements(tuple(body)) if isinstance(s, Store)}
+        inside = tuple(statements(tuple(body)))
+        names = {s.buffer.name for s in inside if isinstance(s, Store)}
+        # What is allocated inside may have the name of a buffer of an earlier block.
+        names -= {s.buffer.name for s in inside if isinstance(s, Alloc)}
         return [part for part in self.values if part[0] in names]
 
     def read(self, buffer: Buffer, first: int, lanes: int) -> Val:

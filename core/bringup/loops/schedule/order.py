@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal as OneOf
+from typing import get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Expr
@@ -238,21 +239,20 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests, which all have the same names.  Of several nests those with all loops are changed.
+    new nests.  Of several loops with the first name those count that hold all of the others.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
-    to: ``innermost`` makes the nests within the loops and conditions of the body, unless these
-    depend on the loops that are distributed.
-    Raises ScheduleError for an unknown loop, loops with statements beside one another, and where
-    an iteration needs what an earlier one wrote.
+    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
+    then round them, unless these depend on the loops that are distributed.
+    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
+    another, and where an iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
     ...   for i in 4 {
     ...     %0: f32 = x[3*i]
     ...     for j in 3 {
-    ...       %1: f32 = x[3*i + j]
-    ...       %2: f32 = sub(%1, %0)
-    ...       y[3*i + j] = %2
+    ...       %1: f32 = neg(%0)
+    ...       y[3*i + j] = %1
     ...     }
     ...   }
     ... }''')
@@ -266,9 +266,8 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
       for i in 4 unroll {
         %0_1: f32 = v0[i]
         for j in 3 {
-          %1: f32 = x[3*i + j]
-          %2: f32 = sub(%1, %0_1)
-          y[3*i + j] = %2
+          %1: f32 = neg(%0_1)
+          y[3*i + j] = %1
         }
       }
     }
@@ -277,7 +276,7 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
         raise ScheduleError(
             f"iterations do not share {space} buffers", fix="use register or scratch"
         )
-    if to not in ("parts", "innermost"):
+    if to not in get_args(Depth):
         raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")

@@ -10,10 +10,10 @@ from bringup.loops.schedule import Step
 
 def grid_steps(plan: Plan) -> list[Step]:
     """Units of a register tile of grid points, whose loops run for all points of it at once."""
-    return [*_accumulators(plan), *_Lanes(plan).steps()]
+    return [*block_accumulators(plan), *_Lanes(plan).steps()]
 
 
-def _accumulators(plan: Plan) -> list[Step]:
+def block_accumulators(plan: Plan) -> list[Step]:
     """Blocks of long sums, each with an accumulator of its own."""
     steps: list[Step] = []
     chain = SUMS if plan.rows is None else TILED
@@ -105,4 +105,4 @@ class _Lanes:
         return steps
 
 
-__all__ = ["grid_steps"]
+__all__ = ["block_accumulators", "grid_steps"]
