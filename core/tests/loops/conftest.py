@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import ``growing``, of the tests of kernels, and ``schedules``."""
+"""Lets the tests of this folder import what stands in it, beside it and in that of kernels."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE.parent / "kernel"), str(HERE)]
+sys.path += [str(HERE.parent / "kernel"), str(HERE), str(HERE.parent)]
