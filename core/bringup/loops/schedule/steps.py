@@ -9,7 +9,7 @@ from functools import cache
 
 from bringup.errors import ParseError, ScheduleError
 from bringup.loops.form import Func
-from bringup.loops.schedule.folds import rfactor
+from bringup.loops.schedule.folds import overwrite, rfactor
 from bringup.loops.schedule.iteration import (
     fuse,
     pad,
@@ -21,6 +21,7 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.precompute import precompute
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
@@ -37,9 +38,11 @@ PRIMITIVES: Mapping[str, Primitive] = {
         distribute,
         fuse,
         hoist,
+        overwrite,
         pad,
         parallelize,
         peel,
+        precompute,
         reorder,
         rfactor,
         serialize,
