@@ -31,6 +31,7 @@ class Memory:
     pointers: of the buffers in memory, by name.
     alive: the lanes of the open vector loop that exist; None means all.
     guarded: whether it may be that no lane exists, as in an `If` that differs between lanes.
+    first_lanes: how many lanes exist, if they are the first ones and not all.
     """
 
     def __init__(self, b: Builder, indices: Indices, registers: Registers) -> None:
@@ -40,6 +41,7 @@ class Memory:
         self.pointers: dict[str, Val] = {}
         self.alive: Val | None = None
         self.guarded = False
+        self.first_lanes: Val | None = None
 
     # -- loads -------------------------------------------------------------------------------------
 
@@ -81,8 +83,11 @@ class Memory:
             if mask is None:
                 return b.load(element, address, element.bits // 8)
             return masked_load(b, element, address, mask, ir.zero(element))
-        mask = indices.both(mask, self.alive)
         wide, align = vec(element, indices.lanes), element.bits // 8
+        if stride == 1 and mask is not None and mask.type.lanes == 1 and self.alive is None:
+            if stmt.buffer.size >= indices.lanes:
+                return self._load_whole(stmt, loaded, mask, wide)
+        mask = indices.both(mask, self.alive)
         if mask is not None:
             mask = indices.splat(mask)
         if stride == 1:
@@ -108,6 +113,16 @@ class Memory:
         if mask is None:
             return b.load(wide, address, align)
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
+
+    def _load_whole(
+        self, stmt: Load, loaded: Sequence[Val], inside: Val, wide: Type
+    ) -> Val:
+        """A vector where a condition holds that is the same for all lanes; elsewhere zeros."""
+        b = self.b
+        offset = b.select(inside, self.indices.scalar(stmt.index, loaded), i64_const(0))
+        address = b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
+        value = b.load(wide, address, wide.scalar.bits // 8)
+        return b.select(self.indices.splat(inside), value, ir.zero(wide))
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
         return self.b.gep(self.pointers[name], self.indices.scalar(index, loaded), element)

@@ -25,6 +25,7 @@ from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.prefetch import Ahead, prefetches
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import is_transposed, square_bytes, store_transposed
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
@@ -32,6 +33,7 @@ from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_con
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
+from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -41,20 +43,45 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     loops, and ends of loops that differ between lanes.
     """
     nest, body = _units(func)
-    units = math.prod(loop.axis.size for loop in nest)
+    units = math.prod(each.loop.axis.size for each in nest)
     if not units:
         return NativeKernel(name, 0, 0, 0)
     return _FuncEmitter(module, func, name).run(nest, body, units)
 
 
-def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
+@record(eq=False)
+class _Parallel:
+    """A parallel loop whose iterations are units, or parts of several.
+
+    before: what stands before it in its block and fills private memory.  Every worker does that
+    once for all the units of the block that it runs one after the other.
+    """
+
+    before: tuple[Stmt, ...]
+    loop: For
+
+
+def _units(func: Func) -> tuple[list[_Parallel], tuple[Stmt, ...]]:
     """The parallel loops round everything else, outermost first, and what is within them."""
-    nest: list[For] = []
+    nest: list[_Parallel] = []
     body = func.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-        nest.append(body[0])
-        body = body[0].body
+    while body:
+        *before, last = body
+        if not isinstance(last, For) or last.kind != "parallel":
+            break
+        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
+            break
+        nest.append(_Parallel(tuple(before), last))
+        body = last.body
     return nest, body
+
+
+def _fills(body: Sequence[Stmt]) -> bool:
+    """Whether statements change nothing but memory that each worker has of its own."""
+    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+        return False
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -90,28 +117,57 @@ class _FuncEmitter:
         self.scalars: dict[str, Val] = {}
         self.divisors = frozenset(_divisors(func.body, {}, 0))
         self.reciprocals: dict[str, Reciprocal] = {}
-        self.scratch: dict[Stmt, Val] = {}
+        self.scratch: dict[Alloc, Val] = {}
         self.tile_bytes = 0
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
 
-    def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+    def run(self, nest: Sequence[_Parallel], body: tuple[Stmt, ...], units: int) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
+        size = square_bytes(self.func.body)
+        if size:
+            self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
         if nest:
-            self.ahead = prefetches(nest[-1].axis, body)
-        with b.loop(begin, end) as loop, self.indices.block():
-            unit: Val = loop.index
-            for n, each in reversed(list(enumerate(nest))):
-                axis = each.axis
-                self.indices.axes[axis] = i64_const(0)
-                if axis.size > 1:
-                    size = i64_const(axis.size)
-                    self.indices.axes[axis] = b.urem(unit, size) if n else unit
-                    unit = b.udiv(unit, size) if n else unit
-            self._inside_ends(nest, body)
+            self.ahead = prefetches(nest[-1].loop.axis, body)
+        filling = [each for each in nest if each.before]
+        with b.loop(begin, end, carried=[i64_const(-1)] * len(filling)) as loop:
+            with self.indices.block():
+                self._indices(loop.index, nest)
+                numbers = self._fill(loop.index, nest, loop.carried)
+                self._inside_ends([each.loop for each in nest], body)
+            if filling:
+                loop.next(*numbers)
         b.ret()
-        return NativeKernel(self.name, units, self.tile_bytes, _work(body))
+        work = _work(body) + sum(_work(each.before) for each in filling) // units
+        return NativeKernel(self.name, units, self.tile_bytes, work)
+
+    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+        """Set the index of each parallel loop."""
+        b = self.b
+        for n, each in reversed(list(enumerate(nest))):
+            axis = each.loop.axis
+            self.indices.axes[axis] = i64_const(0)
+            if axis.size > 1:
+                size = i64_const(axis.size)
+                self.indices.axes[axis] = b.urem(unit, size) if n else unit
+                unit = b.udiv(unit, size) if n else unit
+
+    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+        """Emit what stands before parallel loops, where the unit before was of another iteration.
+
+        last: the numbers of the iterations for which memory is filled.  Returns the new ones.
+        """
+        b = self.b
+        numbers: list[Val] = []
+        for n, each in enumerate(nest):
+            if each.before:
+                inner = math.prod(further.loop.axis.size for further in nest[n:])
+                numbers.append(b.udiv(unit, i64_const(inner)))
+                differs = b.icmp("ne", numbers[-1], last[len(numbers) - 1])
+                with b.if_then(differs), self.indices.block():
+                    self.body(each.before)
+        return numbers
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -271,7 +327,7 @@ class _FuncEmitter:
         """Copies of a vector loop, statement by statement, so that none waits for another."""
         (vectors,) = stmt.body
         assert isinstance(vectors, For)
-        outer = self.scalars
+        outer, axes = self.scalars, (stmt.axis, vectors.axis)
         copies = [dict(outer) for _ in range(stmt.axis.size)]
 
         def emit() -> None:
@@ -280,11 +336,13 @@ class _FuncEmitter:
                 for i, scalars in enumerate(copies):
                     self.indices.axes[stmt.axis] = i64_const(i)
                     self.scalars = scalars
-                    if _is_shared_fold(inner, stmt.axis):
+                    if _is_shared_fold(inner, stmt.axis) or is_transposed(inner, *axes):
                         parts.append(scalars[inner.value.name])
                     else:
                         self.body((inner,))
-                if _is_shared_fold(inner, stmt.axis):
+                if is_transposed(inner, *axes):
+                    store_transposed(self.b, self.memory, self.square, inner, stmt.axis, parts)
+                elif _is_shared_fold(inner, stmt.axis):
                     step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
                     value = pairwise(parts, step)
                     self.memory.store(inner, value, None, ())
@@ -292,7 +350,7 @@ class _FuncEmitter:
                 self.indices.axes[stmt.axis] = i64_const(i)
                 self._prefetch(vectors)
 
-        self._vector(vectors, None, emit)
+        self._vector(vectors, self._end(vectors), emit)
         self.scalars = outer
 
     def _prefetch(self, stmt: For) -> None:
@@ -342,16 +400,19 @@ class _FuncEmitter:
         known = size if end is None else end.integer
         if known is not None and known <= 0:
             return
-        alive = None
+        alive = count = None
         if known is None:
             assert end is not None
-            alive = lanes_below(self.b, clamp(self.b, end, size), lanes)
+            count = clamp(self.b, end, size)
+            alive = lanes_below(self.b, count, lanes)
         elif min(known, size) < lanes:
+            count = i64_const(min(known, size))
             alive = const_vector(ir.i1, [i < min(known, size) for i in range(lanes)])
 
         def emit() -> None:
             indices.lane, indices.lanes = stmt.axis, lanes
             indices.axes[stmt.axis] = i64_const(0)
+            self.memory.first_lanes = count
             with self._lanes(alive, guarded=False):
                 if body is None:
                     self.body(stmt.body)
@@ -373,7 +434,9 @@ def _is_independent(stmt: For) -> bool:
     What one stores no other loads, because loads and stores are of different buffers.
     """
     vectors = stmt.body[0] if len(stmt.body) == 1 else None
-    if not isinstance(vectors, For) or vectors.kind != "vector" or vectors.end is not None:
+    if not isinstance(vectors, For) or vectors.kind != "vector":
+        return False
+    if vectors.end is not None and stmt.axis in vectors.end.axes():
         return False
     if not all(isinstance(inner, Let | Load | Store) for inner in vectors.body):
         return False

@@ -384,7 +384,7 @@ class Packing:
             row = body.lanes_of(value, (n,), self.lanes)
             b.store(row, b.gep(self.square, n * self.lanes, self.element), align)
         function = transpose_square(self.module, self.element, self.lanes, count)
-        b.call(function, [self.square, to, i64_const(self.width)])
+        b.call(function, [self.square, to, i64_const(self.width), i64_const(self.lanes)])
 
     # -- elements ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
@@ -36,6 +36,7 @@ from bringup.loops.schedule.rewrite import (
     Mask,
     Names,
     Substitution,
+    decided,
     exprs_of,
     guarded,
     loop_names,
@@ -57,7 +58,8 @@ def reorder(func: Func, *loops: str) -> Func:
     """The loops of a nest in this order, from the outermost to the innermost.
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
-    innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
+    innermost (`hoist` brings them out again), and buffers of one iteration, which become buffers
+    with a part for each and leave the nest.  Of several nests with such names those are reordered
     that have all.  An early end that names a loop which goes inside becomes the end of that loop.
     Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
     which an element could be read or written at another time.
@@ -81,7 +83,7 @@ def reorder(func: Func, *loops: str) -> Func:
       }
     }
     """
-    names, found = frozenset(loops), 0
+    names, found, free = frozenset(loops), 0, Names(func)
     for name in loops:
         if name not in loop_names(func):
             raise no_loop(func, name)
@@ -95,7 +97,7 @@ def reorder(func: Func, *loops: str) -> Func:
             if isinstance(stmt, For):
                 if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
                     found += 1
-                    result.append(_reordered(stmt, loops, facts))
+                    result += _reordered(stmt, loops, facts, free)
                     continue
                 result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
             elif isinstance(stmt, If):
@@ -115,18 +117,23 @@ def reorder(func: Func, *loops: str) -> Func:
     return result
 
 
-def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
-    """One nest in another order."""
+def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) -> Body:
+    """One nest in another order, with the buffers that were inside it before it."""
     nest: dict[str, For] = {}
     sunk: list[Stmt] = []
     conditions: list[If] = []
+    spread: dict[Buffer, tuple[Buffer, Expr]] = {}
     body: Body = (outermost,)
     missing = set(order)
     while missing:
         *scalars, last = body
-        if not isinstance(last, For | If) or not all(isinstance(s, Let | Load) for s in scalars):
+        if not isinstance(last, For | If) or not all(
+            isinstance(s, Let | Load | Alloc) for s in scalars
+        ):
             raise _not_perfect(nest, missing)
-        sunk += scalars
+        outer = list(nest.values())
+        spread |= {s.buffer: _spread(s, outer, names) for s in scalars if isinstance(s, Alloc)}
+        sunk += [s for s in scalars if not isinstance(s, Alloc)]
         if isinstance(last, If):
             conditions.append(If(last.mask, (), last.test))
             sunk.append(conditions[-1])
@@ -134,20 +141,37 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
             nest[last.name] = last
             missing.discard(last.name)
         body = last.body
+    body = map_accesses(body, lambda stmt: _in_part(stmt, spread))
     # Loops between those that are named keep their places.
-    names = list(nest)
     free = iter(order)
-    wanted = [next(free) if name in order else name for name in names]
+    wanted = [next(free) if name in order else name for name in nest]
     _check_order(list(nest.values()), wanted, body, sunk, facts)
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
     loops, limits = _with_ends([nest[name] for name in wanted], facts)
     body = guarded(limits, body)
     for loop in reversed(loops):
-        body = (with_body(loop, body),)
-    (result,) = body
-    assert isinstance(result, For)
-    return result
+        # Iterations of a parallel loop would not see the parts of one another.
+        in_order = spread and loop.kind == "parallel"
+        body = (with_body(with_kind(loop, "serial") if in_order else loop, body),)
+    return (*(Alloc(buffer) for buffer, _ in spread.values()), *body)
+
+
+def _spread(stmt: Alloc, outer: Sequence[For], names: Names) -> tuple[Buffer, Expr]:
+    """A buffer with a part for each iteration of the loops round it, and where the part begins."""
+    old, count, number = stmt.buffer, 1, Expr()
+    for loop in outer:
+        count *= loop.axis.size
+        number = number * loop.axis.size + Expr.of(loop.axis)
+    new = Buffer(names.outside(old.name), old.dtype, old.size * count, old.space)
+    return new, number * old.size
+
+
+def _in_part(stmt: Load | Store, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Load | Store:
+    if stmt.buffer not in spread:
+        return stmt
+    buffer, start = spread[stmt.buffer]
+    return with_place(stmt, buffer, stmt.index + start)
 
 
 def _with_ends(nest: Sequence[For], facts: Mask) -> tuple[list[For], Mask]:
@@ -427,6 +451,94 @@ def _renamed(body: Sequence[Stmt], scalars: Mapping[Scalar, Scalar]) -> Body:
     return place(tuple(body))
 
 
+# ---- sink ------------------------------------------------------------------------------------
+
+
+def sink(func: Func, loop: str) -> Func:
+    """What stands beside a loop in its block happens in its first and in its last iteration.
+
+    Scalars before the loop, and buffers, stay where they are.
+    Raises ScheduleError for an unknown loop, for one whose iterations have no order or that may
+    have none, and where the loop reads a scalar from what would move.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[1]) {
+    ...   %0: f32 = 2.0
+    ...   y[0] = %0
+    ...   for i in 8 {
+    ...     %1: f32 = x[i]
+    ...     y[0] add= %1
+    ...   }
+    ... }''')
+    >>> print(sink(func, "i"))
+    func f(x: in f32[8], y: out f32[1]) {
+      %0: f32 = 2.0
+      for i in 8 {
+        if 0 <= i < 1 {
+          y[0] = %0
+        }
+        %1: f32 = x[i]
+        y[0] add= %1
+      }
+    }
+    """
+    found = False
+
+    def walk(body: Body, facts: Mask) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, For) and stmt.name == loop:
+                found = True
+                return _with_sunk(body, number, stmt, facts)
+            if isinstance(stmt, For | If):
+                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+                stmt = rebuilt(stmt, walk(stmt.body, facts + more))
+            result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body, ())
+    if not found:
+        raise no_loop(func, loop)
+    return Func(func.name, func.params, body)
+
+
+def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
+    """The block of a loop with all that can move inside it."""
+    if loop.kind not in ("serial", "unroll") or (
+        loop.end is not None and span(loop.end, facts)[0] < 1
+    ):
+        raise ScheduleError(
+            f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
+        )
+    staying = [s for s in body[:number] if isinstance(s, Alloc)]
+    moving = [s for s in body[:number] if not isinstance(s, Alloc)]
+    while moving and isinstance(moving[0], Let | Load):
+        staying.append(moving.pop(0))
+    moved = {s.result for s in moving if isinstance(s, Let | Load)}
+    readers = statements((loop, *body[number + 1 :]))
+    if moved and any(not moved.isdisjoint(used_scalars(s)) for s in readers):
+        raise ScheduleError(
+            f"loop {loop.name} reads scalars from behind other statements", fix="hoist them first"
+        )
+    if has_barrier(body):
+        raise ScheduleError("threads meet beside the loop", fix="sink before barriers are placed")
+    inside = facts + loop.bounds
+    axis = Expr.of(loop.axis)
+    left = (axis * -1 + loop.axis.size) if loop.end is None else loop.end + axis * -1
+    first = _sunk(Bound(axis, 0, 1), tuple(moving), inside)
+    last = _sunk(Bound(left, 1, 2), body[number + 1 :], inside)
+    return (*staying, with_body(loop, (*first, *loop.body, *last)))
+
+
+def _sunk(condition: Bound, body: Body, facts: Mask) -> Body:
+    if not body:
+        return ()
+    mask = decided((condition,), facts)
+    assert mask is not None, "a loop without a first or last iteration"
+    return guarded(mask, body)
+
+
 # ---- hoist -----------------------------------------------------------------------------------
 
 
@@ -517,4 +629,4 @@ def _without_fixed_condition(
     return (If(fixed, (new,), fixed_test),) if fixed or fixed_test is not None else (new,)
 
 
-__all__ = ["distribute", "hoist", "reorder"]
+__all__ = ["distribute", "hoist", "reorder", "sink"]

@@ -17,12 +17,13 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
+    Space,
     Stmt,
     Store,
     named_axis,
-    statements,
 )
-from bringup.loops.schedule.dependences import may_share
+from bringup.loops.schedule.dependences import accesses, conflicts
+from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
     Body,
     Mask,
@@ -39,14 +40,17 @@ from bringup.loops.schedule.rewrite import (
 from bringup.records import record
 
 
-def precompute(func: Func, scalar: str, at: str, buffer: str, layout: str) -> Func:
+def precompute(
+    func: Func, scalar: str, at: str, buffer: str, layout: str, space: Space = "scratch"
+) -> Func:
     """Each iteration of loop ``at`` computes a scalar for all points of loops inside it first.
 
     scalar: as the text writes it, ``%0``.
     at: a loop, or ``.`` for the whole function.
-    buffer: the name of the scratch buffer that has the values.  The loops that fill it are named
+    buffer: the name of the buffer that has the values.  The loops that fill it are named
     ``buffer.0``, ``buffer.1``, …
     layout: the loops, as ``j.o,k,j.i``; the last are neighbours in memory.
+    space: ``scratch``, or ``register``, which unrolls the loops of the layout.
     Raises ScheduleError for an unknown loop or scalar, where the scalar depends on other loops
     inside ``at``, and where ``at`` writes what the scalar is computed from.
 
@@ -82,6 +86,8 @@ def precompute(func: Func, scalar: str, at: str, buffer: str, layout: str) -> Fu
       }
     }
     """
+    if space not in ("scratch", "register"):
+        raise ScheduleError(f"cannot compute into {space} memory", fix="use scratch or register")
     wanted = layout.split(",")
     check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
     names = Names(func)
@@ -95,7 +101,7 @@ def precompute(func: Func, scalar: str, at: str, buffer: str, layout: str) -> Fu
         if place is None:
             return body
         found += 1
-        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, names)
+        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, names)
 
     def change_loop(loop: For, facts: Mask) -> Body:
         body = change(loop.body, facts + loop.bounds)
@@ -158,17 +164,12 @@ class _Filling:
             if stmt.result in wanted:
                 result.append(stmt)
                 wanted.update(stmt.operands)
-        stored = {s.buffer for s in statements(self.body) if isinstance(s, Store)}
-        for stmt in result:
-            if isinstance(stmt, Load) and any(
-                b == stmt.buffer or may_share(stmt.buffer, b) for b in stored
-            ):
-                raise self.error(
-                    f"{stmt.buffer.name} may be written there", "name an inner loop"
-                )
+        for one, other in conflicts(accesses(self.body)):
+            if one.stmt in result or other.stmt in result:
+                raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
         return tuple(reversed(result))
 
-    def filled(self, buffer: str, wanted: Sequence[str], names: Names) -> Body:
+    def filled(self, buffer: str, wanted: Sequence[str], space: Space, names: Names) -> Body:
         """The body with the values computed first and loaded later."""
         loops = [self.inner.get(name) for name in wanted]
         missing = [name for name, loop in zip(wanted, loops, strict=True) if loop is None]
@@ -185,11 +186,15 @@ class _Filling:
                 "name that loop in the layout too",
             )
         old = self.place.before[-1].result
-        copy = Buffer(buffer, old.dtype, math.prod(loop.axis.size for loop in nest), "scratch")
+        copy = Buffer(buffer, old.dtype, math.prod(loop.axis.size for loop in nest), space)
         filling = self.filling(copy, nest, others, names)
         index = _flat([loop.axis for loop in nest])
         body = _replaced(self.body, self.place.before[-1], Load(old, copy, index))
-        return (Alloc(copy), *filling, *without_dead(body))
+        body = without_dead(body)
+        if space == "register":
+            body = unrolled(body, wanted)
+            filling = unrolled(filling, [f"{buffer}.{n}" for n in range(len(wanted))])
+        return (Alloc(copy), *filling, *body)
 
     def filling(
         self, copy: Buffer, nest: Sequence[For], others: set[Axis], names: Names

@@ -20,7 +20,7 @@ from bringup.loops.schedule.iteration import (
     unroll,
     vectorize,
 )
-from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.order import distribute, hoist, reorder, sink
 from bringup.loops.schedule.precompute import precompute
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.threads import bind, cross_lane, set_space
@@ -47,6 +47,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
         rfactor,
         serialize,
         set_space,
+        sink,
         split,
         stage,
         unroll,

@@ -1,0 +1,236 @@
+"""Contractions by packed panels: blocks that stay in a core's cache, tiles that stay in registers.
+
+A unit is a block of rows by a block of columns.  For each block of inner indices both factors are
+computed first, in panels: the columns of the unit, then its rows, one band at a time that fits a
+core's cache.  Each tile of sums is in registers while the inner indices run, and in scratch memory
+until the last block of them; the epilogue runs on each tile as soon as its sums are complete, while
+they are in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.graph.index import Axis
+from bringup.integers import ceil_div
+from bringup.kernel.contraction import Axes, Contraction, Factor, panel, size
+from bringup.kernel.form import Stage
+from bringup.llvm.loops.blocking import Blocking
+from bringup.llvm.loops.schedule import score
+from bringup.loops.form import Func, Let, Store, statements
+from bringup.loops.schedule import Schedule, Step
+
+#: Pack this many inner indices of every panel before going on, to use whole cache lines.
+_ROWS_AT_ONCE = 8
+
+
+def has_packed_steps(contraction: Contraction, plan: Blocking) -> bool:
+    """Whether steps say how to run a contraction."""
+    if plan.tile.pair or plan.ready is not None:
+        return False
+    sides = contraction.left, contraction.right
+    return all(len(panel(contraction, side).axes) == 1 for side in sides)
+
+
+def packed_steps(contraction: Contraction, plan: Blocking, func: Func) -> Schedule:
+    """The steps for a contraction whose loops, not yet scheduled, are ``func``."""
+    return Schedule(tuple(_Packed(contraction, plan, func).steps()))
+
+
+class _Packed:
+    """The steps of one contraction, in order.
+
+    The loops over rows are ``r.u`` over units, ``r.b`` over bands, ``r.t`` over tiles and ``r.i``
+    within a tile; those over columns are ``c.u``, ``c.t`` and ``c.i``; those over inner indices are
+    ``k.o`` over blocks and ``k.i``.  A loop that would have one iteration is left out.
+    """
+
+    def __init__(self, contraction: Contraction, plan: Blocking, func: Func) -> None:
+        self.contraction, self.plan, self.func = contraction, plan, func
+        self.rows = size(contraction.left.axes)
+        self.columns = size(contraction.right.axes)
+        stage = contraction.kernel.stages[0]
+        names = {axis: f"s0_{n}" for n, axis in enumerate(stage.axes)}
+        self.inner = [names[axis] for axis in plan.cut.axes]
+        self.result: list[Step] = []
+        self.vectors: list[str] = []
+        self.copies: list[str] = []
+
+    def add(self, name: str, *args: str | int, **options: str) -> None:
+        """Add a step."""
+        self.result.append(Step(name, args, tuple(options.items())))
+
+    def steps(self) -> list[Step]:
+        """All steps."""
+        tile, cut = self.plan.tile, self.plan.cut
+        self.grid()
+        if self.rows % tile.rows or self.columns % tile.columns:
+            self.add("pad", "r.i", "c.i")
+        blocks = self.blocks() if cut.blocks > 1 else []
+        inner = self.inner[len(blocks) - 1 :] if blocks else self.inner
+        if blocks and cut.pieces > 1:
+            inner = ["k.i", *self.inner[cut.level + 1 :]]
+        self.pack(blocks, inner)
+        self.product(inner)
+        if self.copies:
+            self.add("unroll", *self.copies)
+        self.add("vectorize", *self.vectors)
+        return self.result
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def grid(self) -> None:
+        """Units, bands and tiles, and in a tile first the inner indices."""
+        plan, tile = self.plan, self.plan.tile
+        batch = [f"g{axis.id}" for axis in self.contraction.batch]
+        rows, columns = (
+            [f"g{axis.id}" for axis in side.axes]
+            for side in (self.contraction.left, self.contraction.right)
+        )
+        grid = [f"g{axis.id}" for axis in self.contraction.kernel.grid]
+        if grid != [*batch, *rows, *columns]:
+            self.add("reorder", *batch, *rows, *columns)
+        row = self.fused(rows, "r")
+        column = self.fused(columns, "c")
+        downs = [("u", plan.rows), ("b", plan.band), ("t", tile.rows)]
+        self.down = self.parts(row, "r", self.rows, downs)
+        self.across = self.parts(column, "c", self.columns, [("u", plan.columns), ("t", tile.columns)])
+        self.units = [name for name in ("c.u", "r.u") if name in (*self.down, *self.across)]
+        self.bands = [name for name in self.down if name == "r.b"]
+        self.around = batch[-1] if batch else "."
+        inside = [*self.bands, "c.t", "r.t"]
+        self.add("reorder", *self.units, *inside, "r.i", "c.i")
+        self.add("serialize", *inside)
+        self.add("distribute", "r.i", "c.i", space="scratch")
+        self.add("reorder", *self.inner, "r.i", "c.i")
+
+    def fused(self, loops: Sequence[str], name: str) -> str:
+        """One loop over all of some nested ones; its name."""
+        whole = loops[0]
+        for number, loop in enumerate(loops[1:], 2):
+            outer, whole = whole, name if number == len(loops) else f"{name}{number}"
+            self.add("fuse", outer, loop, whole)
+        return whole
+
+    def parts(
+        self, loop: str, name: str, count: int, sizes: Sequence[tuple[str, int]]
+    ) -> list[str]:
+        """Split a loop into parts of parts; the names of the loops over parts."""
+        result: list[str] = []
+        for number, (letter, each) in enumerate(sizes):
+            is_last = number == len(sizes) - 1
+            if each < count or is_last:
+                rest = f"{name}.i" if is_last else f"{name}.{letter}x"
+                self.add("split", loop, f"{name}.{letter}", rest, each)
+                result.append(f"{name}.{letter}")
+                loop, count = rest, each
+        return result
+
+    def blocks(self) -> list[str]:
+        """Blocks of inner indices round all tiles; the loops over them."""
+        cut = self.plan.cut
+        blocks = self.inner[: cut.level]
+        if cut.pieces > 1:
+            self.add("split", self.inner[cut.level], "k.o", "k.i", cut.piece)
+            blocks = [*blocks, "k.o"]
+        for block in blocks:
+            self.add("sink", block)
+        self.add("reorder", *blocks, *self.bands, "c.t", "r.t")
+        return blocks
+
+    # -- panels ------------------------------------------------------------------------------------
+
+    def pack(self, blocks: Sequence[str], inner: Sequence[str]) -> None:
+        """Both factors in panels."""
+        at = blocks[-1] if blocks else ""
+        across = "c.u" if "c.u" in self.units else self.around
+        down = "r.u" if "r.u" in self.units else self.around
+        left, right = self.factors()
+        places = (
+            (left, "left", (*self.bands, at, down), "r"),
+            (right, "right", (at, across), "c"),
+        )
+        for scalar, name, around, letter in places:
+            place = next(loop for loop in around if loop)
+            layout = ",".join([f"{letter}.t", *inner, f"{letter}.i"])
+            self.add("precompute", scalar, place, name, layout)
+        self.fill("left", self.contraction.left, self.plan.tile.rows, inner)
+        self.fill("right", self.contraction.right, self.plan.tile.columns, inner)
+
+    def factors(self) -> tuple[str, str]:
+        """The scalars that are multiplied: of rows, and of columns."""
+        body = list(statements(self.func.body))
+        fold = next(s for s in body if isinstance(s, Store) and s.fold)
+        scalars = [fold.value, fold.factor]
+        if fold.factor is None:
+            product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
+            scalars = list(product.operands)
+        instr = self.contraction.kernel.stages[0].body.outputs[0].producer
+        assert instr is not None
+        named = dict(zip(instr.operands, map(str, scalars), strict=False))
+        return named[self.contraction.left.value], named[self.contraction.right.value]
+
+    def fill(self, name: str, factor: Factor, width: int, inner: Sequence[str]) -> None:
+        """How a panel is filled: with vectors along it, or along memory, which are transposed."""
+        lanes = self.plan.tile.lanes
+        alone = panel(self.contraction, factor)
+        loops = [f"{name}.{n + 1}" for n in range(len(inner))]
+        last = f"{name}.{len(inner) + 1}"
+        if len(alone.inner) == 1:
+            loops = [self.fused(loops, f"{name}.k")]
+        stage = Stage((), alone.body, ())
+        across, along = alone.axes[-1], alone.inner[-1]
+        by_panel, by_inner = (score((stage,), axis, lanes) for axis in (across, along))
+        if max(by_panel, by_inner) <= 0 and across.size < lanes:
+            return
+        if by_panel >= by_inner or max(by_panel, by_inner) <= 0:
+            self.along_panel(name, loops, last, width, alone.inner)
+        else:
+            self.across_panel(name, loops, last)
+
+    def along_panel(
+        self, name: str, loops: Sequence[str], last: str, width: int, inner: Axes
+    ) -> None:
+        """Vectors along a panel, a few inner indices of every panel at a time."""
+        lanes = self.plan.tile.lanes
+        first, *others = loops
+        step = max(1, _ROWS_AT_ONCE // size(inner[1:]))
+        self.add("split", first, f"{name}.o", f"{name}.w", step)
+        self.add("reorder", f"{name}.o", f"{name}.0", f"{name}.w", *others, last)
+        if width <= lanes:
+            self.vectors.append(last)
+            return
+        self.add("split", last, f"{name}.v", f"{name}.l", lanes)
+        self.copies.append(f"{name}.v")
+        self.vectors.append(f"{name}.l")
+
+    def across_panel(self, name: str, loops: Sequence[str], last: str) -> None:
+        """Vectors along the last inner axis."""
+        *outer, along = loops
+        self.add("split", along, f"{name}.s", f"{name}.l", self.plan.tile.lanes)
+        self.add("reorder", f"{name}.0", *outer, f"{name}.s", last, f"{name}.l")
+        self.copies.append(last)
+        self.vectors.append(f"{name}.l")
+
+    # -- sums --------------------------------------------------------------------------------------
+
+    def product(self, inner: Sequence[str]) -> None:
+        """A tile of sums in registers, and a row of columns."""
+        tile = self.plan.tile
+        loop = self.fused(inner, "k")
+        right = self.factors()[1]
+        self.add("hoist", "c.i")
+        self.add("split", "c.i", "c.v", "c.l", tile.lanes)
+        self.add("precompute", right, loop, "row", "c.v,c.l", space="register")
+        self.add("rfactor", loop, "r0", "r.i", "c.v", "c.l")
+        if self.plan.cut.blocks == 1:
+            self.add("overwrite", "r0")
+        self.copies += ["c.v", "row.0"]
+        self.vectors += ["c.l", "row.1"]
+
+
+def _unused(axis: Axis) -> int:
+    return ceil_div(axis.size, 1)
+
+
+__all__ = ["has_packed_steps", "packed_steps"]
