@@ -57,6 +57,10 @@ def emit_kernel(
         return NativeKernel(name, 0, 0, 0)
     packed = _packed_plan(kernel, target)
     if packed is not None:
+        from bringup.llvm.func.schedules.packed import has_packed_steps, scheduled_packed
+
+        if has_packed_steps(*packed):
+            return emit_func(module, scheduled_packed(*packed).after, name)
         from bringup.llvm.loops.packed import emit_packed
 
         return emit_packed(module, *packed, name)
@@ -68,8 +72,13 @@ def emit_kernel(
 
 def scheduled_kernel(kernel: Kernel, target: LoopTarget) -> Scheduled | None:
     """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself."""
-    if not kernel.points or _packed_plan(kernel, target) is not None:
+    if not kernel.points:
         return None
+    packed = _packed_plan(kernel, target)
+    if packed is not None:
+        from bringup.llvm.func.schedules.packed import has_packed_steps, scheduled_packed
+
+        return scheduled_packed(*packed) if has_packed_steps(*packed) else None
     plan = schedule(kernel, target)
     return scheduled(plan) if has_steps(plan) else None
 

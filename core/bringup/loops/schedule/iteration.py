@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Bound, Div, Expr, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
@@ -19,6 +19,7 @@ from bringup.loops.form import (
     LoopKind,
     Stmt,
     named_axis,
+    statements,
 )
 from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
@@ -36,6 +37,7 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     check_new_names,
     decided,
+    exprs_of,
     guarded,
     has_shared,
     has_threads,
@@ -43,6 +45,7 @@ from bringup.loops.schedule.rewrite import (
     loops_of,
     rebuilt,
     rewrite_loops,
+    with_body,
     with_kind,
 )
 
@@ -333,6 +336,96 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     return result
 
 
+def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
+    """``loop`` in segments along which the quotients in its indices do not change.
+
+    A loop that was fused and split runs across the ends of rows: its indices have quotients and
+    remainders.  ``outer`` counts the rows that it reaches; an iteration belongs to one of them, and
+    goes on from the start of that row.  Loops without such indices stay as they are, and those with
+    rows of several lengths that are no multiples of one another.
+    around: a loop round ``loop`` that ``outer`` stands round, by default ``loop`` itself.
+    Raises ScheduleError for an unknown loop.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[20], y: out f32[12]) {
+    ...   for i.o in 3 {
+    ...     for i.i in 4 {
+    ...       %0: f32 = x[10*(4*i.o + i.i)//6 + (4*i.o + i.i)%6]
+    ...       y[4*i.o + i.i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(segment(func, "i.i", "i.s"))
+    func f(x: in f32[20], y: out f32[12]) {
+      for i.o in 3 {
+        for i.s in 2 until ((2*i.o)%3 + 1)//3 + 1 {
+          for i.i in 4 {
+            if 0 <= i.i + -6*i.s + 2*(2*i.o)%3 < 6 {
+              %0: f32 = x[i.i + 4*i.s + 10*(2*i.o)//3 + 2*(2*i.o)%3]
+              y[i.i + 4*i.o] = %0
+            }
+          }
+        }
+      }
+    }
+    """
+    check_new_names(func, outer)
+
+    def change(old: For, facts: Mask) -> Body:
+        found = [within for within in loops_of((old,)) if within.name == loop]
+        return _segments(old, found[0], outer, facts) if len(found) == 1 else (old,)
+
+    return rewrite_loops(func, (around or loop,), change)
+
+
+def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
+    """A loop that holds another, in segments of that; itself if no quotient changes along it."""
+    axis = Expr.of(loop.axis)
+    divided = {
+        atom
+        for stmt in statements(loop.body)
+        for expr in exprs_of(stmt)
+        for atom in expr.atoms()
+        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+    }
+    by = min((atom.by for atom in divided), default=0)
+    rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
+    inner = {within.axis for within in loops_of((whole,))}
+    if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
+        return (whole,)
+    start = rows[0]
+    for atom in divided:
+        apart = atom.of + axis * -1 + start * -1
+        if atom.by % by or any(n % by for n in (apart.const, *(c for _, c in apart.terms))):
+            return (whole,)
+    before = start % by
+    number = named_axis(outer, (span(before, facts)[1] + loop.axis.size - 1) // by + 1)
+    place = before + axis + Expr.of(number) * -by
+
+    def moved(atom: Div | Mod) -> Expr | None:
+        if atom not in divided:
+            return None
+        row = (atom.of + axis * -1) // by + Expr.of(number)
+        if isinstance(atom, Div):
+            return row // (atom.by // by)
+        return (row % (atom.by // by)) * by + place
+
+    body = Substitution({}, facts + loop.bounds, quotients=moved)(loop.body)
+    bounds = decided((Bound(place, 0, by),), facts + loop.bounds)
+    within = with_body(loop, guarded(bounds or (), body))
+    end = (before + (loop.axis.size - 1)) // by + 1
+    return loop_until(number, (_replaced(whole, loop, within),), "serial", end, facts)
+
+
+def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
+    """A statement with another loop in place of one within it."""
+    if stmt is old:
+        return new
+    if not isinstance(stmt, For | If):
+        return stmt
+    return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
+
+
 def pad(func: Func, *loops: str) -> Func:
     """The loops run to their whole length where that changes nothing but private memory.
 
@@ -552,6 +645,7 @@ __all__ = [
     "pad",
     "parallelize",
     "peel",
+    "segment",
     "serialize",
     "split",
     "unroll",

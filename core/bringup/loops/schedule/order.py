@@ -223,6 +223,7 @@ def _check_order(
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
+    ends += tuple(bound for stmt in sunk if isinstance(stmt, If) for bound in stmt.mask)
     found = accesses((*sunk, *body), facts + ends, axes)
     written = {a.buffer for a in found if a.kind != "load"}
     for stmt in sunk:

@@ -11,71 +11,91 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.graph.index import Axis
-from bringup.integers import ceil_div
-from bringup.kernel.contraction import Axes, Contraction, Factor, panel, size
+from bringup.kernel.contraction import Contraction, Factor, Panel, panel, size
 from bringup.kernel.form import Stage
 from bringup.llvm.loops.blocking import Blocking
 from bringup.llvm.loops.schedule import score
-from bringup.loops.form import Func, Let, Store, statements
-from bringup.loops.schedule import Schedule, Step
+from bringup.loops.form import Let, Store, statements
+from bringup.loops.lower import lower_kernel
+from bringup.loops.schedule import Schedule, Scheduled, Step
 
 #: Pack this many inner indices of every panel before going on, to use whole cache lines.
 _ROWS_AT_ONCE = 8
+#: The same if computing the indices of a vector costs more than reading a few rows of it.
+_PATCHES_AT_ONCE = 36
 
 
 def has_packed_steps(contraction: Contraction, plan: Blocking) -> bool:
     """Whether steps say how to run a contraction."""
-    if plan.tile.pair or plan.ready is not None:
-        return False
-    sides = contraction.left, contraction.right
-    return all(len(panel(contraction, side).axes) == 1 for side in sides)
+    return not plan.tile.pair and plan.ready is None
 
 
-def packed_steps(contraction: Contraction, plan: Blocking, func: Func) -> Schedule:
-    """The steps for a contraction whose loops, not yet scheduled, are ``func``."""
-    return Schedule(tuple(_Packed(contraction, plan, func).steps()))
+def scheduled_packed(contraction: Contraction, plan: Blocking) -> Scheduled:
+    """The loops of a contraction as this CPU runs them."""
+    packed = _Packed(contraction, plan)
+    before = packed.func
+    packed.run()
+    return Scheduled(before, Schedule(tuple(packed.steps)), packed.func)
 
 
 class _Packed:
-    """The steps of one contraction, in order.
+    """The steps of one contraction, each applied as soon as it is chosen.
 
     The loops over rows are ``r.u`` over units, ``r.b`` over bands, ``r.t`` over tiles and ``r.i``
     within a tile; those over columns are ``c.u``, ``c.t`` and ``c.i``; those over inner indices are
     ``k.o`` over blocks and ``k.i``.  A loop that would have one iteration is left out.
+
+    copies, vectors: the loops that are unrolled and vectorized at last.
     """
 
-    def __init__(self, contraction: Contraction, plan: Blocking, func: Func) -> None:
-        self.contraction, self.plan, self.func = contraction, plan, func
+    def __init__(self, contraction: Contraction, plan: Blocking) -> None:
+        self.contraction, self.plan = contraction, plan
+        self.func = lower_kernel(contraction.kernel)
+        self.left, self.right = self.factors()
         self.rows = size(contraction.left.axes)
         self.columns = size(contraction.right.axes)
         stage = contraction.kernel.stages[0]
         names = {axis: f"s0_{n}" for n, axis in enumerate(stage.axes)}
         self.inner = [names[axis] for axis in plan.cut.axes]
-        self.result: list[Step] = []
+        self.steps: list[Step] = []
         self.vectors: list[str] = []
         self.copies: list[str] = []
 
     def add(self, name: str, *args: str | int, **options: str) -> None:
-        """Add a step."""
-        self.result.append(Step(name, args, tuple(options.items())))
+        """Apply a step."""
+        step = Step(name, args, tuple(options.items()))
+        self.func = step(self.func)
+        self.steps.append(step)
 
-    def steps(self) -> list[Step]:
-        """All steps."""
+    def factors(self) -> tuple[str, str]:
+        """The scalars that are multiplied: of rows, and of columns."""
+        body = list(statements(self.func.body))
+        fold = next(s for s in body if isinstance(s, Store) and s.fold)
+        scalars = [fold.value, fold.factor]
+        if fold.factor is None:
+            product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
+            scalars = list(product.operands)
+        instr = self.contraction.kernel.stages[0].body.outputs[0].producer
+        assert instr is not None
+        named = dict(zip(instr.operands, map(str, scalars), strict=False))
+        return named[self.contraction.left.value], named[self.contraction.right.value]
+
+    def run(self) -> None:
+        """Choose and apply all steps."""
         tile, cut = self.plan.tile, self.plan.cut
         self.grid()
         if self.rows % tile.rows or self.columns % tile.columns:
             self.add("pad", "r.i", "c.i")
         blocks = self.blocks() if cut.blocks > 1 else []
-        inner = self.inner[len(blocks) - 1 :] if blocks else self.inner
-        if blocks and cut.pieces > 1:
+        inner = self.inner
+        if blocks:
+            inner = self.inner[cut.level :]
+        if cut.pieces > 1:
             inner = ["k.i", *self.inner[cut.level + 1 :]]
         self.pack(blocks, inner)
         self.product(inner)
-        if self.copies:
-            self.add("unroll", *self.copies)
+        self.add("unroll", *self.copies)
         self.add("vectorize", *self.vectors)
-        return self.result
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -145,10 +165,9 @@ class _Packed:
         at = blocks[-1] if blocks else ""
         across = "c.u" if "c.u" in self.units else self.around
         down = "r.u" if "r.u" in self.units else self.around
-        left, right = self.factors()
         places = (
-            (left, "left", (*self.bands, at, down), "r"),
-            (right, "right", (at, across), "c"),
+            (self.left, "left", (*self.bands, at, down), "r"),
+            (self.right, "right", (at, across), "c"),
         )
         for scalar, name, around, letter in places:
             place = next(loop for loop in around if loop)
@@ -156,19 +175,6 @@ class _Packed:
             self.add("precompute", scalar, place, name, layout)
         self.fill("left", self.contraction.left, self.plan.tile.rows, inner)
         self.fill("right", self.contraction.right, self.plan.tile.columns, inner)
-
-    def factors(self) -> tuple[str, str]:
-        """The scalars that are multiplied: of rows, and of columns."""
-        body = list(statements(self.func.body))
-        fold = next(s for s in body if isinstance(s, Store) and s.fold)
-        scalars = [fold.value, fold.factor]
-        if fold.factor is None:
-            product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
-            scalars = list(product.operands)
-        instr = self.contraction.kernel.stages[0].body.outputs[0].producer
-        assert instr is not None
-        named = dict(zip(instr.operands, map(str, scalars), strict=False))
-        return named[self.contraction.left.value], named[self.contraction.right.value]
 
     def fill(self, name: str, factor: Factor, width: int, inner: Sequence[str]) -> None:
         """How a panel is filled: with vectors along it, or along memory, which are transposed."""
@@ -184,25 +190,32 @@ class _Packed:
         if max(by_panel, by_inner) <= 0 and across.size < lanes:
             return
         if by_panel >= by_inner or max(by_panel, by_inner) <= 0:
-            self.along_panel(name, loops, last, width, alone.inner)
+            self.along_panel(name, loops, last, width, alone)
         else:
             self.across_panel(name, loops, last)
 
     def along_panel(
-        self, name: str, loops: Sequence[str], last: str, width: int, inner: Axes
+        self, name: str, loops: Sequence[str], last: str, width: int, alone: Panel
     ) -> None:
         """Vectors along a panel, a few inner indices of every panel at a time."""
         lanes = self.plan.tile.lanes
         first, *others = loops
-        step = max(1, _ROWS_AT_ONCE // size(inner[1:]))
-        self.add("split", first, f"{name}.o", f"{name}.w", step)
-        self.add("reorder", f"{name}.o", f"{name}.0", f"{name}.w", *others, last)
-        if width <= lanes:
-            self.vectors.append(last)
-            return
-        self.add("split", last, f"{name}.v", f"{name}.l", lanes)
-        self.copies.append(f"{name}.v")
-        self.vectors.append(f"{name}.l")
+        has_rows = len(alone.axes) > 1
+        most = _PATCHES_AT_ONCE if has_rows else _ROWS_AT_ONCE
+        self.add("split", first, f"{name}.o", f"{name}.w", max(1, most // size(alone.inner[1:])))
+        order = [f"{name}.w", *others]
+        if width > lanes:
+            self.add("split", last, f"{name}.v", f"{name}.l", lanes)
+            last = f"{name}.l"
+        vectors = [f"{name}.v"] if width > lanes else []
+        if has_rows:
+            # The indices of a vector are computed once for all inner indices.
+            self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, last)
+            self.add("segment", last, f"{name}.s", order[0])
+        else:
+            self.copies += vectors
+            self.add("reorder", f"{name}.o", f"{name}.0", *order, *vectors, last)
+        self.vectors.append(last)
 
     def across_panel(self, name: str, loops: Sequence[str], last: str) -> None:
         """Vectors along the last inner axis."""
@@ -218,19 +231,16 @@ class _Packed:
         """A tile of sums in registers, and a row of columns."""
         tile = self.plan.tile
         loop = self.fused(inner, "k")
-        right = self.factors()[1]
         self.add("hoist", "c.i")
         self.add("split", "c.i", "c.v", "c.l", tile.lanes)
-        self.add("precompute", right, loop, "row", "c.v,c.l", space="register")
+        self.add("precompute", self.right, loop, "row", "c.v,c.l", space="register")
         self.add("rfactor", loop, "r0", "r.i", "c.v", "c.l")
         if self.plan.cut.blocks == 1:
             self.add("overwrite", "r0")
+        if len(self.contraction.right.axes) > 1:
+            self.add("segment", "c.l", "c.s")
         self.copies += ["c.v", "row.0"]
         self.vectors += ["c.l", "row.1"]
 
 
-def _unused(axis: Axis) -> int:
-    return ceil_div(axis.size, 1)
-
-
-__all__ = ["has_packed_steps", "packed_steps"]
+__all__ = ["has_packed_steps", "scheduled_packed"]
