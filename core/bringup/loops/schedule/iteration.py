@@ -512,8 +512,9 @@ def _masked(body: Body, loop: For, facts: Mask) -> Body:
         match stmt:
             case Load():
                 low, high = span(stmt.index, facts + stmt.mask)
+                # An index that does not depend on the loop is that of an iteration that exists.
                 leaves = low < 0 or high >= stmt.buffer.size
-                if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
+                if leaves and loop.axis in stmt.index.axes():
                     mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
                     result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
                 else:

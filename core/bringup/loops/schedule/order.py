@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr
@@ -250,13 +251,17 @@ def _check_order(
 # ---- distribute ------------------------------------------------------------------------------
 
 
-def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
+def distribute(
+    func: Func, *loops: str, space: Space = "register", scalars: OneOf["keep", "repeat"] = "keep"
+) -> Func:
     """One nest of the loops for each nest within them, and for the statements between those.
 
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  All new nests have the same names.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
+    scalars: ``repeat`` computes a scalar again where a further part reads it, if the nest writes
+    nothing that it is computed from.
     Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
     another, and where an iteration needs what an earlier one wrote.
 
@@ -297,7 +302,8 @@ def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
     def change(old: For, facts: Mask) -> Body:
-        return _Distribution(_nest_of(old, loops[1:]), names, facts, space).blocks()
+        nest = _nest_of(old, loops[1:])
+        return _Distribution(nest, names, facts, space, repeats=scalars == "repeat").blocks()
 
     return rewrite_loops(func, loops[:1], change)
 
@@ -322,11 +328,19 @@ def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
     return nest
 
 
+#: The scalars of a block, each with the number of its part and its definition.
+Defined = Mapping[Scalar, tuple[int, Let | Load]]
+
+
 class _Distribution:
     """One nest of loops that is distributed over the parts of its body."""
 
-    def __init__(self, nest: Sequence[For], names: Names, facts: Mask, space: Space) -> None:
+    def __init__(
+        self, nest: Sequence[For], names: Names, facts: Mask, space: Space, *, repeats: bool
+    ) -> None:
         self.nest, self.names, self.facts, self.space = nest, names, facts, space
+        self.repeats = repeats
+        self.stored = {s.buffer for s in statements(tuple(nest)) if isinstance(s, Store)}
         self.points, self.point = 1, Expr()
         for loop in nest:
             self.points *= loop.axis.size
@@ -420,13 +434,13 @@ class _Distribution:
             before: list[Stmt] = []
             renamed: dict[Scalar, Scalar] = {}
             for scalar in dict.fromkeys(reads):
-                if scalar not in defined or defined[scalar][0] == number:
+                if scalar not in defined or defined[scalar][0] == number or scalar in renamed:
                     continue
                 home, stmt = defined[scalar]
-                copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
-                if isinstance(stmt, Let) and stmt.op.name == "constant":
-                    before.append(Let(copy, stmt.op, (), stmt.attrs))
+                if self.is_repeated(stmt, defined):
+                    self.repeat(scalar, defined, before, renamed)
                     continue
+                copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
                 if scalar not in registers:
                     name = self.names.buffer(f"v{scalar.name}")
                     register = Buffer(name, scalar.dtype, self.points, self.space)
@@ -436,6 +450,34 @@ class _Distribution:
             if renamed:
                 result[number] = [*before, *_renamed(result[number], renamed)]
         return result, list(registers.values())
+
+    def is_repeated(self, stmt: Let | Load, defined: Defined) -> bool:
+        """Whether a further part computes a scalar again; constants always are."""
+        if isinstance(stmt, Let) and stmt.op.name == "constant":
+            return True
+        if not self.repeats or (isinstance(stmt, Load) and stmt.buffer in self.stored):
+            return False
+        inputs = [defined[s][1] for s in stmt.operands if s in defined]
+        return all(self.is_repeated(each, defined) for each in inputs)
+
+    def repeat(
+        self,
+        scalar: Scalar,
+        defined: Defined,
+        before: list[Stmt],
+        renamed: dict[Scalar, Scalar],
+    ) -> None:
+        """Compute a scalar again, and first what it is computed from."""
+        _, stmt = defined[scalar]
+        for operand in stmt.operands:
+            if operand in defined and operand not in renamed:
+                self.repeat(operand, defined, before, renamed)
+        copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
+        operands = tuple(renamed.get(s, s) for s in stmt.operands)
+        if isinstance(stmt, Let):
+            before.append(Let(copy, stmt.op, operands, stmt.attrs))
+        else:
+            before.append(Load(copy, stmt.buffer, stmt.index, stmt.mask, operands))
 
     def nested(self, body: Body) -> For:
         """A part within the loops."""

@@ -27,7 +27,7 @@ _PATCHES_AT_ONCE = 36
 
 def has_packed_steps(contraction: Contraction, plan: Blocking) -> bool:
     """Whether steps say how to run a contraction."""
-    return not plan.tile.pair and plan.ready is None
+    return not plan.tile.pair
 
 
 def scheduled_packed(contraction: Contraction, plan: Blocking) -> Scheduled:
@@ -57,6 +57,9 @@ class _Packed:
         stage = contraction.kernel.stages[0]
         names = {axis: f"s0_{n}" for n, axis in enumerate(stage.axes)}
         self.inner = [names[axis] for axis in plan.cut.axes]
+        cut = plan.cut
+        #: Whether the last block of inner indices is shorter.
+        self.is_ragged = cut.axes[cut.level].size % cut.piece > 0
         self.steps: list[Step] = []
         self.vectors: list[str] = []
         self.copies: list[str] = []
@@ -121,7 +124,7 @@ class _Packed:
         inside = [*self.bands, "c.t", "r.t"]
         self.add("reorder", *self.units, *inside, "r.i", "c.i")
         self.add("serialize", *inside)
-        self.add("distribute", "r.i", "c.i", space="scratch")
+        self.add("distribute", "r.i", "c.i", space="scratch", scalars="repeat")
         self.add("reorder", *self.inner, "r.i", "c.i")
 
     def fused(self, loops: Sequence[str], name: str) -> str:
@@ -169,12 +172,15 @@ class _Packed:
             (self.left, "left", (*self.bands, at, down), "r"),
             (self.right, "right", (at, across), "c"),
         )
+        if self.plan.ready is not None:
+            places = places[:1]
         for scalar, name, around, letter in places:
             place = next(loop for loop in around if loop)
             layout = ",".join([f"{letter}.t", *inner, f"{letter}.i"])
             self.add("precompute", scalar, place, name, layout)
         self.fill("left", self.contraction.left, self.plan.tile.rows, inner)
-        self.fill("right", self.contraction.right, self.plan.tile.columns, inner)
+        if self.plan.ready is None:
+            self.fill("right", self.contraction.right, self.plan.tile.columns, inner)
 
     def fill(self, name: str, factor: Factor, width: int, inner: Sequence[str]) -> None:
         """How a panel is filled: with vectors along it, or along memory, which are transposed."""
@@ -202,7 +208,10 @@ class _Packed:
         first, *others = loops
         has_rows = len(alone.axes) > 1
         most = _PATCHES_AT_ONCE if has_rows else _ROWS_AT_ONCE
-        self.add("split", first, f"{name}.o", f"{name}.w", max(1, most // size(alone.inner[1:])))
+        step = max(1, most // size(alone.inner[1:]))
+        if self.is_ragged:
+            step = next(n for n in range(step, 0, -1) if self.plan.cut.piece % n == 0)
+        self.add("split", first, f"{name}.o", f"{name}.w", step)
         order = [f"{name}.w", *others]
         if width > lanes:
             self.add("split", last, f"{name}.v", f"{name}.l", lanes)
@@ -220,6 +229,8 @@ class _Packed:
     def across_panel(self, name: str, loops: Sequence[str], last: str) -> None:
         """Vectors along the last inner axis."""
         *outer, along = loops
+        if self.is_ragged and not outer and self.plan.cut.depth % self.plan.tile.lanes:
+            self.add("pad", along)
         self.add("split", along, f"{name}.s", f"{name}.l", self.plan.tile.lanes)
         self.add("reorder", f"{name}.0", *outer, f"{name}.s", last, f"{name}.l")
         self.copies.append(last)
