@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import LaneSteps, interleaved, repeated, store_square, words
 from bringup.llvm.index import Indices
 from bringup.llvm.scalar import combine, memory_type, narrow, neutral, widen
 from bringup.llvm.text import Builder, Type, Val, i64_const, vec
@@ -18,6 +19,7 @@ from bringup.llvm.text.masked import (
     masked_load,
     masked_scatter,
     masked_store,
+    pairwise,
 )
 from bringup.loops.form import Load, Store
 
@@ -92,6 +94,11 @@ class Memory:
             mask = indices.splat(mask)
         if stride == 1:
             return self._load_contiguous(stmt, loaded, mask, wide)
+        if stride is None and mask is None and indices.lane is not None:
+            steps = LaneSteps.of(stmt.index, indices.lane)
+            if steps is not None and (steps.apart, steps.within) == (0, 1):
+                address = self._address(stmt.buffer.name, stmt.index, loaded, element)
+                return repeated(b, address, wide, steps.group)
         if stride == -1 and mask is None:
             first = stmt.index + -(indices.lanes - 1)
             address = self._address(stmt.buffer.name, first, loaded, element)
@@ -156,6 +163,32 @@ class Memory:
 
     # -- stores ------------------------------------------------------------------------------------
 
+    def store_across(self, stmt: Store, copies: Axis, rows: Sequence[Val], square: Val) -> None:
+        """Store the vectors of all copies of a store for which `is_transposed` holds.
+
+        copies: the loop over them.  square: memory that is free.
+        """
+        b, indices, lane = self.b, self.indices, self.indices.lane
+        assert lane is not None
+        steps = LaneSteps.of(stmt.index, lane)
+        assert steps is not None
+        indices.axes[copies] = i64_const(0)
+        rows = [words(b, indices.splat(row), steps.group) for row in rows]
+        adjoin = steps.apart == len(rows) * steps.group
+        if stmt.buffer.space == "register":
+            first = indices.scalar(stmt.index).integer
+            assert first is not None and self.alive is None
+            self.registers.write(stmt.buffer, first, interleaved(b, rows))
+            return
+        address = self._address(stmt.buffer.name, stmt.index, (), memory_type(stmt.buffer.dtype))
+        if adjoin and len(rows) & (len(rows) - 1) == 0 and self.alive is None:
+            b.store(interleaved(b, rows), address, stmt.buffer.dtype.itemsize)
+            return
+        columns = self.first_lanes
+        if columns is not None and steps.group > 1:
+            columns = b.udiv(columns, i64_const(steps.group))
+        store_square(b, square, address, rows, steps.apart // steps.group, columns)
+
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
         mask = self.indices.inside(stmt.mask, loaded)
@@ -166,6 +199,9 @@ class Memory:
         )
         if stride == 0 and stmt.fold and self.indices.lanes > 1:
             self._fold_across(stmt, value, factor, mask, loaded)
+            return
+        if stride is None and stmt.fold and stmt.buffer.space == "register" and mask is None:
+            self._fold_groups(stmt, value, factor)
             return
         if stride == 0 and differs and stmt.buffer.space == "register":
             raise UnsupportedError(f"the lanes of a vector loop store to one element: {stmt.index}")
@@ -233,6 +269,24 @@ class Memory:
         address = self._address(stmt.buffer.name, stmt.index, loaded, memory_type(dtype))
         before = self._from_memory(b.load(memory_type(dtype), address), dtype)
         self._put(combine(b, stmt.fold, dtype, before, one), dtype, address, None)
+
+    def _fold_groups(self, stmt: Store, value: Val, factor: Val | None) -> None:
+        """Fold groups of lanes into elements side by side."""
+        b, dtype, lanes = self.b, stmt.buffer.dtype, self.indices.lanes
+        assert self.indices.lane is not None
+        steps = LaneSteps.of(stmt.index, self.indices.lane)
+        first = self.indices.scalar(stmt.index).integer
+        if steps is None or (steps.apart, steps.within) != (1, 0) or first is None:
+            raise UnsupportedError(f"lanes that fold to elements apart: {stmt.index}")
+        value = self.indices.splat(value)
+        if factor is not None:
+            value = self._folded(stmt, neutral(stmt.fold, dtype, lanes), value, factor)
+        parts = [
+            b.shufflevector(value, None, range(n, lanes, steps.group)) for n in range(steps.group)
+        ]
+        total = pairwise(parts, lambda x, y: combine(b, stmt.fold, dtype, x, y))
+        before = self.registers.read(stmt.buffer, first, lanes // steps.group)
+        self.registers.write(stmt.buffer, first, combine(b, stmt.fold, dtype, before, total))
 
     def _fold_memory(
         self,

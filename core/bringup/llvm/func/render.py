@@ -25,7 +25,7 @@ from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.prefetch import Ahead, prefetches
 from bringup.llvm.func.registers import Registers
-from bringup.llvm.func.squares import is_transposed, square_bytes, store_transposed
+from bringup.llvm.func.squares import is_transposed, square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
@@ -341,7 +341,8 @@ class _FuncEmitter:
                     else:
                         self.body((inner,))
                 if is_transposed(inner, *axes):
-                    store_transposed(self.b, self.memory, self.square, inner, stmt.axis, parts)
+                    assert isinstance(inner, Store)
+                    self.memory.store_across(inner, stmt.axis, parts, self.square)
                 elif _is_shared_fold(inner, stmt.axis):
                     step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
                     value = pairwise(parts, step)

@@ -1,29 +1,69 @@
-"""Vectors that are stored across the lanes: transposed in squares, so that stores are of vectors.
+"""Accesses across the lanes of vector loops: squares that are transposed, and groups of lanes.
 
-An unrolled loop round a vector loop stores elements of which those of one lane are neighbours along
-the unrolled loop.  So the lanes of its copies are the rows of a matrix whose columns are stored.
+An unrolled loop round a vector loop may store elements of which those of one lane are neighbours
+along the unrolled loop.  So the lanes of its copies are the rows of a matrix whose columns are
+stored.  Groups of lanes come from vector loops that were fused of two: pairs along the inner axis
+of a product move together, and are added up in its sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.graph.index import Axis
-from bringup.llvm.func.memory import Memory
-from bringup.llvm.scalar import memory_type
-from bringup.llvm.text import Builder, Val, i64_const
+from bringup.graph.index import Axis, Div, Expr, Mod
+from bringup.integers import ceil_power_of_two
+from bringup.llvm import text as ir
+from bringup.llvm.text import Builder, Type, Val, i64_const, vec
 from bringup.llvm.transpose import transpose_square
 from bringup.loops.form import For, Stmt, Store, statements
+from bringup.records import record
+
+
+@record
+class LaneSteps:
+    """How an index goes along a lane axis: ``apart * (lane // group) + within * (lane % group)``."""
+
+    apart: int
+    within: int
+    group: int
+
+    @staticmethod
+    def of(index: Expr, lane: Axis) -> LaneSteps | None:
+        """The steps of an index; None if it goes in another way."""
+        stride = index.coefficient(lane)
+        if stride is not None:
+            return LaneSteps(stride, 0, 1)
+        steps = {Div: 0, Mod: 0}
+        groups: set[int] = set()
+        for atom, c in index.terms:
+            if isinstance(atom, Div | Mod) and lane in atom.of.axes():
+                if atom.of != Expr.of(lane):
+                    return None
+                steps[type(atom)] = c
+                groups.add(atom.by)
+            elif atom == lane:
+                return None
+        return LaneSteps(steps[Div], steps[Mod], groups.pop()) if len(groups) == 1 else None
 
 
 def is_transposed(stmt: Stmt, copies: Axis, lane: Axis) -> bool:
     """Whether the copies of a store of a vector loop are better stored lane by lane."""
     if not isinstance(stmt, Store) or stmt.fold or stmt.mask or stmt.operands:
         return False
-    if stmt.buffer.space != "scratch" or stmt.buffer.dtype.name == "bool" or lane.size < 2:
+    if stmt.buffer.dtype.name == "bool" or lane.size < 2 or copies.size < 2:
         return False
-    apart = stmt.index.coefficient(lane) or 0
-    return stmt.index.coefficient(copies) == 1 and apart >= copies.size > 1
+    steps = LaneSteps.of(stmt.index, lane)
+    if steps is None or stmt.index.coefficient(copies) != steps.group:
+        return False
+    adjoin = steps.apart == copies.size * steps.group
+    if stmt.buffer.space == "register":
+        return adjoin and steps.group == 1
+    return (
+        stmt.buffer.space == "scratch"
+        and steps.apart >= copies.size * steps.group
+        and steps.within in (0, 1)
+        and steps.group * stmt.buffer.dtype.itemsize <= 8
+    )
 
 
 def square_bytes(body: Sequence[Stmt]) -> int:
@@ -36,34 +76,61 @@ def square_bytes(body: Sequence[Stmt]) -> int:
         if isinstance(inner, For) and inner.kind == "vector":
             for store in inner.body:
                 if is_transposed(store, stmt.axis, inner.axis) and isinstance(store, Store):
-                    lanes = 1 << (inner.axis.size - 1).bit_length()
+                    lanes = ceil_power_of_two(inner.axis.size)
                     most = max(most, lanes * lanes * store.buffer.dtype.itemsize)
     return most
 
 
-def store_transposed(
-    b: Builder, memory: Memory, square: Val, stmt: Store, copies: Axis, rows: Sequence[Val]
-) -> None:
-    """Store the vectors of all copies of a store.
+def interleaved(b: Builder, rows: Sequence[Val]) -> Val:
+    """One vector with the first lanes of all rows, then the second ones, and so on."""
+    if len(rows) == 1:
+        return rows[0]
+    half = len(rows) // 2
+    even, odd = interleaved(b, rows[::2]), interleaved(b, rows[1::2])
+    order = [n + side for n in range(even.type.lanes) for side in (0, even.type.lanes)]
+    assert 2 * half == len(rows), "as many rows as a power of two"
+    return b.shufflevector(even, odd, order)
 
-    square: memory that is free.  The copies are numbered from 0 on; the axis is at 0.
+
+def store_square(
+    b: Builder, square: Val, to: Val, rows: Sequence[Val], apart: int, columns: Val | None
+) -> None:
+    """Store the columns of a matrix ``apart`` elements from each other.
+
+    square: memory that is free.  columns: how many of them to store, if not all.
     """
-    indices = memory.indices
-    lane, lanes, element = indices.lane, indices.lanes, memory_type(stmt.buffer.dtype)
-    assert lane is not None
-    indices.axes[copies] = i64_const(0)
-    apart = stmt.index.coefficient(lane) or 0
-    to = b.gep(memory.pointers[stmt.buffer.name], indices.scalar(stmt.index), element)
-    columns = memory.first_lanes
+    lanes, element = rows[0].type.lanes, rows[0].type.scalar
     for start in range(0, len(rows), lanes):
         group = rows[start : start + lanes]
         for n, row in enumerate(group):
-            address = b.gep(square, n * lanes, element)
-            b.store(indices.splat(row), address, element.bits // 8)
+            b.store(row, b.gep(square, n * lanes, element), element.bits // 8)
         ends = "some" if columns is not None else "next" if apart == len(group) else "exact"
         function = transpose_square(b.module, element, lanes, len(group), ends)
         count = i64_const(lanes) if columns is None else columns
         b.call(function, [square, b.gep(to, start, element), i64_const(apart), count])
 
 
-__all__ = ["is_transposed", "square_bytes", "store_transposed"]
+def words(b: Builder, vector: Val, group: int) -> Val:
+    """A vector with groups of lanes as one lane each."""
+    if group == 1:
+        return vector
+    count = vector.type.lanes // group
+    return b.bitcast(vector, vec(ir.integer(vector.type.scalar.bits * group), count))
+
+
+def repeated(b: Builder, address: Val, wide: Type, group: int) -> Val:
+    """A vector of one group of elements again and again."""
+    word = ir.integer(wide.scalar.bits * group)
+    value = b.load(word, address, wide.scalar.bits // 8)
+    return b.bitcast(b.splat(value, wide.lanes // group), wide)
+
+
+__all__ = [
+    "LaneSteps",
+    "interleaved",
+    "is_transposed",
+    "repeated",
+    "square_bytes",
+    "store_square",
+    "words",
+]

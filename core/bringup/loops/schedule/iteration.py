@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
@@ -15,9 +15,12 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
+    Store,
     named_axis,
     statements,
 )
@@ -41,8 +44,10 @@ from bringup.loops.schedule.rewrite import (
     guarded,
     has_shared,
     has_threads,
+    loop_names,
     loop_until,
     loops_of,
+    no_loop,
     rebuilt,
     rewrite_loops,
     with_body,
@@ -284,6 +289,7 @@ def _middle(old: For, first: int, last: int) -> int:
 def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     """Two loops, of which one is all that the other holds, as one loop over all their iterations.
 
+    Loops ``outer`` that hold no loop ``inner`` stay as they are.
     Raises ScheduleError for an unknown loop, loops that are no perfect nest or run in different
     ways, and a name that exists.
 
@@ -305,8 +311,12 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     }
     """
     check_new_names(func, name, but=(outer, inner))
+    if inner not in loop_names(func):
+        raise no_loop(func, inner)
 
     def change(old: For, facts: Mask) -> Body:
+        if not any(loop.name == inner for loop in loops_of(old.body)):
+            return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
             raise ScheduleError(
@@ -471,10 +481,12 @@ def pad(func: Func, *loops: str) -> Func:
         if old.end is None:
             return (old,)
         short.add(old.name)
-        if not _may_pad(old, facts, private):
+        zeros = _zero_products(old)
+        if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old.body, old, facts), old.kind),)
+        body = _masked(old.body, old, facts, needs_zeros=bool(zeros))
+        return (For(old.axis, body, old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -487,8 +499,34 @@ def pad(func: Func, *loops: str) -> Func:
     return result
 
 
-def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]]) -> bool:
-    """Whether iterations past the end write only elements that no other iteration writes."""
+def _zero_products(loop: For) -> set[Stmt]:
+    """The folds within a loop that add 0 where loads that depend on the loop give 0."""
+    zeros: set[Scalar] = set()
+    result: set[Stmt] = set()
+    for stmt in statements(loop.body):
+        if isinstance(stmt, Load) and loop.axis in stmt.index.axes():
+            zeros.add(stmt.result)
+        elif isinstance(stmt, Let):
+            operands = [operand in zeros for operand in stmt.operands]
+            if (stmt.op.name == "convert" and all(operands)) or (
+                stmt.op.name == "mul" and any(operands) and stmt.result.dtype.is_integer
+            ):
+                zeros.add(stmt.result)
+        elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
+            result.add(stmt)
+    return result
+
+
+def _may_pad(
+    loop: For,
+    facts: Mask,
+    private: Mapping[Buffer, Sequence[Access]],
+    zeros: Collection[Stmt],
+) -> bool:
+    """Whether iterations past the end write only elements that no other iteration writes.
+
+    zeros: folds that add 0 there.
+    """
     for access in accesses(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
@@ -498,6 +536,8 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
         low, high = span(access.index, access.facts)
         if others is None or low < 0 or high >= access.buffer.size:
             return False
+        if access.stmt in zeros:
+            continue
         inner = frozenset(axis for other in others for axis in other.axes)
         writes = [other for other in others if other.kind != "load"]
         if not all(meets_only_within(access, other, loop.axis, inner) for other in writes):
@@ -505,15 +545,17 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
     return True
 
 
-def _masked(body: Body, loop: For, facts: Mask) -> Body:
-    """The block of a padded loop: loads past its end give 0."""
+def _masked(body: Body, loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
+    """The block of a padded loop: loads past its end give 0, at least where they would leave their
+    buffers.
+    """
     result: list[Stmt] = []
     for stmt in body:
         match stmt:
             case Load():
                 low, high = span(stmt.index, facts + stmt.mask)
                 # An index that does not depend on the loop is that of an iteration that exists.
-                leaves = low < 0 or high >= stmt.buffer.size
+                leaves = low < 0 or high >= stmt.buffer.size or needs_zeros
                 if leaves and loop.axis in stmt.index.axes():
                     mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
                     result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
@@ -521,7 +563,7 @@ def _masked(body: Body, loop: For, facts: Mask) -> Body:
                     result.append(stmt)
             case For() | If():
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more)))
+                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more, needs_zeros=needs_zeros)))
             case _:
                 result.append(stmt)
     return tuple(result)

@@ -1,10 +1,13 @@
-"""The primitive that computes a scalar for all points of some loops before they run: precompute."""
+"""Primitives that compute scalars in other places and dtypes: precompute, narrow."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from bringup.dtypes import as_dtype
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.ranges import span
@@ -115,6 +118,58 @@ def precompute(
         where = "the function" if at == "." else f"loop {at}"
         raise ScheduleError(f"{scalar} is not computed in {where}", fix="name a loop round it")
     return result
+
+
+def narrow(func: Func, scalar: str, dtype: str) -> Func:
+    """A scalar that is a converted one is converted to another dtype first.
+
+    That dtype holds every number of the one before, so that a scalar of less memory may be computed
+    first in place of this one.
+    Raises ScheduleError where the scalar is none or the dtype does not hold all its numbers.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in i8[4], y: out i32[4]) {
+    ...   for i in 4 {
+    ...     %0: i8 = x[i]
+    ...     %1: i32 = convert(%0) {dtype=i32}
+    ...     y[i] = %1
+    ...   }
+    ... }''')
+    >>> print(narrow(func, "%1", "i16"))
+    func f(x: in i8[4], y: out i32[4]) {
+      for i in 4 {
+        %0: i8 = x[i]
+        %1_1: i16 = convert(%0) {dtype=i16}
+        %1: i32 = convert(%1_1) {dtype=i32}
+        y[i] = %1
+      }
+    }
+    """
+    target, names, found = as_dtype(dtype), Names(func), 0
+
+    def walk(body: Body) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, For | If):
+                stmt = rebuilt(stmt, walk(stmt.body))
+            elif isinstance(stmt, Let) and str(stmt.result) == scalar and stmt.op.name == "convert":
+                (before,) = stmt.operands
+                if not np.can_cast(before.dtype.numpy, target.numpy, "safe"):
+                    raise ScheduleError(
+                        f"{target} does not hold every {before.dtype}", fix="name a wider dtype"
+                    )
+                found += 1
+                middle = names.scalar(stmt.result.name, target)
+                result.append(Let(middle, stmt.op, (before,), {**stmt.attrs, "dtype": target}))
+                stmt = Let(stmt.result, stmt.op, (middle,), stmt.attrs)
+            result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body)
+    if not found:
+        raise ScheduleError(f"{scalar} is no converted scalar", fix="name one that convert gives")
+    return Func(func.name, func.params, body)
 
 
 @record(eq=False)
@@ -251,4 +306,4 @@ def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:
     return body if same else tuple(result)
 
 
-__all__ = ["precompute"]
+__all__ = ["narrow", "precompute"]

@@ -22,7 +22,7 @@ from bringup.loops.schedule.iteration import (
     vectorize,
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder, sink
-from bringup.loops.schedule.precompute import precompute
+from bringup.loops.schedule.precompute import narrow, precompute
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
@@ -39,6 +39,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
         distribute,
         fuse,
         hoist,
+        narrow,
         overwrite,
         pad,
         parallelize,

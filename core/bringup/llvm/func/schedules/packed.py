@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.dtypes import i16
 from bringup.kernel.contraction import Contraction, Factor, Panel, panel, size
 from bringup.kernel.form import Stage
 from bringup.llvm.loops.blocking import Blocking
 from bringup.llvm.loops.schedule import score
-from bringup.loops.form import Let, Store, statements
+from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 
@@ -27,7 +28,7 @@ _PATCHES_AT_ONCE = 36
 
 def has_packed_steps(contraction: Contraction, plan: Blocking) -> bool:
     """Whether steps say how to run a contraction."""
-    return not plan.tile.pair
+    return True
 
 
 def scheduled_packed(contraction: Contraction, plan: Blocking) -> Scheduled:
@@ -95,8 +96,14 @@ class _Packed:
             inner = self.inner[cut.level :]
         if cut.pieces > 1:
             inner = ["k.i", *self.inner[cut.level + 1 :]]
+        if tile.pair:
+            self.pairs(inner)
+            inner = ["k.p"]
         self.pack(blocks, inner)
-        self.product(inner)
+        if tile.pair:
+            self.product_of_pairs()
+        else:
+            self.product(self.fused(inner, "k"))
         self.add("unroll", *self.copies)
         self.add("vectorize", *self.vectors)
 
@@ -161,6 +168,28 @@ class _Packed:
         self.add("reorder", *blocks, *self.bands, "c.t", "r.t")
         return blocks
 
+    def pairs(self, inner: Sequence[str]) -> None:
+        """Neighbours along the inner axis as pairs of i16, the last of which may have a zero."""
+        cut = self.plan.cut
+        self.add("split", self.fused(inner, "k"), "k.p", "k.q", 2)
+        left_over = cut.axes[cut.level].size % cut.piece * cut.tail
+        if cut.depth % 2 or left_over % 2:
+            self.add("pad", "k.q")
+        self.left, self.right = map(self.narrowed, (self.left, self.right))
+
+    def narrowed(self, scalar: str) -> str:
+        """The scalar of 16 bits that a factor is converted from."""
+        before = self.converted(scalar)
+        if before.dtype is not i16:
+            self.add("narrow", scalar, "i16")
+            before = self.converted(scalar)
+        return str(before)
+
+    def converted(self, scalar: str) -> Scalar:
+        """What a scalar is converted from."""
+        found = (s for s in statements(self.func.body) if isinstance(s, Let))
+        return next(let.operands[0] for let in found if str(let.result) == scalar)
+
     # -- panels ------------------------------------------------------------------------------------
 
     def pack(self, blocks: Sequence[str], inner: Sequence[str]) -> None:
@@ -176,7 +205,8 @@ class _Packed:
             places = places[:1]
         for scalar, name, around, letter in places:
             place = next(loop for loop in around if loop)
-            layout = ",".join([f"{letter}.t", *inner, f"{letter}.i"])
+            pair = ["k.q"] if self.plan.tile.pair else []
+            layout = ",".join([f"{letter}.t", *inner, f"{letter}.i", *pair])
             self.add("precompute", scalar, place, name, layout)
         self.fill("left", self.contraction.left, self.plan.tile.rows, inner)
         if self.plan.ready is None:
@@ -190,68 +220,101 @@ class _Packed:
         last = f"{name}.{len(inner) + 1}"
         if len(alone.inner) == 1:
             loops = [self.fused(loops, f"{name}.k")]
+        pair = [f"{name}.3"] if self.plan.tile.pair else []
         stage = Stage((), alone.body, ())
         across, along = alone.axes[-1], alone.inner[-1]
         by_panel, by_inner = (score((stage,), axis, lanes) for axis in (across, along))
         if max(by_panel, by_inner) <= 0 and across.size < lanes:
             return
         if by_panel >= by_inner or max(by_panel, by_inner) <= 0:
-            self.along_panel(name, loops, last, width, alone)
+            self.along_panel(name, loops, [*pair, last], width, alone)
         else:
-            self.across_panel(name, loops, last)
+            self.across_panel(name, loops, [last, *pair])
 
     def along_panel(
-        self, name: str, loops: Sequence[str], last: str, width: int, alone: Panel
+        self, name: str, loops: Sequence[str], within: Sequence[str], width: int, alone: Panel
     ) -> None:
-        """Vectors along a panel, a few inner indices of every panel at a time."""
+        """Vectors along a panel, a few inner indices of every panel at a time.
+
+        within: the loop over a pair, if there are any, and that over the width.
+        """
         lanes = self.plan.tile.lanes
         first, *others = loops
+        *pair, last = within
         has_rows = len(alone.axes) > 1
         most = _PATCHES_AT_ONCE if has_rows else _ROWS_AT_ONCE
-        step = max(1, most // size(alone.inner[1:]))
-        if self.is_ragged:
+        step = max(1, most // (2 if pair else size(alone.inner[1:])))
+        if self.is_ragged and not pair:
             step = next(n for n in range(step, 0, -1) if self.plan.cut.piece % n == 0)
         self.add("split", first, f"{name}.o", f"{name}.w", step)
         order = [f"{name}.w", *others]
+        vectors: list[str] = []
         if width > lanes:
             self.add("split", last, f"{name}.v", f"{name}.l", lanes)
-            last = f"{name}.l"
-        vectors = [f"{name}.v"] if width > lanes else []
+            last, vectors = f"{name}.l", [f"{name}.v"]
+        self.copies += pair
+        self.vectors.append(last)
         if has_rows:
             # The indices of a vector are computed once for all inner indices.
-            self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, last)
+            self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, *pair, last)
             self.add("segment", last, f"{name}.s", order[0])
         else:
             self.copies += vectors
-            self.add("reorder", f"{name}.o", f"{name}.0", *order, *vectors, last)
-        self.vectors.append(last)
+            self.add("reorder", f"{name}.o", f"{name}.0", *order, *vectors, *pair, last)
 
-    def across_panel(self, name: str, loops: Sequence[str], last: str) -> None:
-        """Vectors along the last inner axis."""
+    def across_panel(self, name: str, loops: Sequence[str], within: Sequence[str]) -> None:
+        """Vectors along the last inner axis.
+
+        within: the loop over the width, and that over a pair, if there are any.
+        """
         *outer, along = loops
-        if self.is_ragged and not outer and self.plan.cut.depth % self.plan.tile.lanes:
+        last, *pair = within
+        if self.is_ragged and not outer and not pair and self.plan.cut.depth % self.plan.tile.lanes:
             self.add("pad", along)
-        self.add("split", along, f"{name}.s", f"{name}.l", self.plan.tile.lanes)
-        self.add("reorder", f"{name}.0", *outer, f"{name}.s", last, f"{name}.l")
+        vector = f"{name}.l"
+        self.add("split", along, f"{name}.s", vector, self.plan.tile.lanes)
+        self.add("reorder", f"{name}.0", *outer, f"{name}.s", last, vector, *pair)
+        if pair:
+            self.add("fuse", vector, *pair, f"{name}.q")
+            vector = f"{name}.q"
         self.copies.append(last)
-        self.vectors.append(f"{name}.l")
+        self.vectors.append(vector)
 
     # -- sums --------------------------------------------------------------------------------------
 
-    def product(self, inner: Sequence[str]) -> None:
+    def product(self, loop: str) -> None:
         """A tile of sums in registers, and a row of columns."""
-        tile = self.plan.tile
-        loop = self.fused(inner, "k")
         self.add("hoist", "c.i")
-        self.add("split", "c.i", "c.v", "c.l", tile.lanes)
+        self.add("split", "c.i", "c.v", "c.l", self.plan.tile.lanes)
         self.add("precompute", self.right, loop, "row", "c.v,c.l", space="register")
+        self.copies.append("row.0")
+        self.vectors.append("row.1")
+        self.sums(loop)
+
+    def product_of_pairs(self) -> None:
+        """The same where a vector has pairs, whose products are added up."""
+        self.add("reorder", "k.p", "r.i", "c.i", "k.q")
+        self.add("hoist", "k.q", "c.i")
+        self.add("split", "c.i", "c.v", "c.l", self.plan.tile.lanes)
+        if self.plan.ready is not None:
+            self.add("precompute", self.right, "k.p", "row", "c.v,c.l,k.q", space="register")
+            self.add("reorder", "row.0", "row.2", "row.1")
+            self.copies += ["row.0", "row.2"]
+            self.vectors.append("row.1")
+        self.sums("k.p")
+        self.add("unroll", "k.q")
+        self.add("fuse", "c.l", "k.q", "c.q")
+        self.vectors.append("c.q")
+
+    def sums(self, loop: str) -> None:
+        """Sums in registers along a loop over inner indices."""
         self.add("rfactor", loop, "r0", "r.i", "c.v", "c.l")
         if self.plan.cut.blocks == 1:
             self.add("overwrite", "r0")
         if len(self.contraction.right.axes) > 1:
             self.add("segment", "c.l", "c.s")
-        self.copies += ["c.v", "row.0"]
-        self.vectors += ["c.l", "row.1"]
+        self.copies.append("c.v")
+        self.vectors.append("c.l")
 
 
 __all__ = ["has_packed_steps", "scheduled_packed"]
