@@ -12,7 +12,7 @@ from func_helper import run, text_of
 from growing import graphs
 from hypothesis import given, settings
 
-from bringup.dtypes import bool_, f16, f32, i8
+from bringup.dtypes import DType, bool_, f16, f32, i8
 from bringup.graph import Builder, Graph, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
@@ -136,6 +136,38 @@ def test_narrow_elements(dtype: Any) -> None:
 def test_transpositions_and_reversals() -> None:
     exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[70, 45])
     exact(lambda x: rows.neg(rows.slice(x, start=(76,), limit=(-1,), stride=(-1,))), f32[77])
+
+
+def test_lines_that_share_a_set_of_the_cache_are_transposed_in_squares() -> None:
+    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 320])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    assert not schedule(launch.kernel, TARGET).square
+    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 256])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    plan = schedule(launch.kernel, TARGET)
+    assert (
+        str(steps_of(plan))
+        == """\
+split g1 g1.o g1.i 64
+split g0 g0.o g0.i 64
+split g1.i g1.b g1.v 8
+split g0.i g0.b g0.u 8
+reorder g0.o g1.o g0.b g1.b g0.u g1.v
+unroll g0.u
+vectorize g1.v
+serialize g0.b g1.b"""
+    )
+    _, text = text_of(scheduled(plan).after)
+    assert text.count("shufflevector") == 24
+    assert "gather" not in text
+
+
+@pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])
+def test_squares_have_the_elements_of_gathers(dtype: DType) -> None:
+    exact(lambda x: rows.transpose(x, permutation=(0, 2, 1)), dtype[3, 64, 1024])
+    exact(lambda x: rows.transpose(x, permutation=(2, 1, 0)), dtype[64, 3, 1024])
 
 
 @pytest.mark.parametrize("shape", [(96, 2), (100, 2), (130, 3), (240, 2)])

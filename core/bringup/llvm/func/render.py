@@ -332,6 +332,12 @@ class _FuncEmitter:
 
         def emit() -> None:
             for inner in vectors.body:
+                if isinstance(inner, Load):
+                    square = self.memory.load_square(inner, stmt.axis)
+                    if square is not None:
+                        for scalars, value in zip(copies, square, strict=True):
+                            scalars[inner.result.name] = value
+                        continue
                 parts: list[Val] = []
                 for i, scalars in enumerate(copies):
                     self.indices.axes[stmt.axis] = i64_const(i)

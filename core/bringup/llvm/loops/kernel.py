@@ -36,6 +36,8 @@ from bringup.llvm.loops.schedule import (
 from bringup.llvm.scalar import combine
 from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Schedule as Steps
 from bringup.loops.schedule import Scheduled
 
 if TYPE_CHECKING:  # most programs have no product
@@ -51,43 +53,56 @@ def emit_kernel(
     kernel: Kernel,
     name: str,
     target: LoopTarget,
+    steps: Steps | None = None,
 ) -> NativeKernel:
-    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points."""
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
+
+    steps: as in `scheduled_kernel`.
+    """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    packed = _packed_plan(kernel, target)
-    if packed is not None:
-        from bringup.llvm.func.schedules.packed import has_packed_steps, scheduled_packed
-
-        if has_packed_steps(*packed):
-            return emit_func(module, scheduled_packed(*packed).after, name)
-        from bringup.llvm.loops.packed import emit_packed
-
-        return emit_packed(module, *packed, name)
-    plan = schedule(kernel, target)
-    if has_steps(plan):
-        return emit_func(module, scheduled(plan).after, name)
-    return _KernelEmitter(module, plan, name).run()
+    if steps is not None:
+        return emit_func(module, _applied(kernel, target, steps).after, name)
+    made = scheduled_kernel(kernel, target)
+    if made is not None:
+        return emit_func(module, made.after, name)
+    return _KernelEmitter(module, schedule(kernel, target), name).run()
 
 
-def scheduled_kernel(kernel: Kernel, target: LoopTarget) -> Scheduled | None:
-    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself."""
+def scheduled_kernel(
+    kernel: Kernel, target: LoopTarget, steps: Steps | None = None
+) -> Scheduled | None:
+    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself.
+
+    steps: in place of those that this module would choose.  Raises ScheduleError if they do not
+    fit.
+    """
     if not kernel.points:
         return None
     packed = _packed_plan(kernel, target)
-    if packed is not None:
-        from bringup.llvm.func.schedules.packed import has_packed_steps, scheduled_packed
+    if packed is None and not has_steps(plan := schedule(kernel, target)):
+        return None
+    if steps is not None:
+        return _applied(kernel, target, steps)
+    if packed is None:
+        return scheduled(plan)
+    from bringup.llvm.func.schedules.packed import scheduled_packed
 
-        return scheduled_packed(*packed) if has_packed_steps(*packed) else None
-    plan = schedule(kernel, target)
-    return scheduled(plan) if has_steps(plan) else None
+    return scheduled_packed(*packed)
+
+
+def _applied(kernel: Kernel, target: LoopTarget, steps: Steps) -> Scheduled:
+    """The loops of a kernel after steps that were not chosen here."""
+    if _packed_plan(kernel, target) is None:
+        kernel = schedule(kernel, target).kernel
+    return Scheduled.of(lower_kernel(kernel), steps)
 
 
 def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
     first = kernel.stages[0]
     if first.limits or not any(f.product for f in first.folds):
         return None
-    from bringup.llvm.loops.packed import packed_plan
+    from bringup.llvm.func.schedules.packed import packed_plan
 
     return packed_plan(kernel, target)
 

@@ -10,12 +10,13 @@ they are in the nearest cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bringup.dtypes import i16
-from bringup.kernel.contraction import Contraction, Factor, Panel, panel, size
-from bringup.kernel.form import Stage
-from bringup.llvm.loops.blocking import Blocking
-from bringup.llvm.loops.schedule import score
+from bringup.kernel.contraction import Contraction, Factor, Panel, panel, recognise, size
+from bringup.kernel.form import Kernel, Stage
+from bringup.llvm.loops.blocking import Blocking, blocking, panels
+from bringup.llvm.loops.schedule import LoopTarget, score
 from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
@@ -26,9 +27,17 @@ _ROWS_AT_ONCE = 8
 _PATCHES_AT_ONCE = 36
 
 
-def has_packed_steps(contraction: Contraction, plan: Blocking) -> bool:
-    """Whether steps say how to run a contraction."""
-    return True
+def packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+    """How to block ``kernel`` if it is a contraction for which packing pays."""
+    contraction = recognise(kernel)
+    if contraction is None:
+        return None
+    other = replace(contraction, left=contraction.right, right=contraction.left)
+    if panels(contraction, target) is None and panels(other, target) is not None:
+        # Panels in memory are worth stores that are not contiguous.
+        contraction = other
+    plan = blocking(contraction, target)
+    return None if plan is None else (contraction, plan)
 
 
 def scheduled_packed(contraction: Contraction, plan: Blocking) -> Scheduled:
@@ -317,4 +326,4 @@ class _Packed:
         self.vectors.append("c.l")
 
 
-__all__ = ["has_packed_steps", "scheduled_packed"]
+__all__ = ["packed_plan", "scheduled_packed"]
