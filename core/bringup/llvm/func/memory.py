@@ -206,7 +206,7 @@ class Memory:
             self.registers.write(stmt.buffer, first, interleaved(b, rows))
             return
         address = self._address(stmt.buffer.name, stmt.index, (), memory_type(stmt.buffer.dtype))
-        if adjoin and len(rows) & (len(rows) - 1) == 0 and self.alive is None:
+        if adjoin and len(rows) in (2, 4) and self.alive is None:
             b.store(interleaved(b, rows), address, stmt.buffer.dtype.itemsize)
             return
         columns = self.first_lanes

@@ -55,9 +55,8 @@ def is_transposed(stmt: Stmt, copies: Axis, lane: Axis) -> bool:
     steps = LaneSteps.of(stmt.index, lane)
     if steps is None or stmt.index.coefficient(copies) != steps.group:
         return False
-    adjoin = steps.apart == copies.size * steps.group
     if stmt.buffer.space == "register":
-        return adjoin and steps.group == 1
+        return steps.apart == copies.size in (2, 4) and steps.group == 1
     return (
         stmt.buffer.space == "scratch"
         and steps.apart >= copies.size * steps.group

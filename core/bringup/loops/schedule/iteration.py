@@ -354,7 +354,8 @@ def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
     goes on from the start of that row.  Loops without such indices stay as they are, and those with
     rows of several lengths that are no multiples of one another.
     around: a loop round ``loop`` that ``outer`` stands round, by default ``loop`` itself.
-    Raises ScheduleError for an unknown loop.
+    Raises ScheduleError for an unknown loop, and where iterations of ``loop`` need one another's
+    results, so that they must stay in order.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[20], y: out f32[12]) {
@@ -400,9 +401,16 @@ def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
     }
     by = min((atom.by for atom in divided), default=0)
     rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
-    inner = {within.axis for within in loops_of((whole,))}
+    inner = frozenset(within.axis for within in loops_of((whole,)))
     if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
         return (whole,)
+    if whole is not loop:
+        for one, other in conflicts(accesses((whole,), facts)):
+            if not meets_only_within(one, other, loop.axis, inner):
+                raise ScheduleError(
+                    f"iterations of loop {loop.name} meet at elements of {one.buffer.name}",
+                    fix="let the segments stand round that loop alone",
+                )
     start = rows[0]
     for atom in divided:
         apart = atom.of + axis * -1 + start * -1

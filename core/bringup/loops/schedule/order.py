@@ -50,6 +50,7 @@ from bringup.loops.schedule.rewrite import (
     with_body,
     with_kind,
     with_place,
+    without_dead,
 )
 
 # ---- reorder ---------------------------------------------------------------------------------
@@ -362,6 +363,8 @@ class _Distribution:
         parts = self.parts(body)
         self.check(parts, buffers)
         parts, registers = self.connected(parts)
+        if self.repeats:
+            parts = [list(without_dead(tuple(part))) for part in parts]
         allocs = [Alloc(b) for b in (*buffers.values(), *registers)]
         self.run_in_order(allocs)
 
@@ -553,6 +556,11 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
     ):
         raise ScheduleError(
             f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
+        )
+    beside = (*body[:number], *body[number + 1 :])
+    if any(inside.name == loop.name for inside in loops_of(beside)):
+        raise ScheduleError(
+            f"there are several loops {loop.name} in a block", fix="split one to rename it"
         )
     staying = [s for s in body[:number] if isinstance(s, Alloc)]
     moving = [s for s in body[:number] if not isinstance(s, Alloc)]
