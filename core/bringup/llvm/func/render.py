@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis
+from bringup.graph.index import Axis, Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
@@ -33,6 +33,7 @@ from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_con
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.rewrite import exprs_of
 from bringup.records import record
 
 
@@ -120,6 +121,8 @@ class _FuncEmitter:
         self.scratch: dict[Alloc, Val] = {}
         self.tile_bytes = 0
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.quotients: dict[For, list[Expr]] = {}
+        _fixed_quotients(func.body, (), self.quotients)
 
     def run(self, nest: Sequence[_Parallel], body: tuple[Stmt, ...], units: int) -> NativeKernel:
         b = self.b
@@ -385,6 +388,8 @@ class _FuncEmitter:
         stop = i64_const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
             stop = b.smin(end, i64_const(axis.size))
+        for quotient in self.quotients.get(stmt, ()):
+            self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
@@ -457,6 +462,32 @@ def _is_shared_fold(stmt: Stmt, axis: Axis) -> TypeGuard[Store]:
     if not isinstance(stmt, Store) or not stmt.fold or stmt.factor is not None or stmt.operands:
         return False
     return axis not in stmt.index.axes() and not stmt.mask
+
+
+def _fixed_quotients(
+    body: Sequence[Stmt], outer: tuple[For, ...], found: dict[For, list[Expr]]
+) -> None:
+    """The quotients and remainders in each loop that no loop inside it changes.
+
+    They are computed before the outermost loop of which that is true.
+    """
+    for stmt in body:
+        for expr in exprs_of(stmt):
+            for atom in expr.atoms():
+                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+                    continue
+                axes = atom.of.axes()
+                inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
+                free = outer[inside[-1] + 1 :] if inside else outer
+                serial = next((loop for loop in free if loop.kind == "serial"), None)
+                if serial is not None:
+                    value = Expr.of(atom)
+                    known = found.setdefault(serial, [])
+                    if value not in known:
+                        known.append(value)
+        if isinstance(stmt, For | If):
+            around = (*outer, stmt) if isinstance(stmt, For) else outer
+            _fixed_quotients(stmt.body, around, found)
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

@@ -25,6 +25,8 @@ from bringup.loops.schedule import Schedule, Scheduled, Step
 _ROWS_AT_ONCE = 8
 #: The same if computing the indices of a vector costs more than reading a few rows of it.
 _PATCHES_AT_ONCE = 36
+#: Loops over inner indices are unrolled, with those inside them, up to so many iterations.
+_UNROLLED = 12
 
 
 def packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
@@ -264,7 +266,12 @@ class _Packed:
         self.copies += pair
         self.vectors.append(last)
         if has_rows:
-            # The indices of a vector are computed once for all inner indices.
+            # The masks of a vector are computed once for copies of the last inner loops.
+            self.copies += [
+                loop
+                for n, loop in enumerate(others, 1)
+                if size(self.plan.cut.axes[self.plan.cut.level :][n:]) <= _UNROLLED
+            ]
             self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, *pair, last)
             self.add("segment", last, f"{name}.s", order[0])
         else:
