@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bringup.dtypes import i16
+from bringup.integers import ceil_power_of_two
 from bringup.kernel.contraction import Contraction, Factor, Panel, panel, recognise, size
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.loops.blocking import Blocking, blocking, panels
@@ -20,6 +21,7 @@ from bringup.llvm.loops.schedule import LoopTarget, score
 from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
+from bringup.loops.schedule.rewrite import loops_of
 
 #: Pack this many inner indices of every panel before going on, to use whole cache lines.
 _ROWS_AT_ONCE = 8
@@ -240,7 +242,8 @@ class _Packed:
         if by_panel >= by_inner or max(by_panel, by_inner) <= 0:
             self.along_panel(name, loops, [*pair, last], width, alone)
         else:
-            self.across_panel(name, loops, [last, *pair])
+            (count,) = {loop.axis.size for loop in loops_of(self.func.body) if loop.name == loops[-1]}
+            self.across_panel(name, loops, [last, *pair], min(lanes, ceil_power_of_two(count)))
 
     def along_panel(
         self, name: str, loops: Sequence[str], within: Sequence[str], width: int, alone: Panel
@@ -278,17 +281,19 @@ class _Packed:
             self.copies += vectors
             self.add("reorder", f"{name}.o", f"{name}.0", *order, *vectors, *pair, last)
 
-    def across_panel(self, name: str, loops: Sequence[str], within: Sequence[str]) -> None:
+    def across_panel(
+        self, name: str, loops: Sequence[str], within: Sequence[str], lanes: int
+    ) -> None:
         """Vectors along the last inner axis.
 
         within: the loop over the width, and that over a pair, if there are any.
         """
         *outer, along = loops
         last, *pair = within
-        if self.is_ragged and not outer and not pair and self.plan.cut.depth % self.plan.tile.lanes:
+        if self.is_ragged and not outer and not pair and self.plan.cut.depth % lanes:
             self.add("pad", along)
         vector = f"{name}.l"
-        self.add("split", along, f"{name}.s", vector, self.plan.tile.lanes)
+        self.add("split", along, f"{name}.s", vector, lanes)
         self.add("reorder", f"{name}.0", *outer, f"{name}.s", last, vector, *pair)
         if pair:
             self.add("fuse", vector, *pair, f"{name}.q")
