@@ -9,7 +9,7 @@ import numpy as np
 
 from bringup.dtypes import as_dtype
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
@@ -269,19 +269,24 @@ class _Filling:
             ends.append(None if end is None else end.substitute(table))
             known.append(known[-1] + For(axis, (), "serial", ends[-1]).bounds)
         body = Substitution(table, known[-1], names)(self.slice)
-        for stmt in body:
-            if isinstance(stmt, Load):
-                low, high = span(stmt.index, known[-1] + stmt.mask)
-                if low < 0 or high >= stmt.buffer.size:
-                    raise self.error(
-                        f"a load of {stmt.buffer.name} would be outside", "pad the loops round it"
-                    )
+        body = tuple(_inside(stmt, known[-1]) for stmt in body)
         last = body[-1]
         assert isinstance(last, Let | Load)
         body += (Store(copy, _flat(axes), last.result),)
         for axis, end, facts in zip(reversed(axes), reversed(ends), reversed(known[:-1]), strict=True):
             body = loop_until(axis, body, "serial", end, facts)
         return body
+
+
+def _inside(stmt: Stmt, facts: Mask) -> Stmt:
+    """A load with a mask where its loops could leave the buffer: conditions round it are gone."""
+    if not isinstance(stmt, Load):
+        return stmt
+    low, high = span(stmt.index, facts + stmt.mask)
+    if low >= 0 and high < stmt.buffer.size:
+        return stmt
+    mask = (*stmt.mask, Bound(stmt.index, 0, stmt.buffer.size))
+    return Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands)
 
 
 def _flat(axes: Sequence[Axis]) -> Expr:
