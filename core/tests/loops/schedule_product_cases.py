@@ -301,7 +301,7 @@ PRODUCT_CASES: dict[str, tuple[str, str, str]] = {
     ),
     "distribute: a scalar is computed again": (
         """
-        func f(x: in f32[12], y: out f32[12]) {
+        func f(x: in f32[13], y: out f32[12]) {
           for i in 4 {
             %0: f32 = x[3*i]
             %1: f32 = exp(%0)
@@ -318,7 +318,7 @@ PRODUCT_CASES: dict[str, tuple[str, str, str]] = {
         distribute i scalars=repeat
         """,
         """
-        func f(x: in f32[12], y: out f32[12]) {
+        func f(x: in f32[13], y: out f32[12]) {
           for i in 4 {
             %0_1: f32 = x[3*i]
             %1_1: f32 = exp(%0_1)

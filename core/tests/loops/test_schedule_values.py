@@ -83,8 +83,10 @@ class _Choices:
                 return Step(name, (buffers[self.below(len(buffers))], at), (("space", space),))
             case "distribute":
                 space = ("register", "scratch")[self.below(2)]
+                to = ("parts", "innermost")[self.below(2)]
                 scalars = ("keep", "repeat")[self.below(2)]
-                return Step(name, self.loops(func), (("space", space), ("scalars", scalars)))
+                options = (("space", space), ("to", to), ("scalars", scalars))
+                return Step(name, self.loops(func), options)
             case "reorder":
                 return Step(name, self.loops(func))
             case "precompute":

@@ -491,7 +491,7 @@ def _fixed_quotients(
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:
-    """The definitions of scalars by which deeper loops divide.
+    """The definitions of scalars by which deeper loops divide, in many iterations.
 
     defined: the depth and the definition of every scalar that the block sees.
     """
@@ -499,7 +499,7 @@ def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth:
     defined = dict(defined)
     for stmt in body:
         if isinstance(stmt, For):
-            found += _divisors(stmt.body, defined, depth + 1)
+            found += _divisors(stmt.body, defined, depth + (stmt.kind == "serial"))
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth)
         elif isinstance(stmt, Let | Load):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr
@@ -108,17 +108,20 @@ def overwrite(func: Func, buffer: str) -> Func:
     }
     """
     found = 0
+    lets: dict[Scalar, Let] = {}
 
     def walk(body: Body) -> Body:
         nonlocal found
         result: list[Stmt] = []
         start: _Update | None = None
         for stmt in body:
+            if isinstance(stmt, Let):
+                lets[stmt.result] = stmt
             if not _touches(stmt, buffer):
                 result.append(stmt)
                 continue
             update = _Update.of(stmt, buffer)
-            if start is not None and update is not None and update.begins_with(start):
+            if start is not None and update is not None and update.begins_with(start, lets):
                 found += 1
                 result.remove(start.nest[0])
                 result.append(update.stored())
@@ -169,8 +172,11 @@ class _Update:
             return None
         return _Update(tuple(nest), tuple(scalars), stmt)
 
-    def begins_with(self, start: _Update) -> bool:
-        """Whether this folds into just the elements that ``start`` has made neutral."""
+    def begins_with(self, start: _Update, lets: Mapping[Scalar, Let]) -> bool:
+        """Whether this folds into just the elements that ``start`` has made neutral.
+
+        lets: of the blocks round both.
+        """
         mine, others = self.nest, start.nest
         if not self.store.fold or start.store.fold or self.store.factor is not None:
             return False
@@ -180,7 +186,9 @@ class _Update:
         axes = self.store.index.axes()
         if start.store.index.substitute(table) != self.store.index:
             return False
-        value = next((s for s in start.scalars if s.result == start.store.value), None)
+        value = next(
+            (s for s in start.scalars if s.result == start.store.value), lets.get(start.store.value)
+        )
         expected = neutral(start.store.value, self.store.fold).attrs
         is_neutral = isinstance(value, Let) and value.attrs == expected
         return is_neutral and axes >= {loop.axis for loop in mine if loop.axis.size > 1}
