@@ -111,9 +111,9 @@ class Memory:
                 return b.load(element, address, element.bits // 8)
             return masked_load(b, element, address, mask, ir.zero(element))
         wide, align = vec(element, indices.lanes), element.bits // 8
-        if stride == 1 and mask is not None and mask.type.lanes == 1 and self.alive is None:
-            if stmt.buffer.size >= indices.lanes:
-                return self._load_whole(stmt, loaded, mask, wide)
+        is_uniform = self.alive is None and stmt.buffer.size >= indices.lanes
+        if stride == 1 and mask is not None and mask.type.lanes == 1 and is_uniform:
+            return self._load_whole(stmt, loaded, mask, wide)
         mask = indices.both(mask, self.alive)
         if mask is not None:
             mask = indices.splat(mask)
@@ -146,9 +146,7 @@ class Memory:
             return b.load(wide, address, align)
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
 
-    def _load_whole(
-        self, stmt: Load, loaded: Sequence[Val], inside: Val, wide: Type
-    ) -> Val:
+    def _load_whole(self, stmt: Load, loaded: Sequence[Val], inside: Val, wide: Type) -> Val:
         """A vector where a condition holds that is the same for all lanes; elsewhere zeros."""
         b = self.b
         offset = b.select(inside, self.indices.scalar(stmt.index, loaded), i64_const(0))
@@ -202,7 +200,7 @@ class Memory:
         adjoin = steps.apart == len(rows) * steps.group
         if stmt.buffer.space == "register":
             first = indices.scalar(stmt.index).integer
-            assert first is not None and self.alive is None
+            assert first is not None, "register buffers have constant indices"
             self.registers.write(stmt.buffer, first, interleaved(b, rows))
             return
         address = self._address(stmt.buffer.name, stmt.index, (), memory_type(stmt.buffer.dtype))

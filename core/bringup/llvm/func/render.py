@@ -350,7 +350,6 @@ class _FuncEmitter:
                     else:
                         self.body((inner,))
                 if is_transposed(inner, *axes):
-                    assert isinstance(inner, Store)
                     self.memory.store_across(inner, stmt.axis, parts, self.square)
                 elif _is_shared_fold(inner, stmt.axis):
                     step = partial(combine, self.b, inner.fold, inner.buffer.dtype)

@@ -9,6 +9,7 @@ of a product move together, and are added up in its sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from bringup.graph.index import Axis, Div, Expr, Mod
 from bringup.integers import ceil_power_of_two
@@ -21,7 +22,7 @@ from bringup.records import record
 
 @record
 class LaneSteps:
-    """How an index goes along a lane axis: ``apart * (lane // group) + within * (lane % group)``."""
+    """How an index goes along lanes: ``apart * (lane // group) + within * (lane % group)``."""
 
     apart: int
     within: int
@@ -46,7 +47,7 @@ class LaneSteps:
         return LaneSteps(steps[Div], steps[Mod], groups.pop()) if len(groups) == 1 else None
 
 
-def is_transposed(stmt: Stmt, copies: Axis, lane: Axis) -> bool:
+def is_transposed(stmt: Stmt, copies: Axis, lane: Axis) -> TypeGuard[Store]:
     """Whether the copies of a store of a vector loop are better stored lane by lane."""
     if not isinstance(stmt, Store) or stmt.fold or stmt.mask or stmt.operands:
         return False
@@ -74,7 +75,7 @@ def square_bytes(body: Sequence[Stmt]) -> int:
         (inner,) = stmt.body
         if isinstance(inner, For) and inner.kind == "vector":
             for store in inner.body:
-                if is_transposed(store, stmt.axis, inner.axis) and isinstance(store, Store):
+                if is_transposed(store, stmt.axis, inner.axis):
                     lanes = ceil_power_of_two(inner.axis.size)
                     most = max(most, lanes * lanes * store.buffer.dtype.itemsize)
     return most

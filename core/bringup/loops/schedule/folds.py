@@ -129,8 +129,9 @@ def overwrite(func: Func, buffer: str) -> Func:
                 continue
             start = update
             if update is None and isinstance(stmt, For | If):
-                stmt = rebuilt(stmt, walk(stmt.body))
-            result.append(stmt)
+                result.append(rebuilt(stmt, walk(stmt.body)))
+            else:
+                result.append(stmt)
         return tuple(result)
 
     body = walk(func.body)

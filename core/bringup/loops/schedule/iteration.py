@@ -494,8 +494,7 @@ def pad(func: Func, *loops: str) -> Func:
         if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        body = _masked(old.body, old, facts, needs_zeros=bool(zeros))
-        return (For(old.axis, body, old.kind),)
+        return (For(old.axis, _masked(old.body, old, facts, needs_zeros=bool(zeros)), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -572,7 +571,9 @@ def _masked(body: Body, loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
                     result.append(stmt)
             case For() | If():
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more, needs_zeros=needs_zeros)))
+                result.append(
+                    rebuilt(stmt, _masked(stmt.body, loop, facts + more, needs_zeros=needs_zeros))
+                )
             case _:
                 result.append(stmt)
     return tuple(result)

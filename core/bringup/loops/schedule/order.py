@@ -66,10 +66,9 @@ def reorder(func: Func, *loops: str) -> Func:
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
     innermost (`hoist` brings them out again), and buffers of one iteration, which become buffers
-    with a part for each and leave the nest.  Of several nests with such names those are reordered
-    that have all.  An early end that names a loop which goes inside becomes the end of that loop.
-    Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
-    which an element could be read or written at another time.
+    with a part for each before it.  Nests without some of the loops stay as they are.  An early end
+    that names a loop which goes inside becomes the end of that loop.
+    Raises ScheduleError where no nest has all loops, and for an order that could change a value.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[4]) {
@@ -90,7 +89,7 @@ def reorder(func: Func, *loops: str) -> Func:
       }
     }
     """
-    names, found, free = frozenset(loops), 0, Names(func)
+    names, found = frozenset(loops), 0
     for name in loops:
         if name not in loop_names(func):
             raise no_loop(func, name)
@@ -104,7 +103,7 @@ def reorder(func: Func, *loops: str) -> Func:
             if isinstance(stmt, For):
                 if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
                     found += 1
-                    result += _reordered(stmt, loops, facts, free)
+                    result += _reordered(stmt, loops, facts, Names(func))
                     continue
                 result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
             elif isinstance(stmt, If):
@@ -308,6 +307,18 @@ def distribute(
 
     With ``to="innermost"`` the second nest is ``for j in 3 { for i in 4 unroll { … } }``.
     """
+    _check_options(loops, space, to, scalars)
+    names = Names(func)
+
+    def change(old: For, facts: Mask) -> Body:
+        nest = _nest_of(old, loops[1:])
+        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
+
+    return rewrite_loops(func, loops[:1], change)
+
+
+def _check_options(loops: Sequence[str], space: Space, to: Depth, scalars: Sharing) -> None:
+    """Raise ScheduleError for what `distribute` does not take."""
     if space not in ("register", "scratch"):
         raise ScheduleError(
             f"iterations do not share {space} buffers", fix="use register or scratch"
@@ -318,13 +329,6 @@ def distribute(
         raise ScheduleError(f"scalars cannot {scalars!r}", fix="use keep or repeat")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
-    names = Names(func)
-
-    def change(old: For, facts: Mask) -> Body:
-        nest = _nest_of(old, loops[1:])
-        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
-
-    return rewrite_loops(func, loops[:1], change)
 
 
 def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
@@ -453,7 +457,9 @@ class _Distribution:
     def may_repeat(self, stmt: Let | Load) -> bool:
         """Whether other parts may compute a scalar again, if it is to be so."""
         operands = (s for s in stmt.operands if s in self.homes)
-        return self.repeats and stmt not in self.changed and all(s in self.repeated for s in operands)
+        return (
+            self.repeats and stmt not in self.changed and all(s in self.repeated for s in operands)
+        )
 
     def repeat(self, scalar: Scalar, body: list[Stmt], copies: dict[Scalar, Scalar]) -> None:
         """Compute a scalar of another part again, after what it is computed from."""
@@ -622,8 +628,9 @@ def sink(func: Func, loop: str) -> Func:
                 return _with_sunk(body, number, stmt, facts)
             if isinstance(stmt, For | If):
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                stmt = rebuilt(stmt, walk(stmt.body, facts + more))
-            result.append(stmt)
+                result.append(rebuilt(stmt, walk(stmt.body, facts + more)))
+            else:
+                result.append(stmt)
         return tuple(result)
 
     body = walk(func.body, ())
@@ -645,7 +652,7 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
         raise ScheduleError(
             f"there are several loops {loop.name} in a block", fix="split one to rename it"
         )
-    staying = [s for s in body[:number] if isinstance(s, Alloc)]
+    staying: list[Stmt] = [s for s in body[:number] if isinstance(s, Alloc)]
     moving = [s for s in body[:number] if not isinstance(s, Alloc)]
     while moving and isinstance(moving[0], Let | Load):
         staying.append(moving.pop(0))

@@ -54,49 +54,37 @@ def precompute(
     ``buffer.0``, ``buffer.1``, …
     layout: the loops, as ``j.o,k,j.i``; the last are neighbours in memory.
     space: ``scratch``, or ``register``, which unrolls the loops of the layout.
-    Raises ScheduleError for an unknown loop or scalar, where the scalar depends on other loops
-    inside ``at``, and where ``at`` writes what the scalar is computed from.
+    Raises ScheduleError where the scalar depends on other loops inside ``at``, and where ``at``
+    writes what it is computed from.
 
     >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[12], y: out f32[24]) {
-    ...   for i in 2 {
-    ...     for j in 4 {
-    ...       for k in 3 {
-    ...         %0: f32 = x[4*k + j]
-    ...         %1: f32 = exp(%0)
-    ...         y[12*i + 3*j + k] = %1
-    ...       }
-    ...     }
+    >>> func = parse_func('''func f(x: in f32[4], y: out f32[4]) {
+    ...   for i in 4 {
+    ...     %0: f32 = x[i]
+    ...     %1: f32 = exp(%0)
+    ...     y[i] = %1
     ...   }
     ... }''')
-    >>> print(precompute(func, "%1", ".", "e", "j,k"))
-    func f(x: in f32[12], y: out f32[24]) {
-      alloc e: scratch f32[12]
+    >>> print(precompute(func, "%1", ".", "e", "i"))
+    func f(x: in f32[4], y: out f32[4]) {
+      alloc e: scratch f32[4]
       for e.0 in 4 {
-        for e.1 in 3 {
-          %0_1: f32 = x[e.0 + 4*e.1]
-          %1_1: f32 = exp(%0_1)
-          e[3*e.0 + e.1] = %1_1
-        }
+        %0_1: f32 = x[e.0]
+        %1_1: f32 = exp(%0_1)
+        e[e.0] = %1_1
       }
-      for i in 2 {
-        for j in 4 {
-          for k in 3 {
-            %1: f32 = e[3*j + k]
-            y[12*i + 3*j + k] = %1
-          }
-        }
+      for i in 4 {
+        %1: f32 = e[i]
+        y[i] = %1
       }
     }
     """
+    wanted, names, found = layout.split(","), Names(func), 0
+    check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
     if space not in ("scratch", "register"):
         raise ScheduleError(f"cannot compute into {space} memory", fix="use scratch or register")
-    wanted = layout.split(",")
-    check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
-    names = Names(func)
     if names.buffer(buffer) != buffer:
         raise ScheduleError(f"a buffer {buffer} exists already", fix="choose a free name")
-    found = 0
 
     def change(body: Body, facts: Mask) -> Body:
         nonlocal found
@@ -107,16 +95,14 @@ def precompute(
         return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, names)
 
     def change_loop(loop: For, facts: Mask) -> Body:
-        body = change(loop.body, facts + loop.bounds)
-        return (loop,) if body is loop.body else (with_body(loop, body),)
+        return (with_body(loop, change(loop.body, facts + loop.bounds)),)
 
     if at == ".":
         result = Func(func.name, func.params, change(func.body, ()))
     else:
         result = rewrite_loops(func, (at,), change_loop)
     if not found:
-        where = "the function" if at == "." else f"loop {at}"
-        raise ScheduleError(f"{scalar} is not computed in {where}", fix="name a loop round it")
+        raise ScheduleError(f"{scalar} is not computed in {at}", fix="name a loop round it")
     return result
 
 
@@ -152,7 +138,7 @@ def narrow(func: Func, scalar: str, dtype: str) -> Func:
         result: list[Stmt] = []
         for stmt in body:
             if isinstance(stmt, For | If):
-                stmt = rebuilt(stmt, walk(stmt.body))
+                result.append(rebuilt(stmt, walk(stmt.body)))
             elif isinstance(stmt, Let) and str(stmt.result) == scalar and stmt.op.name == "convert":
                 (before,) = stmt.operands
                 if not np.can_cast(before.dtype.numpy, target.numpy, "safe"):
@@ -162,8 +148,9 @@ def narrow(func: Func, scalar: str, dtype: str) -> Func:
                 found += 1
                 middle = names.scalar(stmt.result.name, target)
                 result.append(Let(middle, stmt.op, (before,), {**stmt.attrs, "dtype": target}))
-                stmt = Let(stmt.result, stmt.op, (middle,), stmt.attrs)
-            result.append(stmt)
+                result.append(Let(stmt.result, stmt.op, (middle,), stmt.attrs))
+            else:
+                result.append(stmt)
         return tuple(result)
 
     body = walk(func.body)
@@ -251,9 +238,7 @@ class _Filling:
             filling = unrolled(filling, [f"{buffer}.{n}" for n in range(len(wanted))])
         return (Alloc(copy), *filling, *body)
 
-    def filling(
-        self, copy: Buffer, nest: Sequence[For], others: set[Axis], names: Names
-    ) -> Body:
+    def filling(self, copy: Buffer, nest: Sequence[For], others: set[Axis], names: Names) -> Body:
         """The loops that fill the buffer; they end where those that read it do."""
         axes = [named_axis(f"{copy.name}.{n}", loop.axis.size) for n, loop in enumerate(nest)]
         table = {loop.axis: Expr.of(axis) for loop, axis in zip(nest, axes, strict=True)}
@@ -273,7 +258,9 @@ class _Filling:
         last = body[-1]
         assert isinstance(last, Let | Load)
         body += (Store(copy, _flat(axes), last.result),)
-        for axis, end, facts in zip(reversed(axes), reversed(ends), reversed(known[:-1]), strict=True):
+        for axis, end, facts in zip(
+            reversed(axes), reversed(ends), reversed(known[:-1]), strict=True
+        ):
             body = loop_until(axis, body, "serial", end, facts)
         return body
 

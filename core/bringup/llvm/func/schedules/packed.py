@@ -137,7 +137,9 @@ class _Packed:
         column = self.fused(columns, "c")
         downs = [("u", plan.rows), ("b", plan.band), ("t", tile.rows)]
         self.down = self.parts(row, "r", self.rows, downs)
-        self.across = self.parts(column, "c", self.columns, [("u", plan.columns), ("t", tile.columns)])
+        self.across = self.parts(
+            column, "c", self.columns, [("u", plan.columns), ("t", tile.columns)]
+        )
         self.units = [name for name in ("c.u", "r.u") if name in (*self.down, *self.across)]
         self.bands = [name for name in self.down if name == "r.b"]
         self.around = batch[-1] if batch else "."
@@ -207,20 +209,15 @@ class _Packed:
 
     def pack(self, blocks: Sequence[str], inner: Sequence[str]) -> None:
         """Both factors in panels."""
+        unit = {name: name if name in self.units else self.around for name in ("c.u", "r.u")}
         at = blocks[-1] if blocks else ""
-        across = "c.u" if "c.u" in self.units else self.around
-        down = "r.u" if "r.u" in self.units else self.around
-        places = (
-            (self.left, "left", (*self.bands, at, down), "r"),
-            (self.right, "right", (at, across), "c"),
-        )
-        if self.plan.ready is not None:
-            places = places[:1]
-        for scalar, name, around, letter in places:
-            place = next(loop for loop in around if loop)
-            pair = ["k.q"] if self.plan.tile.pair else []
-            layout = ",".join([f"{letter}.t", *inner, f"{letter}.i", *pair])
-            self.add("precompute", scalar, place, name, layout)
+        band = self.bands[0] if self.bands else at
+        pair = ["k.q"] if self.plan.tile.pair else []
+        left = ",".join(["r.t", *inner, "r.i", *pair])
+        self.add("precompute", self.left, band or unit["r.u"], "left", left)
+        if self.plan.ready is None:
+            right = ",".join(["c.t", *inner, "c.i", *pair])
+            self.add("precompute", self.right, at or unit["c.u"], "right", right)
         self.fill("left", self.contraction.left, self.plan.tile.rows, inner)
         if self.plan.ready is None:
             self.fill("right", self.contraction.right, self.plan.tile.columns, inner)
@@ -242,7 +239,9 @@ class _Packed:
         if by_panel >= by_inner or max(by_panel, by_inner) <= 0:
             self.along_panel(name, loops, [*pair, last], width, alone)
         else:
-            (count,) = {loop.axis.size for loop in loops_of(self.func.body) if loop.name == loops[-1]}
+            (count,) = {
+                loop.axis.size for loop in loops_of(self.func.body) if loop.name == loops[-1]
+            }
             self.across_panel(name, loops, [last, *pair], min(lanes, ceil_power_of_two(count)))
 
     def along_panel(
