@@ -52,8 +52,8 @@ def transpose_square(
     lanes, columns are stored whole and in rising order, so that the next one overwrites what lies
     beyond ``count``: where masks are no registers of their own, a masked store costs some twenty
     times as much as another store.  So the last column changes up to ``lanes - count`` elements
-    after it.  ``next``: the same but for the last column.  ``exact``: nothing.  ``some``: nothing,
-    and only the first ``columns`` are stored.
+    after it.  ``next``: the same, but nothing changes after the last of columns that lie side by
+    side.  ``exact``: nothing changes.  ``some``: nothing, and only the first ``columns`` are stored.
     """
     name = f"bringup.turn.{element.code}.{lanes}.{count}.{ends}"
     function = module.functions.get(name)
@@ -134,8 +134,13 @@ class _SquareEmitter:
             with b.if_then(b.icmp("slt", number, self.columns)):
                 self._put(row, address, exact=True)
         else:
-            is_last = number.integer == self.lanes - 1
-            self._put(row, address, exact=self.ends == "exact" or (self.ends == "next" and is_last))
+            self._put(row, address, exact=self.ends == "exact" or self._leaves(number))
+
+    def _leaves(self, number: Val) -> bool:
+        """Whether a column that is stored whole ends after the last of columns side by side."""
+        if self.ends != "next" or number.integer is None:
+            return False
+        return number.integer * self.count + self.lanes > self.lanes * self.count
 
     def _put(self, row: Val, address: Val, *, exact: bool) -> None:
         """Store a column.  exact: no more than the wanted elements."""
