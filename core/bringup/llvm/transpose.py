@@ -53,7 +53,7 @@ def transpose_square(
     beyond ``count``: where masks are no registers of their own, a masked store costs some twenty
     times as much as another store.  So the last column changes up to ``lanes - count`` elements
     after it.  ``next``: the same, but nothing changes after the last of columns that lie side by
-    side.  ``exact``: nothing changes.  ``some``: nothing, and only the first ``columns`` are stored.
+    side.  ``exact``: nothing changes.  ``some``: nothing, and only ``columns`` of them are stored.
     """
     name = f"bringup.turn.{element.code}.{lanes}.{count}.{ends}"
     function = module.functions.get(name)
