@@ -275,8 +275,7 @@ def distribute(
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
     to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
     then round them, unless these depend on the loops that are distributed.
-    scalars: ``repeat`` computes a scalar again where a further part reads it, if the nest writes
-    nothing that it is computed from.
+    scalars: ``repeat`` computes them again where the nest writes nothing that they depend on.
     Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
     another, and where an iteration needs what an earlier one wrote.
 
@@ -314,8 +313,8 @@ def distribute(
         if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
             return (old,)
         found += 1
-        nest = _nest_of(old, loops[1:])
-        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
+        split = _Distribution(func, _nest_of(old, loops[1:]), names, space, to, scalars)
+        return split.blocks(facts)
 
     result = rewrite_loops(func, loops[:1], change)
     if not found:

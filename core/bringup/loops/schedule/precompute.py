@@ -48,8 +48,7 @@ def precompute(
 ) -> Func:
     """Each iteration of loop ``at`` computes a scalar for all points of loops inside it first.
 
-    scalar: as the text writes it, ``%0``.
-    at: a loop, or ``.`` for the whole function.
+    scalar: as the text writes it, ``%0``.  at: a loop, or ``.`` for the whole function.
     buffer: the name of the buffer that has the values.  The loops that fill it are named
     ``buffer.0``, ``buffer.1``, …
     layout: the loops, as ``j.o,k,j.i``; the last are neighbours in memory.
