@@ -23,7 +23,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, copies_of
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, prefetches
+from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
@@ -123,6 +123,7 @@ class _FuncEmitter:
         self.scratch: dict[Alloc, Val] = {}
         self.tile_bytes = 0
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.results = results_behind(func.body)
         self.quotients: dict[For, list[Expr]] = {}
         _fixed_quotients(func.body, (), self.quotients)
 
@@ -440,6 +441,31 @@ class _FuncEmitter:
             offset = self.indices.scalar(index)
             prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
 
+    def _prefetch_results(self, results: Results) -> None:
+        """Ask for the memory of stores: their rows may be pages apart, and each would wait."""
+        b, buffer = self.b, results.store.buffer
+        vectors = [loop for loop in results.columns if loop.kind == "unroll"]
+        pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
+
+        def emit() -> None:
+            rows = i64_const(results.rows.axis.size)
+            with b.loop(i64_const(0), rows) as loop, self.indices.block():
+                self.indices.axes[results.rows.axis] = loop.index
+                for column in results.columns:
+                    self.indices.axes[column.axis] = i64_const(0)
+                for i in range(vectors[0].axis.size if vectors else 1):
+                    if vectors:
+                        self.indices.axes[vectors[0].axis] = i64_const(i)
+                    offset = self.indices.scalar(results.store.index)
+                    prefetch(b, b.gep(pointer, offset, element, flags=""), write=True)
+
+        inside = self.indices.inside(results.condition)
+        if inside is None:
+            emit()
+        elif inside.integer != 0:
+            with b.if_then(inside), self.indices.block():
+                emit()
+
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
         if stmt.end is None or stmt.end.first >= stmt.axis.size:
@@ -459,6 +485,8 @@ class _FuncEmitter:
         stop = i64_const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
             stop = b.smin(end, i64_const(axis.size))
+        for results in self.results.get(stmt, ()):
+            self._prefetch_results(results)
         for quotient in self.quotients.get(stmt, ()):
             self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)

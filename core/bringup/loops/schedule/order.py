@@ -270,14 +270,14 @@ def distribute(
 
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
-    part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests.  Of several loops with the first name those count that hold all of the others.
+    part reads is stored and loaded.  Scalars that do not differ stand before the nests.  Of several
+    loops with the first name those count that hold all of the others.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
-    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
-    then round them, unless these depend on the loops that are distributed.
+    to: ``innermost`` makes nests within those loops and conditions of the body that do not depend
+    on the loops that are distributed.
     scalars: ``repeat`` computes them again where the nest writes nothing that they depend on.
-    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
-    another, and where an iteration needs what an earlier one wrote.
+    Raises ScheduleError for loops that hold other statements beside one another, and where an
+    iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
@@ -313,8 +313,8 @@ def distribute(
         if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
             return (old,)
         found += 1
-        split = _Distribution(func, _nest_of(old, loops[1:]), names, space, to, scalars)
-        return split.blocks(facts)
+        nest = _nest_of(old, loops[1:])
+        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
 
     result = rewrite_loops(func, loops[:1], change)
     if not found:

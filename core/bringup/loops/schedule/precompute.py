@@ -57,7 +57,7 @@ def precompute(
     writes what it is computed from.
 
     >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[4], y: out f32[4]) {
+    >>> func = parse_func('''func f(x: in f32[5], y: out f32[4]) {
     ...   for i in 4 {
     ...     %0: f32 = x[i]
     ...     %1: f32 = exp(%0)
@@ -65,7 +65,7 @@ def precompute(
     ...   }
     ... }''')
     >>> print(precompute(func, "%1", ".", "e", "i"))
-    func f(x: in f32[4], y: out f32[4]) {
+    func f(x: in f32[5], y: out f32[4]) {
       alloc e: scratch f32[4]
       for e.0 in 4 {
         %0_1: f32 = x[e.0]
