@@ -269,9 +269,8 @@ def distribute(
     """One nest of the loops for each nest within them, and for the statements between those.
 
     What an iteration holds from one part to the next goes to buffers with an element for each
-    iteration: a buffer of the block becomes as many times as large, and a scalar that a further
-    part reads is stored and loaded.  Scalars that do not differ stand before the nests.  Of several
-    loops with the first name those count that hold all of the others.
+    iteration: a buffer of the block becomes as many times as large, and a scalar that differs and
+    that a further part reads is stored and loaded.  Loops that do not hold all others stay.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
     to: ``innermost`` makes nests within those loops and conditions of the body that do not depend
     on the loops that are distributed.
