@@ -159,6 +159,8 @@ def test_a_fold_over_two_axes_with_scalars_between_them() -> None:
 def test_products_of_nothing() -> None:
     whole(product, f32[5, 0], f32[0, 12])
     whole(of_rows, f32[5, 0], f32[6, 0])
+    whole(product, f32[0, 5], f32[5, 12])
+    whole(lambda x: rows.sub(x, broadcast_to(sum_(x, (1,)), (0, 9), dims=(0,))), f32[0, 9])
 
 
 @pytest.mark.parametrize(
