@@ -9,10 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
 from bringup.kernel.ranges import span
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Stmt, Store
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Stmt,
+    Store,
+    statements,
+)
 from bringup.loops.schedule.rewrite import Body, Mask
 from bringup.records import record
 
@@ -24,12 +38,14 @@ class Access:
     kind: ``load``, ``store``, or the monoid of a fold.
     facts: what holds wherever it happens.
     axes: the loops of the block round it.
+    outer: those of its operands that are defined outside the block.
     """
 
     stmt: Load | Store
     kind: str
     facts: Mask
     axes: tuple[Axis, ...]
+    outer: frozenset[Scalar] = frozenset()
 
     @property
     def buffer(self) -> Buffer:
@@ -46,6 +62,9 @@ def accesses(body: Body, facts: Mask = (), axes: tuple[Axis, ...] = ()) -> tuple
     """The accesses of a block to memory that outlives it."""
     private: set[Buffer] = set()
     found = tuple(_accesses(body, facts, axes, private))
+    if any(access.stmt.operands for access in found):
+        inside = {s.result for s in statements(tuple(body)) if isinstance(s, Let | Load)}
+        found = tuple(replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found)
     return tuple(a for a in found if a.buffer not in private) if private else found
 
 
@@ -168,10 +187,14 @@ class _Parts:
         self.const = access.index.const
         self.facts = access.facts
         self.terms: dict[Atom, int] = {}
-        fixed: list[tuple[Atom, int]] = []
+        fixed: list[tuple[object, int]] = []
+        operands = access.stmt.operands
         for atom, c in access.index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
+            elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
+                fixed.append((operands[atom.operand], c))
+                continue
             else:
                 # A loaded index may differ as the memory that it came from.
                 varies = isinstance(atom, Dyn) or not inner.isdisjoint(Expr(0, ((atom, 1),)).axes())
