@@ -153,7 +153,7 @@ class _FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
-        for stmt in body:
+        for number, stmt in enumerate(body):
             match stmt:
                 case Let():
                     self._define(stmt, self._let(stmt))
@@ -164,7 +164,7 @@ class _FuncEmitter:
                     factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
                     self.memory.store(stmt, value, factor, self._values(stmt.operands))
                 case Alloc():
-                    self._alloc(stmt)
+                    self._alloc(stmt, body[number + 1 :])
                 case If():
                     self._if(stmt)
                 case For():
@@ -182,9 +182,9 @@ class _FuncEmitter:
         if stmt in self.divisors and value.type.lanes == 1:
             self.reciprocals[name] = reciprocal(self.b, value)
 
-    def _alloc(self, stmt: Alloc) -> None:
+    def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer)
+            self.registers.alloc(stmt.buffer, scope)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 
