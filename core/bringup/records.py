@@ -135,7 +135,9 @@ def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callabl
         if default is not MISSING:
             values[name] = default
     last = names[len(names) - len(values) :]
-    assert kw_only or list(values) == last, f"a field of {owner.__name__} follows one with a default"
+    assert kw_only or list(values) == last, (
+        f"a field of {owner.__name__} follows one with a default"
+    )
     code = _init_code(tuple(has_factory), kw_only, hasattr(owner, "__post_init__"))
     code = code.replace(co_varnames=("self", *names))
     made = FunctionType(code, scope, "__init__", None if kw_only else tuple(values.values()))

@@ -74,7 +74,9 @@ class Indices:
         """Elements from one lane to the next; None if that is not constant."""
         if self.lane is None or self.lanes == 1:
             return 0
-        if any(isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()):
+        if loaded and any(
+            isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()
+        ):
             return None
         return expr.coefficient(self.lane)
 
@@ -82,7 +84,7 @@ class Indices:
 
     def scalar(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in lane 0, as i64."""
-        constant, total = expr.const, i64_const(0)
+        constant, total = expr.const, None
         for atom, c in expr.terms:
             if isinstance(atom, Axis):
                 part = self.axes[atom]
@@ -93,9 +95,12 @@ class Indices:
             known = part.integer
             if known is not None:
                 constant += c * known
-            else:
-                total = self._add(total, self._mul(part, i64_const(c)))
-        return self._add(total, i64_const(constant))
+                continue
+            term = part if c == 1 else self._mul(part, i64_const(c))
+            total = term if total is None else self._add(total, term)
+        if total is None:
+            return i64_const(constant)
+        return self._add(total, i64_const(constant)) if constant else total
 
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane: a vector of i32 if its range allows that, else of i64."""

@@ -6,42 +6,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
-from bringup.loops.form import (
-    Alloc,
-    Buffer,
-    For,
-    Func,
-    If,
-    Load,
-    LoopKind,
-    Stmt,
-    named_axis,
-)
-from bringup.loops.schedule.barriers import check_threads
+from bringup.loops.form import Body, Buffer, For, Func, Load, LoopKind, Stmt, named_axis
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
     conflicts,
     has_barrier,
     meets_only_within,
+    outliving,
     private_accesses,
 )
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
     check_new_names,
+    check_word,
     decided,
     guarded,
-    has_shared,
-    has_threads,
     loop_until,
     loops_of,
-    rebuilt,
+    map_statements,
     rewrite_loops,
     with_kind,
 )
@@ -79,16 +66,13 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     check_new_names(func, outer, inner, *([f"{loop}.t"] if tail == "peel" else []), but=(loop,))
     if size < 1:
         raise ScheduleError(f"blocks of {size} iterations", fix="give a size of at least 1")
-    if tail not in ("guard", "peel", "overlap"):
-        raise ScheduleError(f"there is no tail {tail!r}", fix="use guard, peel or overlap")
+    check_word("there is no tail", tail, "guard", "peel", "overlap")
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
         return _Split(old, facts, outer, inner, size).with_tail(tail, names)
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 class _Split:
@@ -117,7 +101,7 @@ class _Split:
         whole = self.old.axis.size // self.size
         blocks = self.blocks(whole) if whole else ()
         if tail == "peel":
-            return (*blocks, self.copy(f"{self.old.name}.t", self.last_block, names))
+            return blocks + self.copy(f"{self.old.name}.t", self.last_block, names)
         if not whole:
             raise ScheduleError(
                 f"loop {self.old.name} has {self.old.axis.size} iterations, less than one block of "
@@ -125,7 +109,7 @@ class _Split:
                 fix="split with tail=guard or tail=peel",
             )
         _check_repeatable(self.old)
-        return (*blocks, self.copy(self.inner, self.size, names))
+        return blocks + self.copy(self.inner, self.size, names)
 
     def blocks(self, count: int) -> Body:
         """The blocks from the first on; the last may be shorter."""
@@ -151,8 +135,8 @@ class _Split:
                 f"threads meet inside loop {old.name}, whose last block is shorter",
                 fix=f"choose a size that divides {total}",
             )
-        body = Substitution({old.axis: start + Expr.of(inner)}, facts)(old.body)
-        body = guarded(limit, body)
+        at = start + Expr.of(inner)
+        body = guarded(limit, Substitution({old.axis: at}, facts)(old.body))
         inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
 
@@ -167,31 +151,41 @@ class _Split:
         outer, inner = named_axis(self.outer, old.axis.size // size), named_axis(self.inner, size)
         at = Expr.of(outer) * size + Expr.of(inner)
         some = decided((Bound(blocks, 1, blocks.last + 1),), self.facts)
-        result: list[Stmt] = []
+        result: Body = ()
         if some is not None:
-            loop = For(outer, (), old.kind, blocks)
-            body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
-            body = (For(outer, (For(inner, body, old.kind),), old.kind, blocks),)
-            result += (If(some, body),) if some else body
+            facts = self.facts + some
+            bounds = For(outer, (), old.kind, blocks).bounds
+            block = _part(old, inner, at, None, facts + bounds)
+            result += guarded(some, loop_until(outer, block, old.kind, blocks, facts))
         early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
         if left.last and early is not None:
-            rest = For(named_axis(f"{old.name}.t", left.last), (), old.kind, left)
-            table = {old.axis: Expr.of(rest.axis) + end + left * -1}
-            body = Substitution(table, self.facts + early + rest.bounds, names)(old.body)
-            body = (For(rest.axis, body, old.kind, None if left.is_const else left),)
-            result += (If(early, body),) if early else body
-        return tuple(result)
+            rest = named_axis(f"{old.name}.t", left.last)
+            at = Expr.of(rest) + end + left * -1
+            result += guarded(early, _part(old, rest, at, left, self.facts + early, names))
+        return result
 
-    def copy(self, name: str, count: int, names: Names) -> For:
+    def copy(self, name: str, count: int, names: Names) -> Body:
         """The last iterations again, as a loop of their own."""
-        old, axis = self.old, named_axis(name, count)
-        at = Expr.of(axis) + (old.axis.size - count)
-        return For(axis, Substitution({old.axis: at}, self.facts, names)(old.body), old.kind)
+        axis = named_axis(name, count)
+        at = Expr.of(axis) + (self.old.axis.size - count)
+        return _part(self.old, axis, at, None, self.facts, names)
+
+
+def _part(
+    old: For, axis: Axis, at: Expr, end: Expr | None, facts: Mask, names: Names | None = None
+) -> Body:
+    """Some iterations of a loop, as a loop over another axis.
+
+    at: which iteration each is.  names: makes it a copy beside another part.
+    """
+    bounds = For(axis, (), old.kind, end).bounds
+    body = Substitution({old.axis: at}, facts + bounds, names)(old.body)
+    return loop_until(axis, body, old.kind, end, facts)
 
 
 def _check_repeatable(loop: For) -> None:
     """Raise ScheduleError unless an iteration may run twice: it reads nothing that it writes."""
-    found = accesses(loop.body)
+    found = outliving(loop.body)
     for access in found:
         if access.kind not in ("load", "store"):
             raise ScheduleError(
@@ -240,21 +234,17 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
 
     def change(old: For, facts: Mask) -> Body:
         middle = _middle(old, first, last)
-        result: list[Stmt] = []
+        result: Body = ()
         parts = ((f"{loop}.first", 0, first), (loop, first, middle))
         for name, start, count in (*parts, (f"{loop}.last", first + middle, last)):
             axis = named_axis(name, count)
             end = None if old.end is None else old.end + -start
-            bounds = For(axis, (), old.kind, end).bounds
             copy = None if name == loop else names
-            place = Substitution({old.axis: Expr.of(axis) + start}, facts + bounds, copy)
             if count:
-                result += loop_until(axis, place(old.body), old.kind, end, facts)
-        return tuple(result)
+                result += _part(old, axis, Expr.of(axis) + start, end, facts, copy)
+        return result
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 def _middle(old: For, first: int, last: int) -> int:
@@ -328,9 +318,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         body = Substitution(table, facts + loop.bounds + mask)(within.body)
         return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
-    result = rewrite_loops(func, (outer,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (outer,), change)
 
 
 def pad(func: Func, *loops: str) -> Func:
@@ -381,7 +369,7 @@ def pad(func: Func, *loops: str) -> Func:
         if not _may_pad(old, facts, private):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old.body, old, facts), old.kind),)
+        return (For(old.axis, _masked(old, facts), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -396,14 +384,13 @@ def pad(func: Func, *loops: str) -> Func:
 
 def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]]) -> bool:
     """Whether iterations past the end write only elements that no other iteration writes."""
-    for access in accesses(loop.body, facts):
+    for access in outliving(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
         if access.kind == "load":
             continue
         others = private.get(access.buffer)
-        low, high = span(access.index, access.facts)
-        if others is None or low < 0 or high >= access.buffer.size:
+        if others is None or _leaves(access):
             return False
         inner = frozenset(axis for other in others for axis in other.axes)
         writes = [other for other in others if other.kind != "load"]
@@ -412,25 +399,23 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
     return True
 
 
-def _masked(body: Body, loop: For, facts: Mask) -> Body:
+def _leaves(access: Access) -> bool:
+    """Whether an access may be outside its buffer."""
+    low, high = span(access.index, access.facts)
+    return low < 0 or high >= access.buffer.size
+
+
+def _masked(loop: For, facts: Mask) -> Body:
     """The block of a padded loop: loads past its end give 0."""
-    result: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Load():
-                low, high = span(stmt.index, facts + stmt.mask)
-                leaves = low < 0 or high >= stmt.buffer.size
-                if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
-                    mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
-                    result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
-                else:
-                    result.append(stmt)
-            case For() | If():
-                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more)))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+    masked: dict[int, Stmt] = {}
+    for access in accesses(loop.body, facts):
+        load, is_global = access.stmt, access.buffer.space == "global"
+        if not isinstance(load, Load):
+            continue
+        if _leaves(access) or (is_global and loop.axis in load.index.axes()):
+            mask = load.mask + tuple(b for b in loop.bounds if b not in load.mask)
+            masked[id(load)] = Load(load.result, load.buffer, load.index, mask, load.operands)
+    return map_statements(loop.body, lambda stmt: masked.get(id(stmt), stmt))
 
 
 #: Kinds of loops whose iterations stay in order.
@@ -467,67 +452,31 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
+        found = outliving(old.body, facts + old.bounds, (old,))
         if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
-            _check_independent(old, kind, facts)
-        registers = [
-            access.buffer
-            for access in accesses(old.body)
-            if access.buffer.space == "register" and old.axis in access.index.axes()
-        ]
-        if registers and kind not in ("unroll", "vector"):
-            raise ScheduleError(
-                f"loop {old.name} counts registers of {registers[0].name}, so it is written out",
-                fix="unroll or vectorize it, or choose another loop",
-            )
+            _check_independent(old, kind, found)
+        for access in found if kind not in ("unroll", "vector") else ():
+            if access.buffer.space == "register" and old.axis in access.index.axes():
+                raise ScheduleError(
+                    f"loop {old.name} counts registers of {access.buffer.name}, so it is written "
+                    "out",
+                    fix="unroll or vectorize it, or choose another loop",
+                )
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )
         return (with_kind(old, kind),)
 
-    result = rewrite_loops(func, tuple(loops), change)
-    check_nesting(result)
-    return result
+    return rewrite_loops(func, tuple(loops), change)
 
 
-def check_nesting(func: Func) -> None:
-    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
-
-    def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
-                raise ScheduleError(
-                    f"{stmt.buffer.name} is in no block, so no threads share it",
-                    fix="bind a loop round it to block",
-                )
-            if not isinstance(stmt, For | If):
-                continue
-            kinds = outer
-            if isinstance(stmt, For):
-                if stmt.kind == "thread" and "block" not in outer:
-                    raise ScheduleError(
-                        f"thread loop {stmt.name} is in no block loop",
-                        fix="bind a loop round it to block first",
-                    )
-                if stmt.kind in ("parallel", "block") and "thread" in outer:
-                    raise ScheduleError(
-                        f"{stmt.kind} loop {stmt.name} is in a thread loop",
-                        fix="let it be serial there",
-                    )
-                kinds = (*outer, stmt.kind)
-            walk(stmt.body, kinds)
-
-    if has_threads(func) or has_shared(func):
-        walk(func.body, ())
-
-
-def _check_independent(loop: For, kind: LoopKind, facts: Mask) -> None:
+def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:
     """Raise ScheduleError if the order of the iterations of a loop matters.
 
     Folds of vector loops may meet, since lanes can be folded together; those of parallel ones not.
     """
     inner = frozenset((loop.axis, *(inside.axis for inside in loops_of(loop.body))))
-    found = accesses(loop.body, facts + loop.bounds, (loop.axis,))
     pairs = list(conflicts(found))
     if kind != "vector":
         folds = [a for a in found if a.kind not in ("load", "store")]
@@ -547,7 +496,6 @@ def _independence_fix(one: str, other: str) -> str:
 
 
 __all__ = [
-    "check_nesting",
     "fuse",
     "pad",
     "parallelize",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    NESTING,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
@@ -24,25 +26,22 @@ from bringup.loops.form import (
 )
 from bringup.loops.schedule.dependences import (
     Access,
-    accesses,
     conflicts,
     has_barrier,
     may_share,
     meets_only_within,
+    outliving,
 )
-from bringup.loops.schedule.iteration import check_nesting
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
+    check_word,
     exprs_of,
     guarded,
-    loop_names,
     loops_of,
-    map_accesses,
-    no_loop,
-    rebuilt,
+    map_statements,
+    nested,
+    points_of,
     rewrite_loops,
     used_scalars,
     with_body,
@@ -81,41 +80,28 @@ def reorder(func: Func, *loops: str) -> Func:
       }
     }
     """
-    names, found = frozenset(loops), 0
-    for name in loops:
-        if name not in loop_names(func):
-            raise no_loop(func, name)
+    names = frozenset(loops)
     if len(names) < len(loops):
         raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")
+    found = False
 
-    def walk(body: Body, facts: Mask) -> Body:
+    def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        result: list[Stmt] = []
-        for stmt in body:
-            if isinstance(stmt, For):
-                if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
-                    found += 1
-                    result.append(_reordered(stmt, loops, facts))
-                    continue
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
-            elif isinstance(stmt, If):
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.mask)))
-            else:
-                result.append(stmt)
-        return tuple(result)
+        if not names <= {loop.name for loop in loops_of((old,))}:
+            return (old,)
+        found = True
+        return _reordered(old, loops, facts)
 
-    body = walk(func.body, ())
+    result = rewrite_loops(func, loops, change)
     if not found:
         raise ScheduleError(
             f"no nest has all of the loops {', '.join(loops)}",
             fix="name loops that hold one another",
         )
-    result = Func(func.name, func.params, body)
-    check_nesting(result)
     return result
 
 
-def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
+def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> Body:
     """One nest in another order."""
     nest: dict[str, For] = {}
     sunk: list[Stmt] = []
@@ -142,12 +128,7 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
     loops, limits = _with_ends([nest[name] for name in wanted], facts)
-    body = guarded(limits, body)
-    for loop in reversed(loops):
-        body = (with_body(loop, body),)
-    (result,) = body
-    assert isinstance(result, For)
-    return result
+    return nested(loops, guarded(limits, body))
 
 
 def _with_ends(nest: Sequence[For], facts: Mask) -> tuple[list[For], Mask]:
@@ -192,14 +173,13 @@ def _check_order(
     Two iterations that meet at one element must stay in their order.  They do if they differ in
     one loop alone, and if the loops in which they may differ keep their order.
     """
-    axes = tuple(loop.axis for loop in nest)
     ends = tuple(bound for loop in nest for bound in loop.bounds)
-    inner = frozenset((*axes, *(loop.axis for loop in loops_of(body))))
+    inner = frozenset(loop.axis for loop in (*nest, *loops_of(body)))
     if has_barrier(body):
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
-    found = accesses((*sunk, *body), facts + ends, axes)
+    found = outliving((*sunk, *body), facts + ends, tuple(nest))
     written = {a.buffer for a in found if a.kind != "load"}
     for stmt in sunk:
         if isinstance(stmt, Load) and stmt.buffer in written:
@@ -264,10 +244,7 @@ def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
     }
     """
     names = Names(func)
-    if space not in ("register", "scratch"):
-        raise ScheduleError(
-            f"iterations do not share {space} buffers", fix="use register or scratch"
-        )
+    check_word("no parts are connected by buffers in", space, "register", "scratch")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
@@ -302,10 +279,7 @@ class _Distribution:
 
     def __init__(self, nest: Sequence[For], names: Names, facts: Mask, space: Space) -> None:
         self.nest, self.names, self.facts, self.space = nest, names, facts, space
-        self.points, self.point = 1, Expr()
-        for loop in nest:
-            self.points *= loop.axis.size
-            self.point = self.point * loop.axis.size + Expr.of(loop.axis)
+        self.points, self.point = points_of(loop.axis for loop in nest)
 
     def blocks(self) -> Body:
         """The new nests, with the buffers that connect them before them."""
@@ -326,13 +300,17 @@ class _Distribution:
         allocs = [Alloc(b) for b in (*buffers.values(), *registers)]
         self.run_in_order(allocs)
 
-        def spread(stmt: Load | Store) -> Load | Store:
-            buffer = buffers.get(stmt.buffer)
-            if buffer is None:
+        def spread(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Load | Store) or stmt.buffer not in buffers:
                 return stmt
-            return with_place(stmt, buffer, stmt.index * self.points + self.point)
+            index = stmt.index * self.points + self.point
+            return with_place(stmt, buffers[stmt.buffer], index)
 
-        return (*allocs, *(self.nested(map_accesses(tuple(p), spread)) for p in parts if p))
+        result: Body = tuple(allocs)
+        for part in parts:
+            if part:
+                result += nested(self.nest, map_statements(tuple(part), spread))
+        return result
 
     def run_in_order(self, allocs: Sequence[Alloc]) -> None:
         """Make parallel loops such that their iterations see the buffers, and registers constant.
@@ -351,7 +329,7 @@ class _Distribution:
         """The body cut before and after each loop and condition."""
         parts: list[list[Stmt]] = [[]]
         for stmt in body:
-            if isinstance(stmt, For | If):
+            if isinstance(stmt, NESTING):
                 parts += [[stmt], []]
             elif not isinstance(stmt, Alloc):
                 parts[-1].append(stmt)
@@ -362,13 +340,12 @@ class _Distribution:
         carrying = [loop for loop in self.nest if loop.kind != "parallel"]
         if not carrying:
             return
-        axes = tuple(loop.axis for loop in self.nest)
         facts = self.facts + tuple(bound for loop in self.nest for bound in loop.bounds)
         found: list[tuple[int, Access]] = []
         for number, part in enumerate(parts):
-            mine = accesses(tuple(part), facts, axes)
+            mine = outliving(tuple(part), facts, tuple(self.nest))
             found += [(number, access) for access in mine if access.buffer not in private]
-        inner = frozenset(axes).union(*(a.axes for _, a in found))
+        inner = frozenset(axis for _, access in found for axis in access.axes)
         number_of = {id(access): number for number, access in found}
         for one, other in conflicts([access for _, access in found]):
             if number_of[id(one)] == number_of[id(other)]:
@@ -411,14 +388,6 @@ class _Distribution:
             if renamed:
                 result[number] = [*before, *_renamed(result[number], renamed)]
         return result, list(registers.values())
-
-    def nested(self, body: Body) -> For:
-        """A part within the loops."""
-        for loop in reversed(self.nest):
-            body = (with_body(loop, body),)
-        (result,) = body
-        assert isinstance(result, For)
-        return result
 
 
 def _renamed(body: Sequence[Stmt], scalars: Mapping[Scalar, Scalar]) -> Body:
