@@ -21,12 +21,13 @@ from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
-from bringup.program.program import Program
+from bringup.program.program import KernelStep, Program
 from bringup.records import record
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
+    from bringup.loops.schedule import Scheduled
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
 KernelPass = Callable[[Kernel], Kernel]
@@ -244,6 +245,14 @@ class Backend(ABC):
         order of additions.
         """
         return 0
+
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
+        """The loops of a kernel and the steps by which they run, for dumps and for `bringup tune`.
+
+        None, the default, where the backend runs it in another way than by loops.  Else the steps
+        are ``step.schedule``, if there is one, and the backend runs the kernel so.
+        """
+        return None
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """Source and assembly of a program for ``target``, without hardware.

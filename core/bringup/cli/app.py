@@ -11,7 +11,9 @@ from bringup.cli.shell import Command, Version, device_names, examples, op_names
 
 #: What ``bringup dump`` shows; fusion (why values are stored between kernels), loops, source and
 #: assembly are long, and shown when asked for.
-LEVELS = ("passes", "fusion", "program", "kernels", "loops", "source", "asm", "cost")
+LEVELS = (
+    "passes", "fusion", "program", "kernels", "loops", "schedule", "source", "asm", "cost",
+)  # fmt: skip
 
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
@@ -125,8 +127,8 @@ def dump(
         list[str] | None,
         typer.Option(
             metavar="LEVEL",
-            help="passes, fusion, program, kernels, loops, source, asm or cost; may be repeated."
-            "  All but fusion, loops, source and asm by default.",
+            help="passes, fusion, program, kernels, loops, schedule, source, asm or cost; may be"
+            " repeated.  All but fusion, loops, schedule, source and asm by default.",
             autocompletion=shell.one_of(*LEVELS),
         ),
     ] = None,
@@ -140,3 +142,43 @@ def dump(
     from bringup.cli import dump as command
 
     command.show(subject, types or [], target, level or [], as_json=json)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup tune model.py:loss 'f32[4,8]' 'f32[8]'",
+        "bringup tune model.py:loss 'f32[4,8]' 'f32[8]' --device mydevice --seconds 300",
+    ),
+)
+def tune(
+    subject: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
+    ],
+    types: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The device to measure on; the default one if left out.",
+            autocompletion=device_names,
+        ),
+    ] = "",
+    seconds: Annotated[float, typer.Option(metavar="N", help="How long to search.")] = 60,
+    keep: Annotated[
+        bool, typer.Option(help="Whether later programs on this machine use what is found.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Search for faster schedules of a function's kernels, by measuring.
+
+    A schedule that is kept is used wherever a kernel has the same loops.  Results keep their bits.
+    """
+    from bringup.cli import tune as command
+
+    command.show(subject, types or [], device, seconds, keep=keep, as_json=json)

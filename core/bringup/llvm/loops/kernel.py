@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bringup.graph.index import Axis
 from bringup.integers import ceil_div, round_up
@@ -35,6 +36,13 @@ from bringup.llvm.loops.schedule import (
 from bringup.llvm.scalar import combine
 from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Schedule as Steps
+from bringup.loops.schedule import Scheduled
+
+if TYPE_CHECKING:  # most programs have no product
+    from bringup.kernel.contraction import Contraction
+    from bringup.llvm.loops.blocking import Blocking
 
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
@@ -45,21 +53,54 @@ def emit_kernel(
     kernel: Kernel,
     name: str,
     target: LoopTarget,
+    steps: Steps | None = None,
 ) -> NativeKernel:
-    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points."""
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
+
+    steps: as in `scheduled_kernel`.
+    """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    first = kernel.stages[0]
-    if not first.limits and any(f.product for f in first.folds):
+    if steps is not None:
+        return emit_func(module, _applied(schedule(kernel, target), steps).after, name)
+    packed = _packed_plan(kernel, target)
+    if packed is not None:
         from bringup.llvm.loops.packed import emit_packed
 
-        packed = emit_packed(module, kernel, name, target)
-        if packed is not None:
-            return packed
+        return emit_packed(module, *packed, name)
     plan = schedule(kernel, target)
     if has_steps(plan):
-        return emit_func(module, scheduled(plan), name)
+        return emit_func(module, scheduled(plan).after, name)
     return _KernelEmitter(module, plan, name).run()
+
+
+def scheduled_kernel(
+    kernel: Kernel, target: LoopTarget, steps: Steps | None = None
+) -> Scheduled | None:
+    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself.
+
+    steps: in place of those that this module would choose.  Raises ScheduleError if they do not
+    fit.
+    """
+    if not kernel.points or _packed_plan(kernel, target) is not None:
+        return None
+    plan = schedule(kernel, target)
+    if not has_steps(plan):
+        return None
+    return scheduled(plan) if steps is None else _applied(plan, steps)
+
+
+def _applied(plan: Schedule, steps: Steps) -> Scheduled:
+    return Scheduled.of(lower_kernel(plan.kernel), steps)
+
+
+def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+    first = kernel.stages[0]
+    if first.limits or not any(f.product for f in first.folds):
+        return None
+    from bringup.llvm.loops.packed import packed_plan
+
+    return packed_plan(kernel, target)
 
 
 class _KernelEmitter:

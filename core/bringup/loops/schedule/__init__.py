@@ -3,6 +3,6 @@
 Each primitive is a function ``Func -> Func``; `Schedule` is a list of them as text.
 """
 
-from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
+from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Scheduled, Step, apply
 
-__all__ = ["PRIMITIVES", "Schedule", "Step", "apply"]
+__all__ = ["PRIMITIVES", "Schedule", "Scheduled", "Step", "apply"]
