@@ -143,8 +143,7 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
         if not isinstance(stmt, NESTING) or names.isdisjoint(_loops_within(stmt)):
             result.append(stmt)
             continue
-        is_loop = isinstance(stmt, For)
-        more = stmt.bounds if is_loop else stmt.mask
+        more = stmt.bounds if isinstance(stmt, For) else stmt.mask
         new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
         if isinstance(new, For) and new.name in names:
             result += change(new, facts)

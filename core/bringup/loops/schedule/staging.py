@@ -291,8 +291,8 @@ class _Staging:
         places: dict[int, Stmt] = {}
         for access in self.accesses:
             index = _flat(_laid_out(self.coordinates(access), parts), parts)
-            mask = None if masks is None else ()
-            places[id(access.stmt)] = with_place(access.stmt, copy, index, mask)
+            own = None if masks is None else ()
+            places[id(access.stmt)] = with_place(access.stmt, copy, index, own)
         body = map_statements(self.body, lambda stmt: places.get(id(stmt), stmt))
         if self.space == "register":
             body = unrolled(body, self.choosing())
