@@ -6,12 +6,20 @@ kernels has a module.
 
 from __future__ import annotations
 
-from bringup.llvm.func.schedules.grid import grid_steps
-from bringup.llvm.func.schedules.maps import map_steps
-from bringup.llvm.func.schedules.rows import row_steps
+from collections.abc import Callable
+
+from bringup.lazy import LazyTable
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import lower_kernel
-from bringup.loops.schedule import Schedule, Scheduled
+from bringup.loops.schedule import Schedule, Scheduled, Step
+
+#: The steps of each family.  A program has few of them, so the modules of others are not imported.
+STEPS: LazyTable[Callable[[Plan], list[Step]]] = LazyTable(
+    {
+        family: (f"{__name__}.{module}", f"{family}_steps")
+        for module, family in {"grid": "grid", "maps": "map", "rows": "row"}.items()
+    }
+)
 
 
 def has_steps(plan: Plan) -> bool:
@@ -26,9 +34,8 @@ def scheduled(plan: Plan) -> Scheduled:
 
 def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
-    if plan.is_map:
-        return Schedule(tuple(map_steps(plan)))
-    return Schedule(tuple(grid_steps(plan) if plan.lane is not None else row_steps(plan)))
+    family = "map" if plan.is_map else "row" if plan.lane is None else "grid"
+    return Schedule(tuple(STEPS[family](plan)))
 
 
 def _is_double(plan: Plan) -> bool:
@@ -37,4 +44,4 @@ def _is_double(plan: Plan) -> bool:
     return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
-__all__ = ["has_steps", "scheduled", "steps_of"]
+__all__ = ["STEPS", "has_steps", "scheduled", "steps_of"]
