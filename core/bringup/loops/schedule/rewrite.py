@@ -7,7 +7,6 @@ nobody reads any more are dropped.  Statements that do not change stay the same 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,6 +18,7 @@ from bringup.dtypes import DType
 from bringup.errors import ScheduleError
 from bringup.graph import Literal
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
+from bringup.graph.printer import NAME
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     NESTING,
@@ -38,7 +38,6 @@ from bringup.loops.form import (
 )
 from bringup.ops.table import lookup
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
 #: What a primitive makes of one loop, given the conditions that hold wherever the loop runs.
 Change = Callable[[For, Mask], Sequence[Stmt]]
 
@@ -254,7 +253,7 @@ def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
     """
     present = contents(func).loops
     for name in names:
-        if name in get_args(LoopKind) or not _NAME.fullmatch(name):
+        if name in get_args(LoopKind) or not NAME.fullmatch(name):
             raise ScheduleError(
                 f"a loop cannot be called {name}",
                 fix="choose letters, digits and dots, and none of the kinds of loops",

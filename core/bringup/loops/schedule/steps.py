@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -32,7 +31,6 @@ PRIMITIVES: LazyTable[Primitive] = LazyTable(
         )
     }
 )
-_NUMBER = re.compile(r"-?\d+")
 
 
 @record
@@ -86,7 +84,7 @@ class Step:
 
 
 def _argument(word: str) -> Argument:
-    return int(word) if _NUMBER.fullmatch(word) else word
+    return int(word) if word.removeprefix("-").isdecimal() else word
 
 
 @cache
