@@ -158,10 +158,10 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     first = _Parts(one, inner)
     second = first if other is one else _Parts(other, inner)
     if first.fixed == second.fixed:
-        if first is not second and _is_apart(first, second):
-            return True
-        shared = {atom for atom, c in first.terms.items() if c == second.terms.get(atom)}
+        shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
         if axis in shared and _agrees(first, second, axis):
+            return True
+        if first is not second and _is_apart(first, second):
             return True
         # A loop that was fused stands in the index as its quotient and its remainder.
         parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]

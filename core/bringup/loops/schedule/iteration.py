@@ -9,7 +9,7 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
-from bringup.loops.form import Body, Buffer, For, Func, Load, LoopKind, Stmt, named_axis
+from bringup.loops.form import CONCURRENT, Body, Buffer, For, Func, Load, LoopKind, Stmt, named_axis
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
@@ -452,10 +452,12 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
+        if kind == "unroll":
+            return (with_kind(old, kind),)
         found = outliving(old.body, facts + old.bounds, (old,))
-        if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
+        if old.kind not in (kind, *CONCURRENT) and kind != "serial":
             _check_independent(old, kind, found)
-        for access in found if kind not in ("unroll", "vector") else ():
+        for access in found if kind != "vector" else ():
             if access.buffer.space == "register" and old.axis in access.index.axes():
                 raise ScheduleError(
                     f"loop {old.name} counts registers of {access.buffer.name}, so it is written "
