@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import chain
+
 from bringup.graph.index import Axis
+from bringup.integers import round_up
+from bringup.kernel.form import Kernel
 from bringup.llvm.func.schedules.parts import split_whole
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
+
+#: At most one part in so many of a row is peeled off at its ends.
+_SEAM_PART = 4
+#: Rows so few are cut into blocks for threads, also where their ends could be peeled off.
+_LEAST_ROWS = 64
 
 
 def map_steps(plan: Plan) -> list[Step]:
@@ -22,6 +33,11 @@ def map_steps(plan: Plan) -> list[Step]:
     whole = name
     nest = [f"g{axis.id}" for axis in plan.kernel.grid if axis not in (lane, plan.last)]
     last = [] if plan.last is None else [f"g{plan.last.id}"]
+    first_seam, last_seam = _seams(plan, lane)
+    if first_seam or last_seam:
+        steps.append(Step("reorder", (*nest, whole)))
+        steps.append(Step("hoist", (whole,)))
+        return steps + _between_seams(plan, whole, lane.size, first_seam, last_seam)
     if plan.block < lane.size:
         whole = f"{name}.i"
         steps.append(Step("split", (name, f"{name}.o", whole, plan.block)))
@@ -30,7 +46,51 @@ def map_steps(plan: Plan) -> list[Step]:
     if len(nest) > 1:
         steps.append(Step("reorder", tuple(nest)))
         steps.append(Step("hoist", (whole,)))
-    return steps + _lanes(plan, lane, whole)
+    return steps + _lanes(plan, whole, lane.size, min(plan.block, lane.size))
+
+
+def _seams(plan: Plan, lane: Axis) -> tuple[int, int]:
+    """How many elements at the beginning and the end of rows are peeled off.
+
+    Rolls and pads have masks there that hold everywhere between.  What is peeled is vectors, so
+    that the vectors between begin where they would without it.
+    """
+    size, rows = lane.size, math.prod(a.size for a in plan.kernel.grid if a != lane)
+    is_cut = plan.block < size and rows < _LEAST_ROWS
+    if plan.last is not None or len(plan.kernel.grid) == 1 or is_cut:
+        return 0, 0
+    cuts = {cut for cut in _cuts(plan.kernel, lane) if 0 < cut < size}
+    first = max((cut for cut in cuts if cut <= size // _SEAM_PART), default=0)
+    first = round_up(first, plan.lanes)
+    last = size - min((cut for cut in cuts if cut >= size - size // _SEAM_PART), default=size)
+    if last:
+        last += (size - first - last) % plan.lanes
+    return (first, last) if first + last <= size // _SEAM_PART else (0, 0)
+
+
+def _cuts(kernel: Kernel, lane: Axis) -> Iterator[int]:
+    """The positions on an axis at which masks that depend on it alone begin or cease to hold."""
+    for stage in kernel.stages:
+        masks = [instr.attrs.get("mask", ()) for instr in stage.body.instrs]
+        for bound in (*chain(*masks), *chain(*(store.mask for store in stage.stores))):
+            if bound.expr.terms == ((lane, 1),):
+                yield from (bound.low - bound.expr.const, bound.high - bound.expr.const)
+            elif bound.expr.terms == ((lane, -1),):
+                yield from (bound.expr.const - bound.low + 1, bound.expr.const - bound.high + 1)
+
+
+def _between_seams(plan: Plan, loop: str, size: int, first: int, last: int) -> list[Step]:
+    """A loop whose ends are masked vectors, and what is between as in `_lanes`."""
+    middle = size - first - last
+    steps = [Step("peel", (loop, first, last)), *_lanes(plan, loop, middle, middle)]
+    vectors: list[str] = []
+    for name, count in ((f"{loop}.first", first), (f"{loop}.last", last)):
+        if count > plan.lanes:
+            steps.append(Step("split", (name, f"{name}.b", f"{name}.v", plan.lanes)))
+            steps.append(Step("serialize", (f"{name}.b",)))
+            name += ".v"
+        vectors += [name] * (count > 0)
+    return [*steps, Step("vectorize", tuple(vectors))]
 
 
 def _squares(plan: Plan, name: str) -> list[Step]:
@@ -59,10 +119,14 @@ def _squares(plan: Plan, name: str) -> list[Step]:
     ]  # fmt: skip
 
 
-def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
-    """The loop ``whole`` over a lane axis, or a block of it, in vectors."""
+def _lanes(plan: Plan, whole: str, total: int, size: int) -> list[Step]:
+    """The loop ``whole`` over a lane axis, or blocks of it, in vectors.
+
+    total: the length of the axis.  size: that of a block.
+    """
     lanes, width = plan.lanes, plan.lanes * plan.columns
-    size, name = min(plan.block, lane.size), f"g{lane.id}"
+    assert plan.lane is not None
+    name = f"g{plan.lane.id}"
     steps: list[Step] = []
     serial, vectors = [], []
     if size >= width:
@@ -75,7 +139,7 @@ def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
         serial.append(f"{name}.b")
         vectors.append(f"{name}.v")
         whole = f"{whole}.t"
-    count, left = divmod(lane.size % width, lanes)
+    count, left = divmod(total % width, lanes)
     if count:
         steps.append(split_whole(whole, f"{name}.r", f"{name}.u", lanes))
         serial.append(f"{name}.r")
