@@ -1,9 +1,9 @@
 """Functions of the loop level as LLVM functions for CPUs.
 
 The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
-``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, which threads
-may share in any way.  ``buffers`` holds one pointer per parameter, then one to scratch memory, of
-which each worker has `NativeKernel.tile_bytes`.
+``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, or of several
+such nests side by side, which threads may share in any way.  ``buffers`` holds one pointer per
+parameter, then one to scratch memory, of which each worker has `NativeKernel.tile_bytes`.
 
 The iterations of a ``vector`` loop are lanes: a scalar is a vector exactly where it depends on
 them.  ``unroll`` loops are written out.
@@ -12,9 +12,10 @@ them.  ``unroll`` loops are written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, product
 from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
@@ -30,8 +31,10 @@ from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
-from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
+from bringup.loops.form import Alloc, Barrier, Body, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.dependences import are_apart, outliving
+from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -40,21 +43,48 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     Raises UnsupportedError for what CPUs do not run: blocks of threads, vector loops within vector
     loops, and ends of loops that differ between lanes.
     """
-    nest, body = _units(func)
-    units = math.prod(loop.axis.size for loop in nest)
-    if not units:
+    nests = [_nest(body) for body in _independent(func.body)]
+    if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
-    return _FuncEmitter(module, func, name).run(nest, body, units)
+    return _FuncEmitter(module, func, name).run(nests)
 
 
-def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
-    """The parallel loops round everything else, outermost first, and what is within them."""
-    nest: list[For] = []
-    body = func.body
+@record(eq=False)
+class _Nest:
+    """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
+
+    loops: tuple[For, ...]
+    body: Body
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return math.prod(loop.axis.size for loop in self.loops)
+
+
+def _nest(body: Body) -> _Nest:
+    loops: list[For] = []
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-        nest.append(body[0])
+        loops.append(body[0])
         body = body[0].body
-    return nest, body
+    return _Nest(tuple(loops), body)
+
+
+def _independent(body: Body) -> list[Body]:
+    """The parts of a function whose iterations may all run side by side.
+
+    They are parallel loops, of which none touches an element that another one writes.
+    """
+    parts = [(stmt,) for stmt in body if isinstance(stmt, For) and stmt.kind == "parallel"]
+    if len(parts) < max(len(body), 2):
+        return [body]
+    groups = [outliving(part) for part in parts]
+    for number, group in enumerate(groups):
+        for one, other in product(group, chain(*groups[number + 1 :])):
+            writes = one.kind != "load" or other.kind != "load"
+            if one.buffer == other.buffer and writes and not are_apart(one, other):
+                return [body]
+    return list(parts)
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -92,26 +122,38 @@ class _FuncEmitter:
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
-        self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.ahead: dict[For, Sequence[Ahead]] = {}
 
-    def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+    def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
-        if nest:
-            self.ahead = prefetches(nest[-1].axis, body)
+        for nest in nests:
+            if nest.loops:
+                self.ahead |= prefetches(nest.loops[-1].axis, nest.body)
+        units = 0
         with b.loop(begin, end) as loop, self.indices.block():
-            unit: Val = loop.index
-            for n, each in reversed(list(enumerate(nest))):
-                axis = each.axis
-                self.indices.axes[axis] = i64_const(0)
-                if axis.size > 1:
-                    size = i64_const(axis.size)
-                    self.indices.axes[axis] = b.urem(unit, size) if n else unit
-                    unit = b.udiv(unit, size) if n else unit
-            self._inside_ends(nest, body)
+            for nest in nests:
+                unit = b.sub(loop.index, i64_const(units))
+                if len(nests) == 1:
+                    self._unit(unit, nest)
+                else:
+                    is_mine = b.icmp("ult", unit, i64_const(nest.units))
+                    self._branch(is_mine, nest.body, partial(self._unit, unit, nest))
+                units += nest.units
         b.ret()
-        return NativeKernel(self.name, units, self.tile_bytes, _work(body))
+        work = sum(nest.units * _work(nest.body) for nest in nests)
+        return NativeKernel(self.name, units, self.tile_bytes, work // units)
+
+    def _unit(self, unit: Val, nest: _Nest) -> None:
+        for n, loop in reversed(list(enumerate(nest.loops))):
+            axis = loop.axis
+            self.indices.axes[axis] = i64_const(0)
+            if axis.size > 1:
+                size = i64_const(axis.size)
+                self.indices.axes[axis] = self.b.urem(unit, size) if n else unit
+                unit = self.b.udiv(unit, size) if n else unit
+        self._inside_ends(nest.loops, nest.body)
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -163,6 +205,9 @@ class _FuncEmitter:
                     self._for(stmt)
                 case Barrier():
                     raise UnsupportedError("a CPU has no barrier within a function")
+        for stmt in body:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
+                self.registers.free(stmt.buffer)
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)

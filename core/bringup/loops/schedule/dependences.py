@@ -205,6 +205,15 @@ class _Parts:
         return span(Expr(0, terms), self.facts) if terms else (0, 0)
 
 
+def are_apart(one: Access, other: Access) -> bool:
+    """Whether no iterations of any loops touch one element by these two accesses.
+
+    False also where ranges and divisors of indices do not decide.
+    """
+    inner = frozenset((*one.index.axes(), *other.index.axes()))
+    return _is_apart(_Parts(one, inner), _Parts(other, inner))
+
+
 def _is_apart(one: _Parts, other: _Parts) -> bool:
     """Whether no element is touched by both."""
     low, high = one.span()
@@ -235,6 +244,7 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
 __all__ = [
     "Access",
     "accesses",
+    "are_apart",
     "conflicts",
     "has_barrier",
     "may_conflict",

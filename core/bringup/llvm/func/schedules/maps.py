@@ -15,6 +15,8 @@ from bringup.loops.schedule import Step
 
 #: At most one part in so many of a row is peeled off at its ends.
 _SEAM_PART = 4
+#: Kernels of fewer elements take no longer to run than the text of first and last rows to compile.
+_LEAST_POINTS = 1 << 14
 #: Rows so few are cut into blocks for threads, also where their ends could be peeled off.
 _LEAST_ROWS = 64
 
@@ -33,11 +35,9 @@ def map_steps(plan: Plan) -> list[Step]:
     whole = name
     nest = [f"g{axis.id}" for axis in plan.kernel.grid if axis not in (lane, plan.last)]
     last = [] if plan.last is None else [f"g{plan.last.id}"]
-    first_seam, last_seam = _seams(plan, lane)
-    if first_seam or last_seam:
-        steps.append(Step("reorder", (*nest, whole)))
-        steps.append(Step("hoist", (whole,)))
-        return steps + _between_seams(plan, whole, lane.size, first_seam, last_seam)
+    seams = _seams(plan.kernel, lane, plan.lanes)
+    if any(seams) and _has_whole_rows(plan, lane):
+        return _between_seams(plan, lane, seams)
     if plan.block < lane.size:
         whole = f"{name}.i"
         steps.append(Step("split", (name, f"{name}.o", whole, plan.block)))
@@ -49,23 +49,26 @@ def map_steps(plan: Plan) -> list[Step]:
     return steps + _lanes(plan, whole, lane.size, min(plan.block, lane.size))
 
 
-def _seams(plan: Plan, lane: Axis) -> tuple[int, int]:
-    """How many elements at the beginning and the end of rows are peeled off.
+def _has_whole_rows(plan: Plan, lane: Axis) -> bool:
+    """Whether a unit may be a row, which is not cut into blocks."""
+    rows = math.prod(axis.size for axis in plan.kernel.grid if axis != lane)
+    is_cut = plan.block < lane.size and rows < _LEAST_ROWS
+    return plan.last is None and len(plan.kernel.grid) > 1 and not is_cut
+
+
+def _seams(kernel: Kernel, axis: Axis, lanes: int) -> tuple[int, int]:
+    """How many iterations are peeled off at the beginning and the end of an axis.
 
     Rolls and pads have masks there that hold everywhere between.  What is peeled is vectors, so
-    that the vectors between begin where they would without it.
+    that those between begin where they would without it.
     """
-    size, rows = lane.size, math.prod(a.size for a in plan.kernel.grid if a != lane)
-    is_cut = plan.block < size and rows < _LEAST_ROWS
-    if plan.last is not None or len(plan.kernel.grid) == 1 or is_cut:
-        return 0, 0
-    cuts = {cut for cut in _cuts(plan.kernel, lane) if 0 < cut < size}
-    first = max((cut for cut in cuts if cut <= size // _SEAM_PART), default=0)
-    first = round_up(first, plan.lanes)
-    last = size - min((cut for cut in cuts if cut >= size - size // _SEAM_PART), default=size)
+    size, most = axis.size, axis.size // _SEAM_PART
+    cuts = [cut for cut in _cuts(kernel, axis) if 0 < cut < size]
+    first = round_up(max((cut for cut in cuts if cut <= most), default=0), lanes)
+    last = size - min((cut for cut in cuts if cut >= size - most), default=size)
     if last:
-        last += (size - first - last) % plan.lanes
-    return (first, last) if first + last <= size // _SEAM_PART else (0, 0)
+        last += (size - first - last) % lanes
+    return (first, last) if first + last <= most else (0, 0)
 
 
 def _cuts(kernel: Kernel, lane: Axis) -> Iterator[int]:
@@ -79,17 +82,27 @@ def _cuts(kernel: Kernel, lane: Axis) -> Iterator[int]:
                 yield from (bound.expr.const - bound.low + 1, bound.expr.const - bound.high + 1)
 
 
-def _between_seams(plan: Plan, loop: str, size: int, first: int, last: int) -> list[Step]:
-    """A loop whose ends are masked vectors, and what is between as in `_lanes`."""
-    middle = size - first - last
-    steps = [Step("peel", (loop, first, last)), *_lanes(plan, loop, middle, middle)]
+def _between_seams(plan: Plan, lane: Axis, seams: tuple[int, int]) -> list[Step]:
+    """Rows whose ends are masked vectors, and the first and last rows as units of their own."""
+    whole = f"g{lane.id}"
+    outer = [axis for axis in plan.kernel.grid if axis != lane]
+    steps = [
+        Step("reorder", (*(f"g{axis.id}" for axis in outer), whole)),
+        Step("hoist", (whole,)),
+    ]
+    rows = _seams(plan.kernel, outer[0], 1)
+    if any(rows) and plan.kernel.points >= _LEAST_POINTS:
+        steps.append(Step("peel", (f"g{outer[0].id}", *rows)))
+    middle = lane.size - sum(seams)
+    steps += [Step("peel", (whole, *seams)), *_lanes(plan, whole, middle, middle)]
     vectors: list[str] = []
-    for name, count in ((f"{loop}.first", first), (f"{loop}.last", last)):
+    for part, count in zip((f"{whole}.first", f"{whole}.last"), seams, strict=True):
         if count > plan.lanes:
-            steps.append(Step("split", (name, f"{name}.b", f"{name}.v", plan.lanes)))
-            steps.append(Step("serialize", (f"{name}.b",)))
-            name += ".v"
-        vectors += [name] * (count > 0)
+            steps.append(Step("split", (part, f"{part}.b", f"{part}.v", plan.lanes)))
+            steps.append(Step("serialize", (f"{part}.b",)))
+            vectors.append(f"{part}.v")
+        elif count:
+            vectors.append(part)
     return [*steps, Step("vectorize", tuple(vectors))]
 
 
