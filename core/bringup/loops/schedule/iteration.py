@@ -9,7 +9,18 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
-from bringup.loops.form import CONCURRENT, Body, Buffer, For, Func, Load, LoopKind, Stmt, named_axis
+from bringup.loops.form import (
+    CONCURRENT,
+    Body,
+    Buffer,
+    For,
+    Func,
+    If,
+    Load,
+    LoopKind,
+    Stmt,
+    named_axis,
+)
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
@@ -29,7 +40,9 @@ from bringup.loops.schedule.rewrite import (
     loop_until,
     loops_of,
     map_statements,
+    rewrite_block,
     rewrite_loops,
+    with_body,
     with_kind,
 )
 
@@ -245,6 +258,78 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
         return result
 
     return rewrite_loops(func, (loop,), change)
+
+
+def specialize(func: Func, loop: str, count: int, at: str) -> Func:
+    """The body of loop ``at`` twice: for the first ``count`` iterations of ``loop``, and the rest.
+
+    Each stands under its condition, which decides ends and masks in it; ``loop`` is ``at`` or round
+    it.  So a register tile has a whole body and one for the last tile, which is smaller.
+    Raises ScheduleError for an unknown loop, one that is not round ``at``, and for a count that
+    leaves nothing to one of the two.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(y: out f32[10]) {
+    ...   for o in 3 parallel {
+    ...     for i in 4 until -4*o + 10 {
+    ...       %0: f32 = 2.0
+    ...       y[4*o + i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(specialize(func, "o", 2, "o"))
+    func f(y: out f32[10]) {
+      for o in 3 parallel {
+        if 0 <= o < 2 {
+          for i in 4 {
+            %0: f32 = 2.0
+            y[4*o + i] = %0
+          }
+        }
+        if 2 <= o < 3 {
+          for i in 4 until 2 {
+            %0_1: f32 = 2.0
+            y[i + 8] = %0_1
+          }
+        }
+      }
+    }
+    """
+    names = Names(func)
+
+    def change(outer: For, facts: Mask) -> Body:
+        size, within = outer.axis.size, {inner.name for inner in loops_of((outer,))}
+        if not 0 < count < size:
+            raise ScheduleError(
+                f"loop {loop} has {size} iterations, of which the first {count} are not a part",
+                fix="give a number between them",
+            )
+        if at not in within:
+            raise ScheduleError(
+                f"there is no loop {at} within loop {loop}", fix="name a loop within it, or itself"
+            )
+        known = facts + outer.bounds
+
+        def twice(old: For, inner: Mask) -> Body:
+            return _twice(old, outer.axis, count, known + inner + old.bounds, names)
+
+        return rewrite_block((outer,), frozenset((at,)), twice)
+
+    return rewrite_loops(func, (loop,), change)
+
+
+def _twice(old: For, axis: Axis, count: int, facts: Mask, names: Names) -> Body:
+    """A loop whose body stands there for the first iterations of another loop, and for the rest."""
+    if has_barrier(old.body):
+        raise ScheduleError(
+            f"threads meet inside loop {old.name}", fix="specialize before barriers are placed"
+        )
+    at = Expr.of(axis)
+    first, rest = Bound(at, 0, count), Bound(at, count, axis.size)
+    last = {axis: Expr(count)} if axis.size - count == 1 else {}
+    whole = Substitution({}, (*facts, first))(old.body)
+    other = Substitution(last, (*facts, rest), names)(old.body)
+    return (with_body(old, (If((first,), whole), If((rest,), other))),)
 
 
 def _middle(old: For, first: int, last: int) -> int:
@@ -503,6 +588,7 @@ __all__ = [
     "parallelize",
     "peel",
     "serialize",
+    "specialize",
     "split",
     "unroll",
     "vectorize",

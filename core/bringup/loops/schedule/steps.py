@@ -17,7 +17,7 @@ Argument = str | int
 #: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
 _NAMES = {
     "folds": "rfactor",
-    "iteration": "fuse pad parallelize peel serialize split unroll vectorize",
+    "iteration": "fuse pad parallelize peel serialize specialize split unroll vectorize",
     "order": "distribute hoist reorder",
     "staging": "stage",
     "threads": "bind cross_lane set_space",

@@ -13,18 +13,11 @@ from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 
+_FAMILIES = {"grid": "grid", "maps": "map", "rows": "row", "tiles": "tile"}
 #: The steps of each family.  A program has few of them, so the modules of others are not imported.
 STEPS: LazyTable[Callable[[Plan], list[Step]]] = LazyTable(
-    {
-        family: (f"{__name__}.{module}", f"{family}_steps")
-        for module, family in {"grid": "grid", "maps": "map", "rows": "row"}.items()
-    }
+    {family: (f"{__name__}.{module}", f"{family}_steps") for module, family in _FAMILIES.items()}
 )
-
-
-def has_steps(plan: Plan) -> bool:
-    """Whether steps say what a plan does: not yet of register tiles of products."""
-    return plan.is_map or plan.rows is None or _is_double(plan)
 
 
 def scheduled(plan: Plan) -> Scheduled:
@@ -34,7 +27,12 @@ def scheduled(plan: Plan) -> Scheduled:
 
 def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
-    family = "map" if plan.is_map else "row" if plan.lane is None else "grid"
+    if plan.is_map:
+        family = "map"
+    elif plan.rows is not None and not _is_double(plan):
+        family = "tile"
+    else:
+        family = "row" if plan.lane is None else "grid"
     return Schedule(tuple(STEPS[family](plan)))
 
 
@@ -44,4 +42,4 @@ def _is_double(plan: Plan) -> bool:
     return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
-__all__ = ["STEPS", "has_steps", "scheduled", "steps_of"]
+__all__ = ["STEPS", "scheduled", "steps_of"]
