@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
@@ -21,7 +22,9 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
+    Scalar,
     Store,
     statements,
 )
@@ -35,12 +38,14 @@ class Access:
     facts: what holds wherever it happens.
     loops: those of the block round it.
     on_data: whether data decides, too, where it happens.
+    outer: those of its operands that are defined outside the block.
     """
 
     stmt: Load | Store
     facts: Mask
     loops: tuple[For, ...]
     on_data: bool = False
+    outer: frozenset[Scalar] = frozenset()
 
     @property
     def kind(self) -> str:
@@ -81,7 +86,11 @@ def accesses(
 def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
     """The accesses of a block to memory that outlives it."""
     private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
-    return [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    if any(access.stmt.operands for access in found):
+        inside = {stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load)}
+        found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
+    return found
 
 
 def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
@@ -183,10 +192,14 @@ class _Parts:
         self.const = access.index.const
         self.facts = access.facts
         self.terms: dict[Atom, int] = {}
-        fixed: list[tuple[Atom, int]] = []
+        fixed: list[tuple[object, int]] = []
+        operands = access.stmt.operands
         for atom, c in access.index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
+            elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
+                fixed.append((operands[atom.operand], c))
+                continue
             else:
                 # A loaded index may differ as the memory that it came from.
                 varies = isinstance(atom, Dyn) or not inner.isdisjoint(Expr(0, ((atom, 1),)).axes())
