@@ -12,19 +12,21 @@ them.  ``unroll`` loops are written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, product
 
 from bringup.errors import UnsupportedError
+from bringup.graph.index import Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, copies_of
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, prefetches
+from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
@@ -33,7 +35,7 @@ from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, Body, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
 from bringup.loops.schedule.dependences import are_apart, outliving
-from bringup.loops.schedule.rewrite import used_scalars
+from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
 
 
@@ -44,30 +46,49 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     loops, and ends of loops that differ between lanes.
     """
     nests = [_nest(body) for body in _independent(func.body)]
+    if len(nests) > 1 and any(each.before for nest in nests for each in nest.loops):
+        nests = [_nest(func.body)]
     if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
     return _FuncEmitter(module, func, name).run(nests)
 
 
 @record(eq=False)
+class _Parallel:
+    """A parallel loop whose iterations are units, or parts of several.
+
+    before: what stands before it in its block and fills private memory.  Every worker does that
+    once for all the units of the block that it runs one after the other.
+    """
+
+    before: Body
+    loop: For
+
+
+@record(eq=False)
 class _Nest:
     """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
 
-    loops: tuple[For, ...]
+    loops: tuple[_Parallel, ...]
     body: Body
 
     @property
     def units(self) -> int:
         """How many there are."""
-        return math.prod(loop.axis.size for loop in self.loops)
+        return math.prod(each.loop.axis.size for each in self.loops)
 
 
 def _nest(body: Body) -> _Nest:
-    loops: list[For] = []
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-        loops.append(body[0])
-        body = body[0].body
-    return _Nest(tuple(loops), body)
+    nest: list[_Parallel] = []
+    while body:
+        *before, last = body
+        if not isinstance(last, For) or last.kind != "parallel":
+            break
+        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
+            break
+        nest.append(_Parallel(tuple(before), last))
+        body = last.body
+    return _Nest(tuple(nest), body)
 
 
 def _independent(body: Body) -> list[Body]:
@@ -85,6 +106,31 @@ def _independent(body: Body) -> list[Body]:
             if one.buffer == other.buffer and writes and not are_apart(one, other):
                 return [body]
     return list(parts)
+
+
+def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
+    """Set offsets of the scratch buffers of a block, from ``start`` on; returns where they end.
+
+    Blocks beside one another have the same memory, because a buffer lives to the end of its block.
+    """
+    end = start
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            end = max(end, _place(stmt.body, start, offsets))
+        elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
+            offsets[stmt] = start
+            element = memory_type(stmt.buffer.dtype)
+            start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
+            end = max(end, start)
+    return end
+
+
+def _fills(body: Sequence[Stmt]) -> bool:
+    """Whether statements change nothing but memory that each worker has of its own."""
+    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+        return False
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -125,37 +171,73 @@ class _FuncEmitter:
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
         self.ahead: dict[For, Sequence[Ahead]] = {}
+        self.results = results_behind(func.body)
+        self.quotients: dict[For, list[Expr]] = {}
+        _fixed_quotients(func.body, (), self.quotients)
 
     def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
+        size = square_bytes(self.func.body)
+        if size:
+            self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
         for nest in nests:
             if nest.loops:
-                self.ahead |= prefetches(nest.loops[-1].axis, nest.body)
+                self.ahead |= prefetches(nest.loops[-1].loop.axis, nest.body)
+        filling = [each for nest in nests for each in nest.loops if each.before]
         units = 0
-        with b.loop(begin, end) as loop, self.indices.block():
+        with b.loop(begin, end, carried=[i64_const(-1)] * len(filling)) as loop:
+            numbers: list[Val] = []
             for nest in nests:
                 unit = b.sub(loop.index, i64_const(units))
                 if len(nests) == 1:
-                    self._unit(unit, nest)
+                    with self.indices.block():
+                        numbers = self._unit(unit, nest, loop.carried)
                 else:
                     is_mine = b.icmp("ult", unit, i64_const(nest.units))
-                    self._branch(is_mine, nest.body, partial(self._unit, unit, nest))
+                    self._branch(is_mine, nest.body, partial(self._unit, unit, nest, ()))
                 units += nest.units
+            if filling:
+                loop.next(*numbers)
         b.ret()
         work = sum(nest.units * _work(nest.body) for nest in nests)
+        work += sum(_work(each.before) for each in filling)
         return NativeKernel(self.name, units, self.tile_bytes, work // units)
 
-    def _unit(self, unit: Val, nest: _Nest) -> None:
-        for n, loop in reversed(list(enumerate(nest.loops))):
-            axis = loop.axis
+    def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
+        """One iteration of all parallel loops; the rest as in `_fill`."""
+        self._indices(unit, nest.loops)
+        numbers = self._fill(unit, nest.loops, last)
+        self._inside_ends([each.loop for each in nest.loops], nest.body)
+        return numbers
+
+    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+        """Set the index of each parallel loop."""
+        b = self.b
+        for n, each in reversed(list(enumerate(nest))):
+            axis = each.loop.axis
             self.indices.axes[axis] = i64_const(0)
             if axis.size > 1:
                 size = i64_const(axis.size)
-                self.indices.axes[axis] = self.b.urem(unit, size) if n else unit
-                unit = self.b.udiv(unit, size) if n else unit
-        self._inside_ends(nest.loops, nest.body)
+                self.indices.axes[axis] = b.urem(unit, size) if n else unit
+                unit = b.udiv(unit, size) if n else unit
+
+    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+        """Emit what stands before parallel loops, where the unit before was of another iteration.
+
+        last: the numbers of the iterations for which memory is filled.  Returns the new ones.
+        """
+        b = self.b
+        numbers: list[Val] = []
+        for n, each in enumerate(nest):
+            if each.before:
+                inner = math.prod(further.loop.axis.size for further in nest[n:])
+                numbers.append(b.udiv(unit, i64_const(inner)))
+                differs = b.icmp("ne", numbers[-1], last[len(numbers) - 1])
+                with b.if_then(differs), self.indices.block():
+                    self.body(each.before)
+        return numbers
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -167,23 +249,13 @@ class _FuncEmitter:
         for number, buffer in enumerate(p.buffer for p in self.func.params):
             pointer = b.load(ir.ptr, b.gep(buffers, number, ir.ptr), 8)
             self.memory.pointers[buffer.name] = pointer
-        allocs = [
-            stmt
-            for stmt in all_statements(self.func.body)
-            if isinstance(stmt, Alloc) and stmt.buffer.space != "register"
-        ]
-        if not allocs:
+        offsets: dict[Stmt, int] = {}
+        self.tile_bytes = _place(self.func.body, 0, offsets)
+        if not offsets:
             return
-        offsets: list[int] = []
-        for stmt in allocs:
-            offsets.append(self.tile_bytes)
-            element = memory_type(stmt.buffer.dtype)
-            self.tile_bytes += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
         scratch = b.load(ir.ptr, b.gep(buffers, len(self.func.params), ir.ptr), 8)
         base = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
-        self.scratch = {
-            stmt: b.gep(base, offset, ir.i8) for stmt, offset in zip(allocs, offsets, strict=True)
-        }
+        self.scratch = {stmt: b.gep(base, offset, ir.i8) for stmt, offset in offsets.items()}
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -280,7 +352,7 @@ class _FuncEmitter:
         yield
         self.memory.alive, self.memory.guarded = before
 
-    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], None]) -> None:
+    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
         """``emit`` where a scalar condition holds.  body: the statements that it emits."""
         parts = self.registers.stored(body)
         values = self.registers.values
@@ -323,7 +395,10 @@ class _FuncEmitter:
         if copies.vectors is None:
             self._interleaved(copies, points)
         elif points:
-            with self._vectors(copies.vectors, None):
+            end = None if copies.vectors in copies.early() else self._end(copies.vectors)
+            if end is not None and copies.vectors.end is not None and copies.vectors.end.first < 1:
+                return False
+            with self._vectors(copies.vectors, *self._alive(copies.vectors, end)):
                 self._interleaved(copies, points)
         return True
 
@@ -375,6 +450,9 @@ class _FuncEmitter:
                 if square is not None:
                     results[stmt.result.name] = square
                     continue
+            if isinstance(stmt, Store) and copies.is_transposed(stmt):
+                self._store_across(copies, points, stmt, results)
+                continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
             result: dict[int, Val] = {}
             for numbers in groups[axes]:
@@ -399,11 +477,51 @@ class _FuncEmitter:
                 self._prefetch(copies.vectors)
         self.scalars, self.memory.alive = outer, alive
 
+    def _store_across(
+        self,
+        copies: Copies,
+        points: Sequence[Point],
+        stmt: Store,
+        results: Mapping[str, list[Val]],
+    ) -> None:
+        """Store the copies of the innermost loop together, lane by lane."""
+        name, count = stmt.value.name, copies.nest[-1].axis.size
+        values = results[name] if name in results else [self.scalars[name]] * len(points)
+        for start in range(0, len(points), count):
+            self._open(copies, points[start][0])
+            rows = values[start : start + count]
+            self.memory.store_across(stmt, copies.nest[-1].axis, rows, self.square)
+
     def _prefetch(self, stmt: For) -> None:
         for buffer, index in self.ahead.get(stmt, ()):
             element, pointer = memory_type(buffer.dtype), self.memory.pointers[buffer.name]
             offset = self.indices.scalar(index)
             prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
+
+    def _prefetch_results(self, results: Results) -> None:
+        """Ask for the memory of stores: their rows may be pages apart, and each would wait."""
+        b, buffer = self.b, results.store.buffer
+        vectors = [loop for loop in results.columns if loop.kind == "unroll"]
+        pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
+
+        def emit() -> None:
+            rows = i64_const(results.rows.axis.size)
+            with b.loop(i64_const(0), rows) as loop, self.indices.block():
+                self.indices.axes[results.rows.axis] = loop.index
+                for column in results.columns:
+                    self.indices.axes[column.axis] = i64_const(0)
+                for i in range(vectors[0].axis.size if vectors else 1):
+                    if vectors:
+                        self.indices.axes[vectors[0].axis] = i64_const(i)
+                    offset = self.indices.scalar(results.store.index)
+                    prefetch(b, b.gep(pointer, offset, element, flags=""), write=True)
+
+        inside = self.indices.inside(results.condition)
+        if inside is None:
+            emit()
+        elif inside.integer != 0:
+            with b.if_then(inside), self.indices.block():
+                emit()
 
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
@@ -424,6 +542,10 @@ class _FuncEmitter:
         stop = i64_const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
             stop = b.smin(end, i64_const(axis.size))
+        for results in self.results.get(stmt, ()):
+            self._prefetch_results(results)
+        for quotient in self.quotients.get(stmt, ()):
+            self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
@@ -436,34 +558,39 @@ class _FuncEmitter:
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""
-        size = stmt.axis.size
-        known = size if end is None else end.integer
-        if known is not None:
-            if known > 0:
-                self._emit_vector(stmt, _first_lanes(known, size))
-            return
-        assert end is not None
-        assert stmt.end is not None
-        alive = lanes_below(self.b, clamp(self.b, end, size), ceil_power_of_two(size))
-        if stmt.end.first < 1:
+        if end is None or (end.integer is not None and end.integer > 0):
+            self._emit_vector(stmt, end)
+        elif end.integer is None and stmt.end is not None and stmt.end.first < 1:
             some = self.b.icmp("sgt", end, i64_const(0))
-            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, alive))
-        else:
-            self._emit_vector(stmt, alive)
+            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, end))
+        elif end.integer is None:
+            self._emit_vector(stmt, end)
 
-    def _emit_vector(self, stmt: For, alive: Val | None) -> None:
-        with self._vectors(stmt, alive):
+    def _emit_vector(self, stmt: For, end: Val | None) -> None:
+        with self._vectors(stmt, *self._alive(stmt, end)):
             self.body(stmt.body)
             self._prefetch(stmt)
 
+    def _alive(self, stmt: For, end: Val | None) -> tuple[Val | None, Val | None]:
+        """The mask of the lanes of a vector loop and how many there are; None for all."""
+        size = stmt.axis.size
+        known = size if end is None else end.integer
+        if known is not None:
+            mask = _first_lanes(known, size)
+            return mask, None if mask is None else i64_const(min(known, size))
+        assert end is not None
+        count = clamp(self.b, end, size)
+        return lanes_below(self.b, count, ceil_power_of_two(size)), count
+
     @contextmanager
-    def _vectors(self, stmt: For, alive: Val | None) -> Iterator[None]:
-        """What is emitted within is in the lanes of a vector loop."""
+    def _vectors(self, stmt: For, alive: Val | None, count: Val | None) -> Iterator[None]:
+        """What is emitted within is in the lanes of a vector loop.  count: of those that exist."""
         indices = self.indices
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
         indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
         indices.axes[stmt.axis] = i64_const(0)
+        self.memory.first_lanes = count
         with self._lanes(alive, guarded=False):
             yield
         indices.lane, indices.lanes = None, 1
@@ -487,6 +614,32 @@ def _first_lanes(count: int, size: int) -> Val | None:
     if min(count, size) == lanes:
         return None
     return const_vector(ir.i1, [i < min(count, size) for i in range(lanes)])
+
+
+def _fixed_quotients(
+    body: Sequence[Stmt], outer: tuple[For, ...], found: dict[For, list[Expr]]
+) -> None:
+    """The quotients and remainders in each loop that no loop inside it changes.
+
+    They are computed before the outermost loop of which that is true.
+    """
+    for stmt in body:
+        for expr in exprs_of(stmt):
+            for atom in expr.atoms():
+                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+                    continue
+                axes = atom.of.axes()
+                inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
+                free = outer[inside[-1] + 1 :] if inside else outer
+                serial = next((loop for loop in free if loop.kind == "serial"), None)
+                if serial is not None:
+                    value = Expr.of(atom)
+                    known = found.setdefault(serial, [])
+                    if value not in known:
+                        known.append(value)
+        if isinstance(stmt, For | If):
+            around = (*outer, stmt) if isinstance(stmt, For) else outer
+            _fixed_quotients(stmt.body, around, found)
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

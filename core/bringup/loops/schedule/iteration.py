@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Bound, Expr, Mask
+from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
@@ -16,10 +16,14 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
+    Store,
     named_axis,
+    statements,
 )
 from bringup.loops.schedule.dependences import (
     Access,
@@ -33,13 +37,16 @@ from bringup.loops.schedule.dependences import (
 from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
+    check_loops,
     check_new_names,
     check_word,
     decided,
+    exprs_of,
     guarded,
     loop_until,
     loops_of,
     map_statements,
+    rebuilt,
     rewrite_block,
     rewrite_loops,
     with_body,
@@ -356,6 +363,7 @@ def _middle(old: For, first: int, last: int) -> int:
 def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     """Two loops, of which one is all that the other holds, as one loop over all their iterations.
 
+    Loops ``outer`` that hold no loop ``inner`` stay as they are.
     Raises ScheduleError for an unknown loop, loops that are no perfect nest or run in different
     ways, and a name that exists.
 
@@ -377,8 +385,11 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     }
     """
     check_new_names(func, name, but=(outer, inner))
+    check_loops(func, (inner,))
 
     def change(old: For, facts: Mask) -> Body:
+        if not any(loop.name == inner for loop in loops_of(old.body)):
+            return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
             raise ScheduleError(
@@ -404,6 +415,104 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
     return rewrite_loops(func, (outer,), change)
+
+
+def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
+    """``loop`` in segments along which the quotients in its indices do not change.
+
+    A loop that was fused and split runs across the ends of rows: its indices have quotients and
+    remainders.  ``outer`` counts the rows that it reaches; an iteration belongs to one of them, and
+    goes on from the start of that row.  Loops without such indices stay as they are, and those with
+    rows of several lengths that are no multiples of one another.
+    around: a loop round ``loop`` that ``outer`` stands round, by default ``loop`` itself.
+    Raises ScheduleError for an unknown loop, and where iterations of ``loop`` need one another's
+    results, so that they must stay in order.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[20], y: out f32[12]) {
+    ...   for i.o in 3 {
+    ...     for i.i in 4 {
+    ...       %0: f32 = x[10*(4*i.o + i.i)//6 + (4*i.o + i.i)%6]
+    ...       y[4*i.o + i.i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(segment(func, "i.i", "i.s"))
+    func f(x: in f32[20], y: out f32[12]) {
+      for i.o in 3 {
+        for i.s in 2 until ((2*i.o)%3 + 1)//3 + 1 {
+          for i.i in 4 {
+            if 0 <= i.i + -6*i.s + 2*(2*i.o)%3 < 6 {
+              %0: f32 = x[i.i + 4*i.s + 10*(2*i.o)//3 + 2*(2*i.o)%3]
+              y[i.i + 4*i.o] = %0
+            }
+          }
+        }
+      }
+    }
+    """
+    check_new_names(func, outer)
+
+    def change(old: For, facts: Mask) -> Body:
+        found = [within for within in loops_of((old,)) if within.name == loop]
+        return _segments(old, found[0], outer, facts) if len(found) == 1 else (old,)
+
+    return rewrite_loops(func, (around or loop,), change)
+
+
+def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
+    """A loop that holds another, in segments of that; itself if no quotient changes along it."""
+    axis = Expr.of(loop.axis)
+    divided = {
+        atom
+        for stmt in statements(loop.body)
+        for expr in exprs_of(stmt)
+        for atom in expr.atoms()
+        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+    }
+    by = min((atom.by for atom in divided), default=0)
+    rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
+    inner = frozenset(within.axis for within in loops_of((whole,)))
+    if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
+        return (whole,)
+    if whole is not loop:
+        for one, other in conflicts(outliving((whole,), facts)):
+            if not meets_only_within(one, other, loop.axis, inner):
+                raise ScheduleError(
+                    f"iterations of loop {loop.name} meet at elements of {one.buffer.name}",
+                    fix="let the segments stand round that loop alone",
+                )
+    start = rows[0]
+    for atom in divided:
+        apart = atom.of + axis * -1 + start * -1
+        if atom.by % by or any(n % by for n in (apart.const, *(c for _, c in apart.terms))):
+            return (whole,)
+    before = start % by
+    number = named_axis(outer, (span(before, facts)[1] + loop.axis.size - 1) // by + 1)
+    place = before + axis + Expr.of(number) * -by
+
+    def moved(atom: Div | Mod) -> Expr | None:
+        if atom not in divided:
+            return None
+        row = (atom.of + axis * -1) // by + Expr.of(number)
+        if isinstance(atom, Div):
+            return row // (atom.by // by)
+        return (row % (atom.by // by)) * by + place
+
+    body = Substitution({}, facts + loop.bounds, quotients=moved)(loop.body)
+    bounds = decided((Bound(place, 0, by),), facts + loop.bounds)
+    within = with_body(loop, guarded(bounds or (), body))
+    end = (before + (loop.axis.size - 1)) // by + 1
+    return loop_until(number, (_replaced(whole, loop, within),), "serial", end, facts)
+
+
+def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
+    """A statement with another loop in place of one within it."""
+    if stmt is old:
+        return new
+    if not isinstance(stmt, For | If):
+        return stmt
+    return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 
 
 def pad(func: Func, *loops: str) -> Func:
@@ -451,10 +560,11 @@ def pad(func: Func, *loops: str) -> Func:
         if old.end is None:
             return (old,)
         short.add(old.name)
-        if not _may_pad(old, facts, private):
+        zeros = _zero_products(old)
+        if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old, facts), old.kind),)
+        return (For(old.axis, _masked(old, facts, needs_zeros=bool(zeros)), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -467,8 +577,34 @@ def pad(func: Func, *loops: str) -> Func:
     return result
 
 
-def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]]) -> bool:
-    """Whether iterations past the end write only elements that no other iteration writes."""
+def _zero_products(loop: For) -> set[Stmt]:
+    """The folds within a loop that add 0 where loads that depend on the loop give 0."""
+    zeros: set[Scalar] = set()
+    result: set[Stmt] = set()
+    for stmt in statements(loop.body):
+        if isinstance(stmt, Load) and loop.axis in stmt.index.axes():
+            zeros.add(stmt.result)
+        elif isinstance(stmt, Let):
+            operands = [operand in zeros for operand in stmt.operands]
+            if (stmt.op.name == "convert" and all(operands)) or (
+                stmt.op.name == "mul" and any(operands) and stmt.result.dtype.is_integer
+            ):
+                zeros.add(stmt.result)
+        elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
+            result.add(stmt)
+    return result
+
+
+def _may_pad(
+    loop: For,
+    facts: Mask,
+    private: Mapping[Buffer, Sequence[Access]],
+    zeros: Collection[Stmt],
+) -> bool:
+    """Whether iterations past the end write only elements that no other iteration writes.
+
+    zeros: folds that add 0 there.
+    """
     for access in outliving(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
@@ -477,6 +613,8 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
         others = private.get(access.buffer)
         if others is None or _leaves(access):
             return False
+        if access.stmt in zeros:
+            continue
         inner = frozenset(axis for other in others for axis in other.axes)
         writes = [other for other in others if other.kind != "load"]
         if not all(meets_only_within(access, other, loop.axis, inner) for other in writes):
@@ -490,14 +628,17 @@ def _leaves(access: Access) -> bool:
     return low < 0 or high >= access.buffer.size
 
 
-def _masked(loop: For, facts: Mask) -> Body:
-    """The block of a padded loop: loads past its end give 0."""
+def _masked(loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
+    """The block of a padded loop: loads past its end give 0, at least where they would leave their
+    buffers.
+    """
     masked: dict[int, Stmt] = {}
     for access in accesses(loop.body, facts):
-        load, is_global = access.stmt, access.buffer.space == "global"
-        if not isinstance(load, Load):
+        load = access.stmt
+        # An index that does not depend on the loop is that of an iteration that exists.
+        if not isinstance(load, Load) or loop.axis not in load.index.axes():
             continue
-        if _leaves(access) or (is_global and loop.axis in load.index.axes()):
+        if needs_zeros or _leaves(access):
             mask = load.mask + tuple(b for b in loop.bounds if b not in load.mask)
             masked[id(load)] = Load(load.result, load.buffer, load.index, mask, load.operands)
     return map_statements(loop.body, lambda stmt: masked.get(id(stmt), stmt))
@@ -587,6 +728,7 @@ __all__ = [
     "pad",
     "parallelize",
     "peel",
+    "segment",
     "serialize",
     "specialize",
     "split",

@@ -16,9 +16,10 @@ Argument = str | int
 
 #: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
 _NAMES = {
-    "folds": "rfactor",
-    "iteration": "fuse pad parallelize peel serialize specialize split unroll vectorize",
-    "order": "distribute hoist reorder",
+    "folds": "overwrite rfactor",
+    "iteration": "fuse pad parallelize peel segment serialize specialize split unroll vectorize",
+    "order": "distribute hoist reorder sink",
+    "precompute": "narrow precompute",
     "staging": "stage",
     "threads": "bind cross_lane set_space",
 }

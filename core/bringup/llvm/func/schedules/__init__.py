@@ -13,7 +13,7 @@ from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 
-_FAMILIES = {"grid": "grid", "maps": "map", "rows": "row", "tiles": "tile"}
+_FAMILIES = {"maps": "map", "rows": "row", "tiles": "tile"}
 #: The steps of each family.  A program has few of them, so the modules of others are not imported.
 STEPS: LazyTable[Callable[[Plan], list[Step]]] = LazyTable(
     {family: (f"{__name__}.{module}", f"{family}_steps") for module, family in _FAMILIES.items()}
@@ -29,17 +29,9 @@ def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
     if plan.is_map:
         family = "map"
-    elif plan.rows is not None and not _is_double(plan):
-        family = "tile"
     else:
-        family = "row" if plan.lane is None else "grid"
+        family = "row" if plan.lane is None and plan.rows is None else "tile"
     return Schedule(tuple(STEPS[family](plan)))
-
-
-def _is_double(plan: Plan) -> bool:
-    """Whether a register tile has two rows that share no operand."""
-    rows = plan.rows
-    return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
 __all__ = ["STEPS", "scheduled", "steps_of"]
