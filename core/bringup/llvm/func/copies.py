@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from bringup.graph.index import Axis
 from bringup.llvm.func.squares import is_transposed
+from bringup.llvm.text import Val
 from bringup.loops.form import For, Let, Load, Stmt, Store
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
@@ -54,6 +56,27 @@ def _most(loop: For) -> int:
     if loop.end is not None and loop.end.is_const:
         return max(min(loop.axis.size, loop.end.const), 0)
     return loop.axis.size
+
+
+@record(eq=False)
+class Point:
+    """A copy of loops that are written out.
+
+    at: the iteration of each loop.  axes: the same as constants.  lanes: those of the vector loop
+    within that exist; None for all.
+    """
+
+    at: tuple[int, ...]
+    axes: Mapping[Axis, Val]
+    lanes: Val | None
+
+
+def equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
+    """The numbers of the copies that agree in these loops."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, point in enumerate(points):
+        groups.setdefault(tuple(point.at[axis] for axis in axes), []).append(number)
+    return list(groups.values())
 
 
 def copies_of(loop: For) -> Copies | None:
@@ -114,4 +137,4 @@ def _is_plain_fold(stmt: Stmt) -> bool:
     )
 
 
-__all__ = ["Copies", "copies_of"]
+__all__ = ["Copies", "Point", "copies_of", "equal"]

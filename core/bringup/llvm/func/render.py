@@ -22,7 +22,7 @@ from bringup.graph.index import Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
-from bringup.llvm.func.copies import Copies, copies_of
+from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
 from bringup.llvm.func.registers import Registers
@@ -261,7 +261,7 @@ class _FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
-        for stmt in body:
+        for number, stmt in enumerate(body):
             match stmt:
                 case Let():
                     self._define(stmt, self._let(stmt))
@@ -272,7 +272,7 @@ class _FuncEmitter:
                     factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
                     self.memory.store(stmt, value, factor, self._values(stmt.operands))
                 case Alloc():
-                    self._alloc(stmt)
+                    self._alloc(stmt, body[number + 1 :])
                 case If():
                     self._if(stmt)
                 case For():
@@ -293,9 +293,9 @@ class _FuncEmitter:
         if stmt in self.divisors and value.type.lanes == 1:
             self.reciprocals[name] = reciprocal(self.b, value)
 
-    def _alloc(self, stmt: Alloc) -> None:
+    def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer)
+            self.registers.alloc(stmt.buffer, scope)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 
@@ -405,12 +405,11 @@ class _FuncEmitter:
     def _points(self, copies: Copies) -> list[Point] | None:
         """The copies that exist, with the lanes that do; None if that is not known."""
         early = copies.early()
-        if not early:
-            return [(at, None) for at in copies.points()]
         points: list[Point] = []
         for at in copies.points():
-            lanes = None
-            self._open(copies, at)
+            axes = {loop.axis: i64_const(i) for loop, i in zip(copies.nest, at, strict=True)}
+            lanes, exists = None, True
+            self.indices.axes.update(axes)
             for loop in early:
                 end = self._end(loop)
                 last = loop.axis.size if end is None else end.integer
@@ -418,19 +417,12 @@ class _FuncEmitter:
                     return None
                 if loop is copies.vectors:
                     lanes = _first_lanes(last, loop.axis.size)
-                    exists = last > 0
+                    exists &= last > 0
                 else:
-                    exists = at[copies.nest.index(loop)] < last
-                if not exists:
-                    break
-            else:
-                points.append((at, lanes))
+                    exists &= at[copies.nest.index(loop)] < last
+            if exists:
+                points.append(Point(at, axes, lanes))
         return points
-
-    def _open(self, copies: Copies, at: Sequence[int]) -> None:
-        """Go to one of the copies."""
-        for loop, i in zip(copies.nest, at, strict=True):
-            self.indices.axes[loop.axis] = i64_const(i)
 
     def _interleaved(self, copies: Copies, points: Sequence[Point]) -> None:
         """Copies statement by statement, so that none waits for another.
@@ -444,7 +436,7 @@ class _FuncEmitter:
         for stmt in copies.body:
             axes = copies.axes[stmt]
             if axes not in groups:
-                groups[axes] = _equal(points, axes)
+                groups[axes] = equal(points, axes)
             if isinstance(stmt, Load) and copies.is_plain:
                 square = self.memory.load_square(stmt, copies.nest[0].axis)
                 if square is not None:
@@ -456,9 +448,9 @@ class _FuncEmitter:
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
             result: dict[int, Val] = {}
             for numbers in groups[axes]:
-                at, lanes = points[numbers[0]]
-                self._open(copies, at)
-                self.memory.alive = alive if lanes is None else lanes
+                point = points[numbers[0]]
+                self.indices.axes.update(point.axes)
+                self.memory.alive = alive if point.lanes is None else point.lanes
                 for name in used:
                     self.scalars[name] = results[name][numbers[0]]
                 if isinstance(stmt, Store) and len(numbers) > 1:
@@ -472,8 +464,8 @@ class _FuncEmitter:
             if isinstance(stmt, Let | Load):
                 results[stmt.result.name] = [result[number] for number in range(len(points))]
         if copies.vectors is not None:
-            for at, _ in points:
-                self._open(copies, at)
+            for point in points:
+                self.indices.axes.update(point.axes)
                 self._prefetch(copies.vectors)
         self.scalars, self.memory.alive = outer, alive
 
@@ -488,7 +480,7 @@ class _FuncEmitter:
         name, count = stmt.value.name, copies.nest[-1].axis.size
         values = results[name] if name in results else [self.scalars[name]] * len(points)
         for start in range(0, len(points), count):
-            self._open(copies, points[start][0])
+            self.indices.axes.update(points[start].axes)
             rows = values[start : start + count]
             self.memory.store_across(stmt, copies.nest[-1].axis, rows, self.square)
 
@@ -594,18 +586,6 @@ class _FuncEmitter:
         with self._lanes(alive, guarded=False):
             yield
         indices.lane, indices.lanes = None, 1
-
-
-#: A copy that is written out: the iteration of each loop, and its lanes, None for all.
-Point = tuple[tuple[int, ...], Val | None]
-
-
-def _equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
-    """The numbers of the copies that agree in these loops."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, (at, _) in enumerate(points):
-        groups.setdefault(tuple(at[axis] for axis in axes), []).append(number)
-    return list(groups.values())
 
 
 def _first_lanes(count: int, size: int) -> Val | None:

@@ -25,6 +25,7 @@ from bringup.loops.form import (
     Stmt,
     Store,
     named_axis,
+    statements,
 )
 from bringup.loops.schedule.dependences import conflicts, outliving
 from bringup.loops.schedule.folds import unrolled
@@ -204,6 +205,9 @@ class _Filling:
             if stmt.result in wanted:
                 result.append(stmt)
                 wanted.update(stmt.operands)
+        allocated = {s.buffer for s in statements(self.body) if isinstance(s, Alloc)}
+        if any(isinstance(s, Load) and s.buffer in allocated for s in result):
+            raise self.error("it reads a buffer of one iteration", "name an inner loop")
         for one, other in conflicts(outliving(self.body)):
             if one.stmt in result or other.stmt in result:
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
