@@ -125,7 +125,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "counts registers of y.a",
     ),
     "a name that is a kind of loop": (loop(COPY), "split i vector b 5", "cannot be called vector"),
-    "memory for no machine": (loop(COPY), "stage x i space=shared", "cannot stage in shared"),
+    "memory for no machine": (
+        loop(COPY),
+        "stage x i space=shared",
+        "copies do not lie in 'shared'",
+    ),
     "a buffer that is not there": (loop(COPY), "stage z i", "nothing is read or written"),
     "a layout of other loops": (
         loop(COPY),

@@ -46,6 +46,11 @@ class Registers:
         for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
             self.values[buffer.name, number] = poison(self._vector(buffer))
 
+    def free(self, buffer: Buffer) -> None:
+        """A buffer ends with its block, whose values are none outside it."""
+        for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
+            del self.values[buffer.name, number]
+
     def _vector(self, buffer: Buffer) -> Type:
         return vec(register_type(buffer.dtype), self.widths.get(buffer.name, 1))
 

@@ -1,9 +1,9 @@
 """Functions of the loop level as LLVM functions for CPUs.
 
 The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
-``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, which threads
-may share in any way.  ``buffers`` holds one pointer per parameter, then one to scratch memory, of
-which each worker has `NativeKernel.tile_bytes`.
+``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, or of several
+such nests side by side, which threads may share in any way.  ``buffers`` holds one pointer per
+parameter, then one to scratch memory, of which each worker has `NativeKernel.tile_bytes`.
 
 The iterations of a ``vector`` loop are lanes: a scalar is a vector exactly where it depends on
 them.  ``unroll`` loops are written out.
@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Div, Dyn, Expr, Mod
@@ -31,8 +32,9 @@ from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
-from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
+from bringup.loops.form import Alloc, Barrier, Body, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.dependences import are_apart, outliving
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
 
@@ -43,11 +45,12 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     Raises UnsupportedError for what CPUs do not run: blocks of threads, vector loops within vector
     loops, and ends of loops that differ between lanes.
     """
-    nest, body = _units(func)
-    units = math.prod(each.loop.axis.size for each in nest)
-    if not units:
+    nests = [_nest(body) for body in _independent(func.body)]
+    if len(nests) > 1 and any(each.before for nest in nests for each in nest.loops):
+        nests = [_nest(func.body)]
+    if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
-    return _FuncEmitter(module, func, name).run(nest, body, units)
+    return _FuncEmitter(module, func, name).run(nests)
 
 
 @record(eq=False)
@@ -58,14 +61,25 @@ class _Parallel:
     once for all the units of the block that it runs one after the other.
     """
 
-    before: tuple[Stmt, ...]
+    before: Body
     loop: For
 
 
-def _units(func: Func) -> tuple[list[_Parallel], tuple[Stmt, ...]]:
-    """The parallel loops round everything else, outermost first, and what is within them."""
+@record(eq=False)
+class _Nest:
+    """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
+
+    loops: tuple[_Parallel, ...]
+    body: Body
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return math.prod(each.loop.axis.size for each in self.loops)
+
+
+def _nest(body: Body) -> _Nest:
     nest: list[_Parallel] = []
-    body = func.body
     while body:
         *before, last = body
         if not isinstance(last, For) or last.kind != "parallel":
@@ -74,7 +88,24 @@ def _units(func: Func) -> tuple[list[_Parallel], tuple[Stmt, ...]]:
             break
         nest.append(_Parallel(tuple(before), last))
         body = last.body
-    return nest, body
+    return _Nest(tuple(nest), body)
+
+
+def _independent(body: Body) -> list[Body]:
+    """The parts of a function whose iterations may all run side by side.
+
+    They are parallel loops, of which none touches an element that another one writes.
+    """
+    parts = [(stmt,) for stmt in body if isinstance(stmt, For) and stmt.kind == "parallel"]
+    if len(parts) < max(len(body), 2):
+        return [body]
+    groups = [outliving(part) for part in parts]
+    for number, group in enumerate(groups):
+        for one, other in product(group, chain(*groups[number + 1 :])):
+            writes = one.kind != "load" or other.kind != "load"
+            if one.buffer == other.buffer and writes and not are_apart(one, other):
+                return [body]
+    return list(parts)
 
 
 def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
@@ -139,31 +170,47 @@ class _FuncEmitter:
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
-        self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.ahead: dict[For, Sequence[Ahead]] = {}
         self.results = results_behind(func.body)
         self.quotients: dict[For, list[Expr]] = {}
         _fixed_quotients(func.body, (), self.quotients)
 
-    def run(self, nest: Sequence[_Parallel], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+    def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
         size = square_bytes(self.func.body)
         if size:
             self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
-        if nest:
-            self.ahead = prefetches(nest[-1].loop.axis, body)
-        filling = [each for each in nest if each.before]
+        for nest in nests:
+            if nest.loops:
+                self.ahead |= prefetches(nest.loops[-1].loop.axis, nest.body)
+        filling = [each for nest in nests for each in nest.loops if each.before]
+        units = 0
         with b.loop(begin, end, carried=[i64_const(-1)] * len(filling)) as loop:
-            with self.indices.block():
-                self._indices(loop.index, nest)
-                numbers = self._fill(loop.index, nest, loop.carried)
-                self._inside_ends([each.loop for each in nest], body)
+            numbers: list[Val] = []
+            for nest in nests:
+                unit = b.sub(loop.index, i64_const(units))
+                if len(nests) == 1:
+                    with self.indices.block():
+                        numbers = self._unit(unit, nest, loop.carried)
+                else:
+                    is_mine = b.icmp("ult", unit, i64_const(nest.units))
+                    self._branch(is_mine, nest.body, partial(self._unit, unit, nest, ()))
+                units += nest.units
             if filling:
                 loop.next(*numbers)
         b.ret()
-        work = _work(body) + sum(_work(each.before) for each in filling) // units
-        return NativeKernel(self.name, units, self.tile_bytes, work)
+        work = sum(nest.units * _work(nest.body) for nest in nests)
+        work += sum(_work(each.before) for each in filling)
+        return NativeKernel(self.name, units, self.tile_bytes, work // units)
+
+    def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
+        """One iteration of all parallel loops; the rest as in `_fill`."""
+        self._indices(unit, nest.loops)
+        numbers = self._fill(unit, nest.loops, last)
+        self._inside_ends([each.loop for each in nest.loops], nest.body)
+        return numbers
 
     def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
         """Set the index of each parallel loop."""
@@ -232,6 +279,9 @@ class _FuncEmitter:
                     self._for(stmt)
                 case Barrier():
                     raise UnsupportedError("a CPU has no barrier within a function")
+        for stmt in body:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
+                self.registers.free(stmt.buffer)
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)
@@ -302,7 +352,7 @@ class _FuncEmitter:
         yield
         self.memory.alive, self.memory.guarded = before
 
-    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], None]) -> None:
+    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
         """``emit`` where a scalar condition holds.  body: the statements that it emits."""
         parts = self.registers.stored(body)
         values = self.registers.values

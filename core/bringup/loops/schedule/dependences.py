@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
+from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
+    Body,
     Buffer,
     For,
     Func,
@@ -23,11 +25,9 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
-    Stmt,
     Store,
     statements,
 )
-from bringup.loops.schedule.rewrite import Body, Mask
 from bringup.records import record
 
 
@@ -35,17 +35,22 @@ from bringup.records import record
 class Access:
     """One load or store within a block.
 
-    kind: ``load``, ``store``, or the monoid of a fold.
     facts: what holds wherever it happens.
-    axes: the loops of the block round it.
+    loops: those of the block round it.
+    on_data: whether data decides, too, where it happens.
     outer: those of its operands that are defined outside the block.
     """
 
     stmt: Load | Store
-    kind: str
     facts: Mask
-    axes: tuple[Axis, ...]
+    loops: tuple[For, ...]
+    on_data: bool = False
     outer: frozenset[Scalar] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        """``load``, ``store``, or the monoid of a fold."""
+        return "load" if isinstance(self.stmt, Load) else self.stmt.fold or "store"
 
     @property
     def buffer(self) -> Buffer:
@@ -57,32 +62,35 @@ class Access:
         """Where."""
         return self.stmt.index
 
-
-def accesses(body: Body, facts: Mask = (), axes: tuple[Axis, ...] = ()) -> tuple[Access, ...]:
-    """The accesses of a block to memory that outlives it."""
-    private: set[Buffer] = set()
-    found = tuple(_accesses(body, facts, axes, private))
-    if any(access.stmt.operands for access in found):
-        inside = {s.result for s in statements(tuple(body)) if isinstance(s, Let | Load)}
-        found = tuple(replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found)
-    return tuple(a for a in found if a.buffer not in private) if private else found
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those of the loops."""
+        return tuple(loop.axis for loop in self.loops)
 
 
-def _accesses(
-    body: Body, facts: Mask, axes: tuple[Axis, ...], private: set[Buffer]
+def accesses(
+    body: Body, facts: Mask = (), loops: tuple[For, ...] = (), on_data: bool = False
 ) -> Iterator[Access]:
+    """The accesses of a block, in order."""
     for stmt in body:
         match stmt:
-            case Load():
-                yield Access(stmt, "load", facts + stmt.mask, axes)
-            case Store():
-                yield Access(stmt, stmt.fold or "store", facts + stmt.mask, axes)
+            case Load() | Store():
+                yield Access(stmt, facts + stmt.mask, loops, on_data)
             case For():
-                yield from _accesses(stmt.body, facts + stmt.bounds, (*axes, stmt.axis), private)
+                yield from accesses(stmt.body, facts + stmt.bounds, (*loops, stmt), on_data)
             case If():
-                yield from _accesses(stmt.body, facts + stmt.mask, axes, private)
-            case Alloc():
-                private.add(stmt.buffer)
+                tested = on_data or stmt.test is not None
+                yield from accesses(stmt.body, facts + stmt.mask, loops, tested)
+
+
+def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
+    """The accesses of a block to memory that outlives it."""
+    private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
+    found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    if any(access.stmt.operands for access in found):
+        inside = {stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load)}
+        found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
+    return found
 
 
 def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
@@ -92,21 +100,19 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
     def walk(body: Body) -> None:
         for number, stmt in enumerate(body):
             if isinstance(stmt, Alloc):
-                scope = _accesses(body[number + 1 :], (), (), set())
+                scope = accesses(body[number + 1 :])
                 mine = [access for access in scope if access.buffer == stmt.buffer]
                 found.setdefault(stmt.buffer, []).extend(mine)
-            elif isinstance(stmt, For | If):
+            elif isinstance(stmt, NESTING):
                 walk(stmt.body)
 
     walk(func.body)
     return found
 
 
-def has_barrier(body: Sequence[Stmt]) -> bool:
+def has_barrier(body: Body) -> bool:
     """Whether threads meet somewhere in a block."""
-    return any(
-        isinstance(s, Barrier) or (isinstance(s, For | If) and has_barrier(s.body)) for s in body
-    )
+    return any(isinstance(stmt, Barrier) for stmt in statements(body))
 
 
 def may_conflict(one: Access, other: Access) -> bool:
@@ -172,26 +178,25 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
     ``z``.
     """
+    first = _Parts(one, inner)
+    second = first if other is one else _Parts(other, inner)
+    if first.fixed == second.fixed:
+        shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
+        if axis in shared and _agrees(first, second, axis):
+            return True
+        if first is not second and _is_apart(first, second):
+            return True
+        # A loop that was fused stands in the index as its quotient and its remainder.
+        parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]
+        divisors = {a.by for a in parts if isinstance(a, Div)} & {
+            a.by for a in parts if isinstance(a, Mod)
+        }
+        for divisor in divisors:
+            if all(_agrees(first, second, a) for a in parts if a.by == divisor):
+                return True
     whole = Expr.of(axis)
     low, high = span(whole, one.facts)
-    if low == high and (low, high) == span(whole, other.facts):
-        return True
-    first, second = _Parts(one, inner), _Parts(other, inner)
-    if first.fixed != second.fixed:
-        return False
-    if _is_apart(first, second):
-        return True
-    shared = {atom for atom in first.terms if first.terms[atom] == second.terms.get(atom)}
-    if axis in shared:
-        return _agrees(first, second, axis)
-    # A loop that was fused stands in the index as its quotient and its remainder.
-    parts = [a for a in shared if isinstance(a, Div | Mod) and a.of == whole]
-    divisors = {a.by for a in parts if isinstance(a, Div)} & {
-        a.by for a in parts if isinstance(a, Mod)
-    }
-    return any(
-        all(_agrees(first, second, a) for a in parts if a.by == divisor) for divisor in divisors
-    )
+    return low == high and (low, high) == span(whole, other.facts)
 
 
 class _Parts:
@@ -224,7 +229,16 @@ class _Parts:
         terms = tuple(
             (a, c) for a, c in self.terms.items() if a != but and (below is None or abs(c) <= below)
         )
-        return span(Expr(0, terms), self.facts)
+        return span(Expr(0, terms), self.facts) if terms else (0, 0)
+
+
+def are_apart(one: Access, other: Access) -> bool:
+    """Whether no iterations of any loops touch one element by these two accesses.
+
+    False also where ranges and divisors of indices do not decide.
+    """
+    inner = frozenset((*one.index.axes(), *other.index.axes()))
+    return _is_apart(_Parts(one, inner), _Parts(other, inner))
 
 
 def _is_apart(one: _Parts, other: _Parts) -> bool:
@@ -257,10 +271,12 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
 __all__ = [
     "Access",
     "accesses",
+    "are_apart",
     "conflicts",
     "has_barrier",
     "may_conflict",
     "may_share",
     "meets_only_within",
+    "outliving",
     "private_accesses",
 ]

@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Expr
+from bringup.graph.index import Expr, Mask
 from bringup.loops.form import (
+    NESTING,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
     If,
     Let,
     Load,
-    LoopKind,
     Scalar,
     Stmt,
     Store,
     statements,
 )
-from bringup.loops.schedule.dependences import accesses
+from bringup.loops.schedule.dependences import outliving
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     constant,
     loops_of,
+    nested,
+    points_of,
     rebuilt,
+    rewrite_block,
     rewrite_loops,
+    unless_same,
     with_body,
     with_kind,
 )
@@ -218,10 +221,7 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
         raise ScheduleError(
             f"some folds into {buffer}[{index}] do not exist", fix="pad the loops round them first"
         )
-    points, point = 1, Expr()
-    for within in inner:
-        points *= within.axis.size
-        point = point * within.axis.size + Expr.of(within.axis)
+    points, point = points_of(within.axis for within in inner)
     name = names.buffer(f"{buffer}.{loop.name}")
     registers = Buffer(name, target.dtype, points, "register")
     scalar = buffer.replace(".", "_")
@@ -229,14 +229,15 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
     change = into_registers(folds, registers, point)
-    changed = _with_folds((loop,), folds, frozenset(over), change)
+    changed = _changed_in((loop,), frozenset(over), change)
     if not any(isinstance(s, Store) and s.buffer == registers for s in statements(changed)):
         raise ScheduleError(
             f"nothing folds into {buffer} in all of the loops {', '.join(over)}",
             fix="name loops that hold a fold",
         )
     new = unrolled(changed, over)
-    return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
+    around = [with_kind(w, "vector" if w.kind == "vector" else "unroll") for w in inner]
+    return (Alloc(registers), *nested(around, before), *new, *nested(around, after))
 
 
 def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
@@ -276,7 +277,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
 
 def folds_into(loop: For, buffer: str) -> list[Store]:
     """The folds into a buffer within a loop, which must be all that the loop does with it."""
-    mine = [access for access in accesses(loop.body) if access.buffer.name == buffer]
+    mine = [access for access in outliving(loop.body) if access.buffer.name == buffer]
     folds = [a.stmt for a in mine if isinstance(a.stmt, Store) and a.stmt.fold]
     if not folds:
         buffers = {s.buffer.name for s in statements(loop.body) if isinstance(s, Store) and s.fold}
@@ -296,27 +297,19 @@ def folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _with_folds(
-    body: Body,
-    folds: Sequence[Store],
-    missing: frozenset[str],
-    change: Callable[[Load | Store], Load | Store],
-) -> Body:
-    """The block with the folds changed that are in all of the loops ``missing``.
+def _changed_in(body: Body, missing: frozenset[str], change: Callable[[Stmt], Stmt]) -> Body:
+    """The block with the statements changed that are in all of the loops ``missing``.
 
     Parts of a loop that was split may share a statement, so a fold is known by its place.
     """
     result: list[Stmt] = []
     for stmt in body:
-        match stmt:
-            case For() | If():
-                inside = missing - {stmt.name} if isinstance(stmt, For) else missing
-                result.append(rebuilt(stmt, _with_folds(stmt.body, folds, inside, change)))
-            case Store() if not missing and stmt in folds:
-                result.append(change(stmt))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+        if isinstance(stmt, NESTING):
+            inside = missing - {stmt.name} if isinstance(stmt, For) else missing
+            result.append(rebuilt(stmt, _changed_in(stmt.body, inside, change)))
+        else:
+            result.append(stmt if missing else change(stmt))
+    return unless_same(result, body)
 
 
 def neutral(scalar: Scalar, fold: str) -> Let:
@@ -326,11 +319,11 @@ def neutral(scalar: Scalar, fold: str) -> Let:
 
 def into_registers(
     folds: Sequence[Store], registers: Buffer, point: Expr
-) -> Callable[[Load | Store], Load | Store]:
-    """A change of accesses by which these folds go to a register."""
+) -> Callable[[Stmt], Stmt]:
+    """A change of statements by which these folds go to a register."""
 
-    def change(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store) or stmt not in folds:
             return stmt
         return Store(
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
@@ -341,24 +334,11 @@ def into_registers(
 
 def unrolled(body: Body, names: Sequence[str]) -> Body:
     """The block with loops of these names unrolled, unless they are lanes of a vector."""
-    result: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, For | If):
-            result.append(stmt)
-            continue
-        new = rebuilt(stmt, unrolled(stmt.body, names))
-        if isinstance(new, For) and new.name in names and new.kind != "vector":
-            new = with_kind(new, "unroll")
-        result.append(new)
-    return tuple(result)
 
+    def change(old: For, _facts: Mask) -> Body:
+        return (old if old.kind == "vector" else with_kind(old, "unroll"),)
 
-def _nested(loops: Sequence[For], body: Body) -> Body:
-    """A block within loops over all points, run as those that it belongs to."""
-    for loop in reversed(loops):
-        kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
-        body = (For(loop.axis, body, kind, loop.end),)
-    return body
+    return rewrite_block(body, frozenset(names), change)
 
 
 __all__ = ["folds_into", "into_registers", "neutral", "overwrite", "rfactor", "unrolled"]

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Div, Expr, Mod
+from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
-    Alloc,
+    CONCURRENT,
+    Body,
     Buffer,
     For,
     Func,
@@ -24,31 +25,29 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
-from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
     conflicts,
     has_barrier,
     meets_only_within,
+    outliving,
     private_accesses,
 )
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
+    check_loops,
     check_new_names,
+    check_word,
     decided,
     exprs_of,
     guarded,
-    has_shared,
-    has_threads,
-    loop_names,
     loop_until,
     loops_of,
-    no_loop,
+    map_statements,
     rebuilt,
+    rewrite_block,
     rewrite_loops,
     with_body,
     with_kind,
@@ -87,16 +86,13 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     check_new_names(func, outer, inner, *([f"{loop}.t"] if tail == "peel" else []), but=(loop,))
     if size < 1:
         raise ScheduleError(f"blocks of {size} iterations", fix="give a size of at least 1")
-    if tail not in ("guard", "peel", "overlap"):
-        raise ScheduleError(f"there is no tail {tail!r}", fix="use guard, peel or overlap")
+    check_word("there is no tail", tail, "guard", "peel", "overlap")
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
         return _Split(old, facts, outer, inner, size).with_tail(tail, names)
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 class _Split:
@@ -125,7 +121,7 @@ class _Split:
         whole = self.old.axis.size // self.size
         blocks = self.blocks(whole) if whole else ()
         if tail == "peel":
-            return (*blocks, self.copy(f"{self.old.name}.t", self.last_block, names))
+            return blocks + self.copy(f"{self.old.name}.t", self.last_block, names)
         if not whole:
             raise ScheduleError(
                 f"loop {self.old.name} has {self.old.axis.size} iterations, less than one block of "
@@ -133,7 +129,7 @@ class _Split:
                 fix="split with tail=guard or tail=peel",
             )
         _check_repeatable(self.old)
-        return (*blocks, self.copy(self.inner, self.size, names))
+        return blocks + self.copy(self.inner, self.size, names)
 
     def blocks(self, count: int) -> Body:
         """The blocks from the first on; the last may be shorter."""
@@ -159,8 +155,8 @@ class _Split:
                 f"threads meet inside loop {old.name}, whose last block is shorter",
                 fix=f"choose a size that divides {total}",
             )
-        body = Substitution({old.axis: start + Expr.of(inner)}, facts)(old.body)
-        body = guarded(limit, body)
+        at = start + Expr.of(inner)
+        body = guarded(limit, Substitution({old.axis: at}, facts)(old.body))
         inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
 
@@ -175,32 +171,41 @@ class _Split:
         outer, inner = named_axis(self.outer, old.axis.size // size), named_axis(self.inner, size)
         at = Expr.of(outer) * size + Expr.of(inner)
         some = decided((Bound(blocks, 1, blocks.last + 1),), self.facts)
-        result: list[Stmt] = []
+        result: Body = ()
         if some is not None:
-            loop = For(outer, (), old.kind, blocks)
-            body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
-            body = (For(inner, body, old.kind),)
-            body = loop_until(outer, body, old.kind, blocks, self.facts + some)
-            result += (If(some, body),) if some else body
+            facts = self.facts + some
+            bounds = For(outer, (), old.kind, blocks).bounds
+            block = _part(old, inner, at, None, facts + bounds)
+            result += guarded(some, loop_until(outer, block, old.kind, blocks, facts))
         early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
         if left.last and early is not None:
-            rest = For(named_axis(f"{old.name}.t", left.last), (), old.kind, left)
-            table = {old.axis: Expr.of(rest.axis) + end + left * -1}
-            body = Substitution(table, self.facts + early + rest.bounds, names)(old.body)
-            body = (For(rest.axis, body, old.kind, None if left.is_const else left),)
-            result += (If(early, body),) if early else body
-        return tuple(result)
+            rest = named_axis(f"{old.name}.t", left.last)
+            at = Expr.of(rest) + end + left * -1
+            result += guarded(early, _part(old, rest, at, left, self.facts + early, names))
+        return result
 
-    def copy(self, name: str, count: int, names: Names) -> For:
+    def copy(self, name: str, count: int, names: Names) -> Body:
         """The last iterations again, as a loop of their own."""
-        old, axis = self.old, named_axis(name, count)
-        at = Expr.of(axis) + (old.axis.size - count)
-        return For(axis, Substitution({old.axis: at}, self.facts, names)(old.body), old.kind)
+        axis = named_axis(name, count)
+        at = Expr.of(axis) + (self.old.axis.size - count)
+        return _part(self.old, axis, at, None, self.facts, names)
+
+
+def _part(
+    old: For, axis: Axis, at: Expr, end: Expr | None, facts: Mask, names: Names | None = None
+) -> Body:
+    """Some iterations of a loop, as a loop over another axis.
+
+    at: which iteration each is.  names: makes it a copy beside another part.
+    """
+    bounds = For(axis, (), old.kind, end).bounds
+    body = Substitution({old.axis: at}, facts + bounds, names)(old.body)
+    return loop_until(axis, body, old.kind, end, facts)
 
 
 def _check_repeatable(loop: For) -> None:
     """Raise ScheduleError unless an iteration may run twice: it reads nothing that it writes."""
-    found = accesses(loop.body)
+    found = outliving(loop.body)
     for access in found:
         if access.kind not in ("load", "store"):
             raise ScheduleError(
@@ -249,21 +254,17 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
 
     def change(old: For, facts: Mask) -> Body:
         middle = _middle(old, first, last)
-        result: list[Stmt] = []
+        result: Body = ()
         parts = ((f"{loop}.first", 0, first), (loop, first, middle))
         for name, start, count in (*parts, (f"{loop}.last", first + middle, last)):
             axis = named_axis(name, count)
             end = None if old.end is None else old.end + -start
-            bounds = For(axis, (), old.kind, end).bounds
             copy = None if name == loop else names
-            place = Substitution({old.axis: Expr.of(axis) + start}, facts + bounds, copy)
             if count:
-                result += loop_until(axis, place(old.body), old.kind, end, facts)
-        return tuple(result)
+                result += _part(old, axis, Expr.of(axis) + start, end, facts, copy)
+        return result
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 def specialize(func: Func, loop: str, count: int, at: str) -> Func:
@@ -304,28 +305,38 @@ def specialize(func: Func, loop: str, count: int, at: str) -> Func:
     names = Names(func)
 
     def change(outer: For, facts: Mask) -> Body:
-        axis, size = outer.axis, outer.axis.size
+        size, within = outer.axis.size, {inner.name for inner in loops_of((outer,))}
         if not 0 < count < size:
             raise ScheduleError(
                 f"loop {loop} has {size} iterations, of which the first {count} are not a part",
                 fix="give a number between them",
             )
-        first, rest = (Bound(Expr.of(axis), *ends) for ends in ((0, count), (count, size)))
-        last = {axis: Expr(count)} if size - count == 1 else {}
+        if at not in within:
+            raise ScheduleError(
+                f"there is no loop {at} within loop {loop}", fix="name a loop within it, or itself"
+            )
+        known = facts + outer.bounds
 
         def twice(old: For, inner: Mask) -> Body:
-            if has_barrier(old.body):
-                raise ScheduleError(
-                    f"threads meet inside loop {at}", fix="specialize before barriers are placed"
-                )
-            known = facts + outer.bounds + inner + old.bounds
-            whole = Substitution({}, (*known, first))(old.body)
-            other = Substitution(last, (*known, rest), names)(old.body)
-            return (with_body(old, (If((first,), whole), If((rest,), other))),)
+            return _twice(old, outer.axis, count, known + inner + old.bounds, names)
 
-        return rewrite_loops(Func(func.name, func.params, (outer,)), (at,), twice).body
+        return rewrite_block((outer,), frozenset((at,)), twice)
 
     return rewrite_loops(func, (loop,), change)
+
+
+def _twice(old: For, axis: Axis, count: int, facts: Mask, names: Names) -> Body:
+    """A loop whose body stands there for the first iterations of another loop, and for the rest."""
+    if has_barrier(old.body):
+        raise ScheduleError(
+            f"threads meet inside loop {old.name}", fix="specialize before barriers are placed"
+        )
+    at = Expr.of(axis)
+    first, rest = Bound(at, 0, count), Bound(at, count, axis.size)
+    last = {axis: Expr(count)} if axis.size - count == 1 else {}
+    whole = Substitution({}, (*facts, first))(old.body)
+    other = Substitution(last, (*facts, rest), names)(old.body)
+    return (with_body(old, (If((first,), whole), If((rest,), other))),)
 
 
 def _middle(old: For, first: int, last: int) -> int:
@@ -374,8 +385,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     }
     """
     check_new_names(func, name, but=(outer, inner))
-    if inner not in loop_names(func):
-        raise no_loop(func, inner)
+    check_loops(func, (inner,))
 
     def change(old: For, facts: Mask) -> Body:
         if not any(loop.name == inner for loop in loops_of(old.body)):
@@ -404,9 +414,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         body = Substitution(table, facts + loop.bounds + mask)(within.body)
         return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
-    result = rewrite_loops(func, (outer,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (outer,), change)
 
 
 def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
@@ -468,7 +476,7 @@ def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
     if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
         return (whole,)
     if whole is not loop:
-        for one, other in conflicts(accesses((whole,), facts)):
+        for one, other in conflicts(outliving((whole,), facts)):
             if not meets_only_within(one, other, loop.axis, inner):
                 raise ScheduleError(
                     f"iterations of loop {loop.name} meet at elements of {one.buffer.name}",
@@ -556,7 +564,7 @@ def pad(func: Func, *loops: str) -> Func:
         if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old.body, old, facts, needs_zeros=bool(zeros)), old.kind),)
+        return (For(old.axis, _masked(old, facts, needs_zeros=bool(zeros)), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -597,14 +605,13 @@ def _may_pad(
 
     zeros: folds that add 0 there.
     """
-    for access in accesses(loop.body, facts):
+    for access in outliving(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
         if access.kind == "load":
             continue
         others = private.get(access.buffer)
-        low, high = span(access.index, access.facts)
-        if others is None or low < 0 or high >= access.buffer.size:
+        if others is None or _leaves(access):
             return False
         if access.stmt in zeros:
             continue
@@ -615,30 +622,26 @@ def _may_pad(
     return True
 
 
-def _masked(body: Body, loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
+def _leaves(access: Access) -> bool:
+    """Whether an access may be outside its buffer."""
+    low, high = span(access.index, access.facts)
+    return low < 0 or high >= access.buffer.size
+
+
+def _masked(loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
     """The block of a padded loop: loads past its end give 0, at least where they would leave their
     buffers.
     """
-    result: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Load():
-                low, high = span(stmt.index, facts + stmt.mask)
-                # An index that does not depend on the loop is that of an iteration that exists.
-                leaves = low < 0 or high >= stmt.buffer.size or needs_zeros
-                if leaves and loop.axis in stmt.index.axes():
-                    mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
-                    result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
-                else:
-                    result.append(stmt)
-            case For() | If():
-                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(
-                    rebuilt(stmt, _masked(stmt.body, loop, facts + more, needs_zeros=needs_zeros))
-                )
-            case _:
-                result.append(stmt)
-    return tuple(result)
+    masked: dict[int, Stmt] = {}
+    for access in accesses(loop.body, facts):
+        load = access.stmt
+        # An index that does not depend on the loop is that of an iteration that exists.
+        if not isinstance(load, Load) or loop.axis not in load.index.axes():
+            continue
+        if needs_zeros or _leaves(access):
+            mask = load.mask + tuple(b for b in loop.bounds if b not in load.mask)
+            masked[id(load)] = Load(load.result, load.buffer, load.index, mask, load.operands)
+    return map_statements(loop.body, lambda stmt: masked.get(id(stmt), stmt))
 
 
 #: Kinds of loops whose iterations stay in order.
@@ -675,67 +678,33 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
-        if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
-            _check_independent(old, kind, facts)
-        registers = [
-            access.buffer
-            for access in accesses(old.body)
-            if access.buffer.space == "register" and old.axis in access.index.axes()
-        ]
-        if registers and kind not in ("unroll", "vector"):
-            raise ScheduleError(
-                f"loop {old.name} counts registers of {registers[0].name}, so it is written out",
-                fix="unroll or vectorize it, or choose another loop",
-            )
+        if kind == "unroll":
+            return (with_kind(old, kind),)
+        found = outliving(old.body, facts + old.bounds, (old,))
+        if old.kind not in (kind, *CONCURRENT) and kind != "serial":
+            _check_independent(old, kind, found)
+        for access in found if kind != "vector" else ():
+            if access.buffer.space == "register" and old.axis in access.index.axes():
+                raise ScheduleError(
+                    f"loop {old.name} counts registers of {access.buffer.name}, so it is written "
+                    "out",
+                    fix="unroll or vectorize it, or choose another loop",
+                )
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )
         return (with_kind(old, kind),)
 
-    result = rewrite_loops(func, tuple(loops), change)
-    check_nesting(result)
-    return result
+    return rewrite_loops(func, tuple(loops), change)
 
 
-def check_nesting(func: Func) -> None:
-    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
-
-    def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
-                raise ScheduleError(
-                    f"{stmt.buffer.name} is in no block, so no threads share it",
-                    fix="bind a loop round it to block",
-                )
-            if not isinstance(stmt, For | If):
-                continue
-            kinds = outer
-            if isinstance(stmt, For):
-                if stmt.kind == "thread" and "block" not in outer:
-                    raise ScheduleError(
-                        f"thread loop {stmt.name} is in no block loop",
-                        fix="bind a loop round it to block first",
-                    )
-                if stmt.kind in ("parallel", "block") and "thread" in outer:
-                    raise ScheduleError(
-                        f"{stmt.kind} loop {stmt.name} is in a thread loop",
-                        fix="let it be serial there",
-                    )
-                kinds = (*outer, stmt.kind)
-            walk(stmt.body, kinds)
-
-    if has_threads(func) or has_shared(func):
-        walk(func.body, ())
-
-
-def _check_independent(loop: For, kind: LoopKind, facts: Mask) -> None:
+def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:
     """Raise ScheduleError if the order of the iterations of a loop matters.
 
     Folds of vector loops may meet, since lanes can be folded together; those of parallel ones not.
     """
     inner = frozenset((loop.axis, *(inside.axis for inside in loops_of(loop.body))))
-    found = accesses(loop.body, facts + loop.bounds, (loop.axis,))
     pairs = list(conflicts(found))
     if kind != "vector":
         folds = [a for a in found if a.kind not in ("load", "store")]
@@ -755,7 +724,6 @@ def _independence_fix(one: str, other: str) -> str:
 
 
 __all__ = [
-    "check_nesting",
     "fuse",
     "pad",
     "parallelize",

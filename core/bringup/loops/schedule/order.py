@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal as OneOf
-from typing import get_args
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     CONCURRENT,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
@@ -26,25 +26,25 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.dependences import (
-    accesses,
     conflicts,
     has_barrier,
     may_share,
     meets_only_within,
+    outliving,
 )
-from bringup.loops.schedule.iteration import ORDERED, check_nesting
+from bringup.loops.schedule.iteration import ORDERED
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
+    check_loops,
+    check_word,
     decided,
     exprs_of,
     guarded,
-    loop_names,
     loops_of,
-    map_accesses,
-    no_loop,
+    map_statements,
+    nested,
+    points_of,
     rebuilt,
     rewrite_loops,
     used_scalars,
@@ -89,34 +89,21 @@ def reorder(func: Func, *loops: str) -> Func:
       }
     }
     """
-    names, found = frozenset(loops), 0
-    for name in loops:
-        if name not in loop_names(func):
-            raise no_loop(func, name)
+    names = frozenset(loops)
     if len(names) < len(loops):
         raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")
+    found = False
 
-    def walk(body: Body, facts: Mask) -> Body:
+    def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        result: list[Stmt] = []
-        for stmt in body:
-            if isinstance(stmt, For):
-                if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
-                    found += 1
-                    result += _reordered(stmt, loops, facts, Names(func))
-                    continue
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
-            elif isinstance(stmt, If):
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.mask)))
-            else:
-                result.append(stmt)
-        return tuple(result)
+        if not names <= {loop.name for loop in loops_of((old,))}:
+            return (old,)
+        found = True
+        return _reordered(old, loops, facts, Names(func))
 
-    body = walk(func.body, ())
+    result = rewrite_loops(func, loops, change)
     if not found:
         raise _no_nest(loops)
-    result = Func(func.name, func.params, body)
-    check_nesting(result)
     return result
 
 
@@ -150,7 +137,7 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) 
             nest[last.name] = last
             missing.discard(last.name)
         body = last.body
-    body = map_accesses(body, lambda stmt: _in_part(stmt, spread))
+    body = map_statements(body, lambda stmt: _in_part(stmt, spread))
     # Loops between those that are named keep their places.
     free = iter(order)
     wanted = [next(free) if name in order else name for name in nest]
@@ -158,26 +145,23 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) 
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
     loops, limits = _with_ends([nest[name] for name in wanted], facts)
-    body = guarded(limits, body)
-    for loop in reversed(loops):
-        # Iterations of a parallel loop would not see the parts of one another.
-        in_order = spread and loop.kind == "parallel"
-        body = (with_body(with_kind(loop, "serial") if in_order else loop, body),)
-    return (*(Alloc(buffer) for buffer, _ in spread.values()), *body)
+    # Iterations of a parallel loop would not see the parts of one another.
+    in_order = [
+        with_kind(loop, "serial") if spread and loop.kind == "parallel" else loop for loop in loops
+    ]
+    allocs = [Alloc(buffer) for buffer, _ in spread.values()]
+    return (*allocs, *nested(in_order, guarded(limits, body)))
 
 
 def _spread(stmt: Alloc, outer: Sequence[For], names: Names) -> tuple[Buffer, Expr]:
     """A buffer with a part for each iteration of the loops round it, and where the part begins."""
-    old, count, number = stmt.buffer, 1, Expr()
-    for loop in outer:
-        count *= loop.axis.size
-        number = number * loop.axis.size + Expr.of(loop.axis)
+    old, (count, number) = stmt.buffer, points_of(loop.axis for loop in outer)
     new = Buffer(names.outside(old.name), old.dtype, old.size * count, old.space)
     return new, number * old.size
 
 
-def _in_part(stmt: Load | Store, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Load | Store:
-    if stmt.buffer not in spread:
+def _in_part(stmt: Stmt, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Stmt:
+    if not isinstance(stmt, Load | Store) or stmt.buffer not in spread:
         return stmt
     buffer, start = spread[stmt.buffer]
     return with_place(stmt, buffer, stmt.index + start)
@@ -225,15 +209,14 @@ def _check_order(
     Two iterations that meet at one element must stay in their order.  They do if they differ in
     one loop alone, and if the loops in which they may differ keep their order.
     """
-    axes = tuple(loop.axis for loop in nest)
     ends = tuple(bound for loop in nest for bound in loop.bounds)
-    inner = frozenset((*axes, *(loop.axis for loop in loops_of(body))))
+    inner = frozenset(loop.axis for loop in (*nest, *loops_of(body)))
     if has_barrier(body):
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
     ends += tuple(bound for stmt in sunk if isinstance(stmt, If) for bound in stmt.mask)
-    found = accesses((*sunk, *body), facts + ends, axes)
+    found = outliving((*sunk, *body), facts + ends, tuple(nest))
     written = {a.buffer for a in found if a.kind != "load"}
     for stmt in sunk:
         if isinstance(stmt, Load) and stmt.buffer in written:
@@ -323,14 +306,9 @@ def distribute(
 
 def _check_options(loops: Sequence[str], space: Space, to: Depth, scalars: Sharing) -> None:
     """Raise ScheduleError for what `distribute` does not take."""
-    if space not in ("register", "scratch"):
-        raise ScheduleError(
-            f"iterations do not share {space} buffers", fix="use register or scratch"
-        )
-    if to not in get_args(Depth):
-        raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
-    if scalars not in get_args(Sharing):
-        raise ScheduleError(f"scalars cannot {scalars!r}", fix="use keep or repeat")
+    check_word("no parts are connected by buffers in", space, "register", "scratch")
+    check_word("there are no nests", to, "parts", "innermost")
+    check_word("scalars cannot", scalars, "keep", "repeat")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
@@ -398,10 +376,7 @@ class _Distribution:
         self.repeats = scalars == "repeat"
         self.repeated: dict[Scalar, Let | Load] = {}
         self.changed: Set[Stmt] = set()
-        self.points, self.point = 1, Expr()
-        for loop in nest:
-            self.points *= loop.axis.size
-            self.point = self.point * loop.axis.size + Expr.of(loop.axis)
+        self.points, self.point = points_of(loop.axis for loop in nest)
         self.axes = {loop.axis for loop in nest}
         self.written = _written(func, nest[-1].body, is_concurrent=True)
         self.buffers: dict[Buffer, Buffer] = {}
@@ -413,8 +388,8 @@ class _Distribution:
         """The new nests, with the buffers that connect them before them."""
         body = self.nest[-1].body
         if self.repeats:
-            axes = tuple(loop.axis for loop in self.nest)
-            self.changed = {a.stmt for pair in conflicts(accesses(body, facts, axes)) for a in pair}
+            touched = outliving(body, facts, tuple(self.nest))
+            self.changed = {access.stmt for pair in conflicts(touched) for access in pair}
         items = self.items(body)
         parts = list(_parts(items))
         self.check(parts, facts)
@@ -507,15 +482,15 @@ class _Distribution:
         carrying = [loop for loop in self.nest if loop.kind != "parallel"]
         if not carrying:
             return
-        axes = tuple(loop.axis for loop in self.nest)
-        facts += tuple(bound for loop in self.nest for bound in loop.bounds)
-        groups = [accesses(tuple(part.body), facts, axes) for part in parts]
+        nest = tuple(self.nest)
+        facts += tuple(bound for loop in nest for bound in loop.bounds)
+        groups = [outliving(tuple(part.body), facts, nest) for part in parts]
         if self.to == "innermost":
             # Each statement comes to its place for all iterations before the next one does.
-            groups = [(access,) for access in accesses(self.nest[-1].body, facts, axes)]
+            groups = [[access] for access in outliving(nest[-1].body, facts, nest)]
         found = [a for group in groups for a in group if a.buffer not in self.buffers]
         number_of = {id(access): n for n, group in enumerate(groups) for access in group}
-        inner = frozenset(axes).union(*(a.axes for a in found))
+        inner = frozenset(axis for access in found for axis in access.axes)
         for one, other in conflicts(found):
             if self.to == "parts" and number_of[id(one)] == number_of[id(other)]:
                 continue
@@ -568,17 +543,14 @@ class _Distribution:
         body = list(without_dead(tuple(body))) if self.repeats else body
         if not body:
             return ()
-        nest = map_accesses(tuple(body), self.spread)
-        for loop in reversed(self.nest):
-            nest = (with_body(loop, nest),)
-        return nest
+        return nested(self.nest, map_statements(tuple(body), self.spread))
 
-    def spread(self, stmt: Load | Store) -> Load | Store:
+    def spread(self, stmt: Stmt) -> Stmt:
         """An access to a buffer of the body: to the element of the iteration."""
-        buffer = self.buffers.get(stmt.buffer)
-        if buffer is None:
+        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
             return stmt
-        return with_place(stmt, buffer, stmt.index * self.points + self.point)
+        index = stmt.index * self.points + self.point
+        return with_place(stmt, self.buffers[stmt.buffer], index)
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[_Part]:
@@ -621,14 +593,11 @@ def sink(func: Func, loop: str) -> Func:
       }
     }
     """
-    found = False
 
     def walk(body: Body, facts: Mask) -> Body:
-        nonlocal found
         result: list[Stmt] = []
         for number, stmt in enumerate(body):
             if isinstance(stmt, For) and stmt.name == loop:
-                found = True
                 return _with_sunk(body, number, stmt, facts)
             if isinstance(stmt, For | If):
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
@@ -637,9 +606,8 @@ def sink(func: Func, loop: str) -> Func:
                 result.append(stmt)
         return tuple(result)
 
+    check_loops(func, (loop,))
     body = walk(func.body, ())
-    if not found:
-        raise no_loop(func, loop)
     return Func(func.name, func.params, body)
 
 

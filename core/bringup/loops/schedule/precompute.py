@@ -9,10 +9,11 @@ import numpy as np
 
 from bringup.dtypes import as_dtype
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
@@ -26,11 +27,9 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
-from bringup.loops.schedule.dependences import accesses, conflicts
+from bringup.loops.schedule.dependences import conflicts, outliving
 from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
     check_new_names,
@@ -209,7 +208,7 @@ class _Filling:
         allocated = {s.buffer for s in statements(self.body) if isinstance(s, Alloc)}
         if any(isinstance(s, Load) and s.buffer in allocated for s in result):
             raise self.error("it reads a buffer of one iteration", "name an inner loop")
-        for one, other in conflicts(accesses(self.body)):
+        for one, other in conflicts(outliving(self.body)):
             if one.stmt in result or other.stmt in result:
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
         return tuple(reversed(result))

@@ -6,16 +6,16 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Space, Stmt, Store
-from bringup.loops.schedule.barriers import check_threads
+from bringup.loops.form import Alloc, Barrier, Body, Buffer, For, Func, If, Load, Space, Stmt, Store
+from bringup.loops.schedule.dependences import accesses
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
-from bringup.loops.schedule.iteration import check_nesting, with_independent_kind
+from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
-    Body,
     Names,
+    check_word,
+    checked,
     loops_of,
-    map_accesses,
-    rebuilt,
+    map_statements,
     rewrite_loops,
     with_place,
 )
@@ -27,12 +27,8 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     Raises ScheduleError if two of them touch one element, or fold into it, and where a thread needs
     what another one, or the block, wrote with no barrier between them.
     """
-    if kind not in ("block", "thread"):
-        raise ScheduleError(f"a loop cannot be bound to {kind!r}", fix="bind to block or thread")
-    result = with_independent_kind(func, (loop,), kind)
-    if kind == "thread":
-        check_threads(result)
-    return result
+    check_word("a loop cannot be bound to", kind, "block", "thread")
+    return with_independent_kind(func, (loop,), kind)
 
 
 def set_space(func: Func, buffer: str, space: Space) -> Func:
@@ -70,63 +66,38 @@ def set_space(func: Func, buffer: str, space: Space) -> Func:
       }
     }
     """
-    if space not in ("scratch", "shared", "register"):
-        raise ScheduleError(
-            f"nothing is allocated in {space!r}", fix="use scratch, shared or register"
-        )
+    check_word("nothing is allocated in", space, "scratch", "shared", "register")
+    return checked(_moved(func, buffer, space))
+
+
+def _moved(func: Func, buffer: str, space: Space) -> Func:
+    """The function with a buffer in another space."""
     moved: dict[Buffer, Buffer] = {}
-    body = _in_space(func.body, buffer, space, moved, frozenset(), False)
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer.name == buffer:
+            old = stmt.buffer
+            moved[old] = Buffer(old.name, old.dtype, old.size, space)
+            return Alloc(moved[old])
+        if isinstance(stmt, Load | Store) and stmt.buffer in moved:
+            return with_place(stmt, moved[stmt.buffer], stmt.index)
+        return stmt
+
+    body = map_statements(func.body, change)
     if not moved:
         raise ScheduleError(
             f"{func.name} allocates no buffer {buffer}", fix="name one of its alloc statements"
         )
-    result = Func(func.name, func.params, body)
-    check_threads(result)
-    return result
-
-
-def _in_space(
-    body: Body,
-    buffer: str,
-    space: Space,
-    moved: dict[Buffer, Buffer],
-    unrolled: frozenset[str],
-    in_block: bool,
-) -> Body:
-    """The block with a buffer in another space."""
-    result: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Alloc() if stmt.buffer.name == buffer:
-                if space == "shared" and not in_block:
-                    raise ScheduleError(
-                        f"{buffer} is in no block, so no threads share it",
-                        fix="bind a loop round it to block first",
-                    )
-                old = stmt.buffer
-                moved[old] = Buffer(old.name, old.dtype, old.size, space)
-                result.append(Alloc(moved[old]))
-            case Load() | Store() if stmt.buffer in moved:
-                names = {axis.name for axis in stmt.index.axes()}
-                if space == "register" and not names <= unrolled:
-                    raise ScheduleError(
-                        f"{buffer} is indexed by {', '.join(sorted(names - unrolled))}, which is "
-                        "not written out",
-                        fix="unroll the loop first",
-                    )
-                result.append(with_place(stmt, moved[stmt.buffer], stmt.index))
-            case For():
-                inside = unrolled | {stmt.name} if stmt.kind in ("unroll", "vector") else unrolled
-                block = in_block or stmt.kind == "block"
-                result.append(
-                    rebuilt(stmt, _in_space(stmt.body, buffer, space, moved, inside, block))
-                )
-            case If():
-                inner = _in_space(stmt.body, buffer, space, moved, unrolled, in_block)
-                result.append(rebuilt(stmt, inner))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+    for access in accesses(body) if space == "register" else ():
+        written_out = {w.axis for w in access.loops if w.kind in ("unroll", "vector")}
+        others = access.index.axes() - written_out
+        if access.buffer.name == buffer and others:
+            raise ScheduleError(
+                f"{buffer} is indexed by {', '.join(sorted(axis.name for axis in others))}, which "
+                "is not written out",
+                fix="unroll the loop first",
+            )
+    return Func(func.name, func.params, body)
 
 
 def cross_lane(func: Func, loop: str, buffer: str) -> Func:
@@ -180,12 +151,9 @@ def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     }
     """
     names = Names(func)
-    result = rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
-    check_nesting(result)
     if all(param.buffer.name != buffer for param in func.params):
-        return set_space(result, buffer, "shared")
-    check_threads(result)
-    return result
+        func = _moved(func, buffer, "shared")
+    return rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
 
 
 def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
@@ -218,7 +186,7 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
 
     start = names.scalar(scalar, target.dtype)
     body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
-    body += map_accesses(loop.body, into_registers(folds, register, Expr()))
+    body += map_statements(loop.body, into_registers(folds, register, Expr()))
     body += moved(register, Expr(), parts, thread)
     while count > 1:
         half = (count + 1) // 2
