@@ -168,12 +168,8 @@ def test_products_of_nothing() -> None:
             product,
             (f32[4, 7], f32[7, 8]),
             """
-            split g0 g0.o g0.i 4
-            split g1 g1.o g1.i 8
-            reorder g1.o g0.o g0.i g1.i
-            distribute g0.i g1.i to=innermost
-            split g1.i g1.i.c g1.i.v 8
-            vectorize g1.i.v
+            distribute g0 g1 to=innermost
+            vectorize g1
             """,
         ),
         (
@@ -183,9 +179,8 @@ def test_products_of_nothing() -> None:
             split g0 g0.o g0.i 5
             split g1 g1.o g1.i 16
             reorder g1.o g0.o g0.i g1.i
-            distribute g0.i g1.i to=innermost
             split g1.i g1.i.c g1.i.v 8
-            pad g1.i.v
+            distribute g0.i g1.i.c g1.i.v to=innermost
             vectorize g1.i.v
             specialize g0.o 2 g0.o
             specialize g1.o 2 g0.o
@@ -197,12 +192,8 @@ def test_products_of_nothing() -> None:
             """
             split s0_0 s0_0.o0 s0_0.x0 1024
             rfactor s0_0.x0 r0
-            split g0 g0.o g0.i 2
-            split g1 g1.o g1.i 8
-            reorder g1.o g0.o g0.i g1.i
-            distribute g0.i g1.i to=innermost
-            split g1.i g1.i.c g1.i.v 8
-            vectorize g1.i.v
+            distribute g0 g1 to=innermost
+            vectorize g1
             """,
         ),
         (
