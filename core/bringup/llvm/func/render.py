@@ -77,6 +77,23 @@ def _units(func: Func) -> tuple[list[_Parallel], tuple[Stmt, ...]]:
     return nest, body
 
 
+def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
+    """Set offsets of the scratch buffers of a block, from ``start`` on; returns where they end.
+
+    Blocks beside one another have the same memory, because a buffer lives to the end of its block.
+    """
+    end = start
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            end = max(end, _place(stmt.body, start, offsets))
+        elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
+            offsets[stmt] = start
+            element = memory_type(stmt.buffer.dtype)
+            start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
+            end = max(end, start)
+    return end
+
+
 def _fills(body: Sequence[Stmt]) -> bool:
     """Whether statements change nothing but memory that each worker has of its own."""
     if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
@@ -120,7 +137,7 @@ class _FuncEmitter:
         self.scalars: dict[str, Val] = {}
         self.divisors = frozenset(_divisors(func.body, {}, 0))
         self.reciprocals: dict[str, Reciprocal] = {}
-        self.scratch: dict[Alloc, Val] = {}
+        self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
         self.results = results_behind(func.body)
@@ -185,23 +202,13 @@ class _FuncEmitter:
         for number, buffer in enumerate(p.buffer for p in self.func.params):
             pointer = b.load(ir.ptr, b.gep(buffers, number, ir.ptr), 8)
             self.memory.pointers[buffer.name] = pointer
-        allocs = [
-            stmt
-            for stmt in all_statements(self.func.body)
-            if isinstance(stmt, Alloc) and stmt.buffer.space != "register"
-        ]
-        if not allocs:
+        offsets: dict[Stmt, int] = {}
+        self.tile_bytes = _place(self.func.body, 0, offsets)
+        if not offsets:
             return
-        offsets: list[int] = []
-        for stmt in allocs:
-            offsets.append(self.tile_bytes)
-            element = memory_type(stmt.buffer.dtype)
-            self.tile_bytes += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
         scratch = b.load(ir.ptr, b.gep(buffers, len(self.func.params), ir.ptr), 8)
         base = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
-        self.scratch = {
-            stmt: b.gep(base, offset, ir.i8) for stmt, offset in zip(allocs, offsets, strict=True)
-        }
+        self.scratch = {stmt: b.gep(base, offset, ir.i8) for stmt, offset in offsets.items()}
 
     # -- statements --------------------------------------------------------------------------------
 
