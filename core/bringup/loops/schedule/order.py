@@ -624,6 +624,12 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
         raise ScheduleError(
             f"there are several loops {loop.name} in a block", fix="split one to rename it"
         )
+    mine, others = (
+        {s.buffer.name for s in statements(body) if isinstance(s, Alloc)}
+        for body in (loop.body, beside)
+    )
+    if not mine.isdisjoint(others):
+        raise ScheduleError(f"a buffer beside loop {loop.name} has the name of one in it")
     staying: list[Stmt] = [s for s in body[:number] if isinstance(s, Alloc)]
     moving = [s for s in body[:number] if not isinstance(s, Alloc)]
     while moving and isinstance(moving[0], Let | Load):
@@ -726,7 +732,7 @@ def _is_fixed(
         return True
     if stmt.buffer in written:
         return False
-    always_runs = loop.end is None or loop.end.first >= 1
+    always_runs = loop.axis.size > 0 and (loop.end is None or loop.end.first >= 1)
     return always_runs or (stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size)
 
 
