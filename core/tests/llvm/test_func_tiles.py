@@ -159,6 +159,8 @@ def test_a_fold_over_two_axes_with_scalars_between_them() -> None:
 def test_products_of_nothing() -> None:
     whole(product, f32[5, 0], f32[0, 12])
     whole(of_rows, f32[5, 0], f32[6, 0])
+    whole(product, f32[0, 5], f32[5, 12])
+    whole(lambda x: rows.sub(x, broadcast_to(sum_(x, (1,)), (0, 9), dims=(0,))), f32[0, 9])
 
 
 @pytest.mark.parametrize(
@@ -237,10 +239,11 @@ def test_a_tile_loads_each_factor_once() -> None:
 
 
 def test_accumulators_of_lanes_beyond_the_end_are_computed_and_not_stored() -> None:
-    kernel = kernel_of(product, f32[6, 7], f32[7, 13])
-    _, text = text_of(as_run(kernel))
-    assert "select" not in text
-    assert text.count("call void @llvm.masked.store") == 6
+    for columns in (13, 77):
+        kernel = kernel_of(product, f32[6, 7], f32[7, columns])
+        _, text = text_of(as_run(kernel))
+        assert "select" not in text
+        assert text.count("call void @llvm.masked.store") == 6
 
 
 def test_units_with_alternatives_count_the_largest() -> None:

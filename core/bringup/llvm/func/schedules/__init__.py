@@ -20,7 +20,9 @@ def scheduled(plan: Plan) -> Scheduled:
 
 
 def steps_of(plan: Plan) -> Schedule:
-    """The steps that make the loops of a kernel what the plan says."""
+    """The steps that make the loops of a kernel what the plan says; none without any point."""
+    if not plan.kernel.points:
+        return Schedule()
     if plan.is_map:
         return Schedule(tuple(map_steps(plan)))
     is_tile = plan.lane is not None or plan.rows is not None
