@@ -430,7 +430,7 @@ class _FuncEmitter:
         name, count = stmt.value.name, copies.nest[-1].axis.size
         values = results[name] if name in results else [self.scalars[name]] * len(points)
         for start in range(0, len(points), count):
-            self._open(copies, points[start][0])
+            self.indices.axes.update(points[start].axes)
             rows = values[start : start + count]
             self.memory.store_across(stmt, copies.nest[-1].axis, rows, self.square)
 
