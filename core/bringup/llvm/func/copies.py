@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from bringup.graph.index import Axis
+from bringup.llvm.func.squares import is_transposed
 from bringup.llvm.text import Val
 from bringup.loops.form import For, Let, Load, Stmt, Store
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
@@ -32,15 +33,22 @@ class Copies:
         """Whether one loop is written out, and no loop ends early."""
         return len(self.nest) == 1 and self.nest[0].end is None and not self.early()
 
+    def is_transposed(self, stmt: Store) -> bool:
+        """Whether copies of the innermost loop are better stored together, lane by lane."""
+        if self.vectors is None or any(loop.end is not None for loop in self.nest) or self.early():
+            return False
+        return is_transposed(stmt, self.nest[-1].axis, self.vectors.axis)
+
     def points(self) -> Iterator[tuple[int, ...]]:
         """The iterations, but for ends that differ between them."""
         return product(*(range(_most(loop)) for loop in self.nest))
 
     def early(self) -> list[For]:
-        """The loops whose ends differ between iterations, and a vector loop that ends early."""
+        """The loops whose ends differ between iterations, and a vector loop whose end does."""
         loops = [loop for loop in self.nest if loop.end is not None and not loop.end.is_const]
         if self.vectors is not None and self.vectors.end is not None:
-            loops.append(self.vectors)
+            outer = {loop.axis for loop in self.nest}
+            loops += [] if outer.isdisjoint(self.vectors.end.axes()) else [self.vectors]
         return loops
 
 

@@ -17,20 +17,24 @@ from contextlib import contextmanager
 from functools import partial
 
 from bringup.errors import UnsupportedError
+from bringup.graph.index import Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, prefetches
+from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
-from bringup.loops.schedule.rewrite import used_scalars
+from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.rewrite import exprs_of, used_scalars
+from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -40,19 +44,36 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     loops, and ends of loops that differ between lanes.
     """
     nest, body = _units(func)
-    units = math.prod(loop.axis.size for loop in nest)
+    units = math.prod(each.loop.axis.size for each in nest)
     if not units:
         return NativeKernel(name, 0, 0, 0)
     return _FuncEmitter(module, func, name).run(nest, body, units)
 
 
-def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
+@record(eq=False)
+class _Parallel:
+    """A parallel loop whose iterations are units, or parts of several.
+
+    before: what stands before it in its block and fills private memory.  Every worker does that
+    once for all the units of the block that it runs one after the other.
+    """
+
+    before: tuple[Stmt, ...]
+    loop: For
+
+
+def _units(func: Func) -> tuple[list[_Parallel], tuple[Stmt, ...]]:
     """The parallel loops round everything else, outermost first, and what is within them."""
-    nest: list[For] = []
+    nest: list[_Parallel] = []
     body = func.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-        nest.append(body[0])
-        body = body[0].body
+    while body:
+        *before, last = body
+        if not isinstance(last, For) or last.kind != "parallel":
+            break
+        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
+            break
+        nest.append(_Parallel(tuple(before), last))
+        body = last.body
     return nest, body
 
 
@@ -71,6 +92,14 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
             start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
             end = max(end, start)
     return end
+
+
+def _fills(body: Sequence[Stmt]) -> bool:
+    """Whether statements change nothing but memory that each worker has of its own."""
+    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+        return False
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -111,25 +140,57 @@ class _FuncEmitter:
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.results = results_behind(func.body)
+        self.quotients: dict[For, list[Expr]] = {}
+        _fixed_quotients(func.body, (), self.quotients)
 
-    def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+    def run(self, nest: Sequence[_Parallel], body: tuple[Stmt, ...], units: int) -> NativeKernel:
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
+        size = square_bytes(self.func.body)
+        if size:
+            self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
         if nest:
-            self.ahead = prefetches(nest[-1].axis, body)
-        with b.loop(begin, end) as loop, self.indices.block():
-            unit: Val = loop.index
-            for n, each in reversed(list(enumerate(nest))):
-                axis = each.axis
-                self.indices.axes[axis] = i64_const(0)
-                if axis.size > 1:
-                    size = i64_const(axis.size)
-                    self.indices.axes[axis] = b.urem(unit, size) if n else unit
-                    unit = b.udiv(unit, size) if n else unit
-            self._inside_ends(nest, body)
+            self.ahead = prefetches(nest[-1].loop.axis, body)
+        filling = [each for each in nest if each.before]
+        with b.loop(begin, end, carried=[i64_const(-1)] * len(filling)) as loop:
+            with self.indices.block():
+                self._indices(loop.index, nest)
+                numbers = self._fill(loop.index, nest, loop.carried)
+                self._inside_ends([each.loop for each in nest], body)
+            if filling:
+                loop.next(*numbers)
         b.ret()
-        return NativeKernel(self.name, units, self.tile_bytes, _work(body))
+        work = _work(body) + sum(_work(each.before) for each in filling) // units
+        return NativeKernel(self.name, units, self.tile_bytes, work)
+
+    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+        """Set the index of each parallel loop."""
+        b = self.b
+        for n, each in reversed(list(enumerate(nest))):
+            axis = each.loop.axis
+            self.indices.axes[axis] = i64_const(0)
+            if axis.size > 1:
+                size = i64_const(axis.size)
+                self.indices.axes[axis] = b.urem(unit, size) if n else unit
+                unit = b.udiv(unit, size) if n else unit
+
+    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+        """Emit what stands before parallel loops, where the unit before was of another iteration.
+
+        last: the numbers of the iterations for which memory is filled.  Returns the new ones.
+        """
+        b = self.b
+        numbers: list[Val] = []
+        for n, each in enumerate(nest):
+            if each.before:
+                inner = math.prod(further.loop.axis.size for further in nest[n:])
+                numbers.append(b.udiv(unit, i64_const(inner)))
+                differs = b.icmp("ne", numbers[-1], last[len(numbers) - 1])
+                with b.if_then(differs), self.indices.block():
+                    self.body(each.before)
+        return numbers
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -284,7 +345,10 @@ class _FuncEmitter:
         if copies.vectors is None:
             self._interleaved(copies, points)
         elif points:
-            with self._vectors(copies.vectors, None):
+            end = None if copies.vectors in copies.early() else self._end(copies.vectors)
+            if end is not None and copies.vectors.end is not None and copies.vectors.end.first < 1:
+                return False
+            with self._vectors(copies.vectors, *self._alive(copies.vectors, end)):
                 self._interleaved(copies, points)
         return True
 
@@ -328,6 +392,9 @@ class _FuncEmitter:
                 if square is not None:
                     results[stmt.result.name] = square
                     continue
+            if isinstance(stmt, Store) and copies.is_transposed(stmt):
+                self._store_across(copies, points, stmt, results)
+                continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
             result: dict[int, Val] = {}
             for numbers in groups[axes]:
@@ -352,11 +419,51 @@ class _FuncEmitter:
                 self._prefetch(copies.vectors)
         self.scalars, self.memory.alive = outer, alive
 
+    def _store_across(
+        self,
+        copies: Copies,
+        points: Sequence[Point],
+        stmt: Store,
+        results: Mapping[str, list[Val]],
+    ) -> None:
+        """Store the copies of the innermost loop together, lane by lane."""
+        name, count = stmt.value.name, copies.nest[-1].axis.size
+        values = results[name] if name in results else [self.scalars[name]] * len(points)
+        for start in range(0, len(points), count):
+            self.indices.axes.update(points[start].axes)
+            rows = values[start : start + count]
+            self.memory.store_across(stmt, copies.nest[-1].axis, rows, self.square)
+
     def _prefetch(self, stmt: For) -> None:
         for buffer, index in self.ahead.get(stmt, ()):
             element, pointer = memory_type(buffer.dtype), self.memory.pointers[buffer.name]
             offset = self.indices.scalar(index)
             prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
+
+    def _prefetch_results(self, results: Results) -> None:
+        """Ask for the memory of stores: their rows may be pages apart, and each would wait."""
+        b, buffer = self.b, results.store.buffer
+        vectors = [loop for loop in results.columns if loop.kind == "unroll"]
+        pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
+
+        def emit() -> None:
+            rows = i64_const(results.rows.axis.size)
+            with b.loop(i64_const(0), rows) as loop, self.indices.block():
+                self.indices.axes[results.rows.axis] = loop.index
+                for column in results.columns:
+                    self.indices.axes[column.axis] = i64_const(0)
+                for i in range(vectors[0].axis.size if vectors else 1):
+                    if vectors:
+                        self.indices.axes[vectors[0].axis] = i64_const(i)
+                    offset = self.indices.scalar(results.store.index)
+                    prefetch(b, b.gep(pointer, offset, element, flags=""), write=True)
+
+        inside = self.indices.inside(results.condition)
+        if inside is None:
+            emit()
+        elif inside.integer != 0:
+            with b.if_then(inside), self.indices.block():
+                emit()
 
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
@@ -377,6 +484,10 @@ class _FuncEmitter:
         stop = i64_const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
             stop = b.smin(end, i64_const(axis.size))
+        for results in self.results.get(stmt, ()):
+            self._prefetch_results(results)
+        for quotient in self.quotients.get(stmt, ()):
+            self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
@@ -389,34 +500,39 @@ class _FuncEmitter:
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""
-        size = stmt.axis.size
-        known = size if end is None else end.integer
-        if known is not None:
-            if known > 0:
-                self._emit_vector(stmt, _first_lanes(known, size))
-            return
-        assert end is not None
-        assert stmt.end is not None
-        alive = lanes_below(self.b, clamp(self.b, end, size), ceil_power_of_two(size))
-        if stmt.end.first < 1:
+        if end is None or (end.integer is not None and end.integer > 0):
+            self._emit_vector(stmt, end)
+        elif end.integer is None and stmt.end is not None and stmt.end.first < 1:
             some = self.b.icmp("sgt", end, i64_const(0))
-            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, alive))
-        else:
-            self._emit_vector(stmt, alive)
+            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, end))
+        elif end.integer is None:
+            self._emit_vector(stmt, end)
 
-    def _emit_vector(self, stmt: For, alive: Val | None) -> None:
-        with self._vectors(stmt, alive):
+    def _emit_vector(self, stmt: For, end: Val | None) -> None:
+        with self._vectors(stmt, *self._alive(stmt, end)):
             self.body(stmt.body)
             self._prefetch(stmt)
 
+    def _alive(self, stmt: For, end: Val | None) -> tuple[Val | None, Val | None]:
+        """The mask of the lanes of a vector loop and how many there are; None for all."""
+        size = stmt.axis.size
+        known = size if end is None else end.integer
+        if known is not None:
+            mask = _first_lanes(known, size)
+            return mask, None if mask is None else i64_const(min(known, size))
+        assert end is not None
+        count = clamp(self.b, end, size)
+        return lanes_below(self.b, count, ceil_power_of_two(size)), count
+
     @contextmanager
-    def _vectors(self, stmt: For, alive: Val | None) -> Iterator[None]:
-        """What is emitted within is in the lanes of a vector loop."""
+    def _vectors(self, stmt: For, alive: Val | None, count: Val | None) -> Iterator[None]:
+        """What is emitted within is in the lanes of a vector loop.  count: of those that exist."""
         indices = self.indices
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
         indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
         indices.axes[stmt.axis] = i64_const(0)
+        self.memory.first_lanes = count
         with self._lanes(alive, guarded=False):
             yield
         indices.lane, indices.lanes = None, 1
@@ -428,6 +544,32 @@ def _first_lanes(count: int, size: int) -> Val | None:
     if min(count, size) == lanes:
         return None
     return const_vector(ir.i1, [i < min(count, size) for i in range(lanes)])
+
+
+def _fixed_quotients(
+    body: Sequence[Stmt], outer: tuple[For, ...], found: dict[For, list[Expr]]
+) -> None:
+    """The quotients and remainders in each loop that no loop inside it changes.
+
+    They are computed before the outermost loop of which that is true.
+    """
+    for stmt in body:
+        for expr in exprs_of(stmt):
+            for atom in expr.atoms():
+                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+                    continue
+                axes = atom.of.axes()
+                inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
+                free = outer[inside[-1] + 1 :] if inside else outer
+                serial = next((loop for loop in free if loop.kind == "serial"), None)
+                if serial is not None:
+                    value = Expr.of(atom)
+                    known = found.setdefault(serial, [])
+                    if value not in known:
+                        known.append(value)
+        if isinstance(stmt, For | If):
+            around = (*outer, stmt) if isinstance(stmt, For) else outer
+            _fixed_quotients(stmt.body, around, found)
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

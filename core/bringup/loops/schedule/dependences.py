@@ -117,7 +117,21 @@ def may_conflict(one: Access, other: Access) -> bool:
         return True
     if "load" not in (one.kind, other.kind) or not may_share(one.buffer, other.buffer):
         return False
+    load, store = (one, other) if one.kind == "load" else (other, one)
+    if _is_read_again(load, store):
+        return False
     return one.axes != other.axes or _is_equal(one.index, other.index)
+
+
+def _is_read_again(load: Access, store: Access) -> bool:
+    """Whether iterations of a loop round both read one element, and each writes another.
+
+    Then some would read what another has written, so the two are not the same memory.
+    """
+    written = store.index.axes() - load.index.axes()
+    return not load.stmt.operands and any(
+        axis.size > 1 and axis in written for axis in load.axes if axis in store.axes
+    )
 
 
 def may_share(one: Buffer, other: Buffer) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr
@@ -29,9 +29,11 @@ from bringup.loops.schedule.rewrite import (
     loops_of,
     rebuilt,
     rewrite_loops,
+    with_body,
     with_kind,
 )
 from bringup.ops.monoids import MONOIDS
+from bringup.records import record
 
 
 def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
@@ -78,6 +80,127 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
         return _divided(old, buffer, over, names)
 
     return rewrite_loops(func, (at,), change)
+
+
+def overwrite(func: Func, buffer: str) -> Func:
+    """Folds into a buffer that holds the neutral element become stores, and it is not set before.
+
+    The elements are set in a nest of loops, and next touched in one that folds into each once.
+    Raises ScheduleError where there is no such pair of nests.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[8]) {
+    ...   for i in 8 {
+    ...     %0: f32 = -0.0
+    ...     y[i] = %0
+    ...   }
+    ...   for j in 8 {
+    ...     %1: f32 = x[j]
+    ...     y[j] add= %1
+    ...   }
+    ... }''')
+    >>> print(overwrite(func, "y"))
+    func f(x: in f32[8], y: out f32[8]) {
+      for j in 8 {
+        %1: f32 = x[j]
+        y[j] = %1
+      }
+    }
+    """
+    found = 0
+    lets: dict[Scalar, Let] = {}
+
+    def walk(body: Body) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        start: _Update | None = None
+        for stmt in body:
+            if isinstance(stmt, Let):
+                lets[stmt.result] = stmt
+            if not _touches(stmt, buffer):
+                result.append(stmt)
+                continue
+            update = _Update.of(stmt, buffer)
+            if start is not None and update is not None and update.begins_with(start, lets):
+                found += 1
+                result.remove(start.nest[0])
+                result.append(update.stored())
+                start = None
+                continue
+            start = update
+            if update is None and isinstance(stmt, For | If):
+                result.append(rebuilt(stmt, walk(stmt.body)))
+            else:
+                result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body)
+    if not found:
+        raise ScheduleError(
+            f"nothing folds into each element of {buffer} once after it became neutral",
+            fix="divide the fold with rfactor first",
+        )
+    return Func(func.name, func.params, body)
+
+
+def _touches(stmt: Stmt, buffer: str) -> bool:
+    return any(isinstance(s, Load | Store) and s.buffer.name == buffer for s in statements((stmt,)))
+
+
+@record(eq=False)
+class _Update:
+    """A nest of loops that does one thing with each of some elements of a buffer.
+
+    nest: the loops.  scalars: what stands in them before the store.
+    """
+
+    nest: tuple[For, ...]
+    scalars: tuple[Let | Load, ...]
+    store: Store
+
+    @staticmethod
+    def of(stmt: Stmt, buffer: str) -> _Update | None:
+        """What a statement does with a buffer; None if that is more, or depends on conditions."""
+        nest: list[For] = []
+        scalars: list[Let | Load] = []
+        while isinstance(stmt, For):
+            nest.append(stmt)
+            *before, stmt = stmt.body
+            scalars += [s for s in before if isinstance(s, Let | Load)]
+            if not all(isinstance(s, Let | Load) and not _touches(s, buffer) for s in before):
+                return None
+        if not nest or not isinstance(stmt, Store) or stmt.mask:
+            return None
+        return _Update(tuple(nest), tuple(scalars), stmt)
+
+    def begins_with(self, start: _Update, lets: Mapping[Scalar, Let]) -> bool:
+        """Whether this folds into just the elements that ``start`` has made neutral.
+
+        lets: of the blocks round both.
+        """
+        mine, others = self.nest, start.nest
+        if not self.store.fold or start.store.fold or self.store.factor is not None:
+            return False
+        if [(a.axis.size, a.end) for a in mine] != [(a.axis.size, a.end) for a in others]:
+            return False
+        table = {b.axis: Expr.of(a.axis) for a, b in zip(mine, others, strict=True)}
+        axes = self.store.index.axes()
+        if start.store.index.substitute(table) != self.store.index:
+            return False
+        value = next(
+            (s for s in start.scalars if s.result == start.store.value), lets.get(start.store.value)
+        )
+        expected = neutral(start.store.value, self.store.fold).attrs
+        is_neutral = isinstance(value, Let) and value.attrs == expected
+        return is_neutral and axes >= {loop.axis for loop in mine if loop.axis.size > 1}
+
+    def stored(self) -> Stmt:
+        """The nest with a store in place of the fold."""
+        fold = self.store
+        new: Stmt = Store(fold.buffer, fold.index, fold.value)
+        for loop in reversed(self.nest):
+            new = with_body(loop, (*loop.body[:-1], new))
+        return new
 
 
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
@@ -238,4 +361,4 @@ def _nested(loops: Sequence[For], body: Body) -> Body:
     return body
 
 
-__all__ = ["folds_into", "into_registers", "neutral", "rfactor", "unrolled"]
+__all__ = ["folds_into", "into_registers", "neutral", "overwrite", "rfactor", "unrolled"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Bound, Div, Expr, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
@@ -15,10 +15,14 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
+    Store,
     named_axis,
+    statements,
 )
 from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
@@ -36,11 +40,14 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     check_new_names,
     decided,
+    exprs_of,
     guarded,
     has_shared,
     has_threads,
+    loop_names,
     loop_until,
     loops_of,
+    no_loop,
     rebuilt,
     rewrite_loops,
     with_body,
@@ -345,6 +352,7 @@ def _middle(old: For, first: int, last: int) -> int:
 def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     """Two loops, of which one is all that the other holds, as one loop over all their iterations.
 
+    Loops ``outer`` that hold no loop ``inner`` stay as they are.
     Raises ScheduleError for an unknown loop, loops that are no perfect nest or run in different
     ways, and a name that exists.
 
@@ -366,8 +374,12 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     }
     """
     check_new_names(func, name, but=(outer, inner))
+    if inner not in loop_names(func):
+        raise no_loop(func, inner)
 
     def change(old: For, facts: Mask) -> Body:
+        if not any(loop.name == inner for loop in loops_of(old.body)):
+            return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
             raise ScheduleError(
@@ -395,6 +407,104 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     result = rewrite_loops(func, (outer,), change)
     check_threads(result)
     return result
+
+
+def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
+    """``loop`` in segments along which the quotients in its indices do not change.
+
+    A loop that was fused and split runs across the ends of rows: its indices have quotients and
+    remainders.  ``outer`` counts the rows that it reaches; an iteration belongs to one of them, and
+    goes on from the start of that row.  Loops without such indices stay as they are, and those with
+    rows of several lengths that are no multiples of one another.
+    around: a loop round ``loop`` that ``outer`` stands round, by default ``loop`` itself.
+    Raises ScheduleError for an unknown loop, and where iterations of ``loop`` need one another's
+    results, so that they must stay in order.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[20], y: out f32[12]) {
+    ...   for i.o in 3 {
+    ...     for i.i in 4 {
+    ...       %0: f32 = x[10*(4*i.o + i.i)//6 + (4*i.o + i.i)%6]
+    ...       y[4*i.o + i.i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(segment(func, "i.i", "i.s"))
+    func f(x: in f32[20], y: out f32[12]) {
+      for i.o in 3 {
+        for i.s in 2 until ((2*i.o)%3 + 1)//3 + 1 {
+          for i.i in 4 {
+            if 0 <= i.i + -6*i.s + 2*(2*i.o)%3 < 6 {
+              %0: f32 = x[i.i + 4*i.s + 10*(2*i.o)//3 + 2*(2*i.o)%3]
+              y[i.i + 4*i.o] = %0
+            }
+          }
+        }
+      }
+    }
+    """
+    check_new_names(func, outer)
+
+    def change(old: For, facts: Mask) -> Body:
+        found = [within for within in loops_of((old,)) if within.name == loop]
+        return _segments(old, found[0], outer, facts) if len(found) == 1 else (old,)
+
+    return rewrite_loops(func, (around or loop,), change)
+
+
+def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
+    """A loop that holds another, in segments of that; itself if no quotient changes along it."""
+    axis = Expr.of(loop.axis)
+    divided = {
+        atom
+        for stmt in statements(loop.body)
+        for expr in exprs_of(stmt)
+        for atom in expr.atoms()
+        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+    }
+    by = min((atom.by for atom in divided), default=0)
+    rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
+    inner = frozenset(within.axis for within in loops_of((whole,)))
+    if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
+        return (whole,)
+    if whole is not loop:
+        for one, other in conflicts(accesses((whole,), facts)):
+            if not meets_only_within(one, other, loop.axis, inner):
+                raise ScheduleError(
+                    f"iterations of loop {loop.name} meet at elements of {one.buffer.name}",
+                    fix="let the segments stand round that loop alone",
+                )
+    start = rows[0]
+    for atom in divided:
+        apart = atom.of + axis * -1 + start * -1
+        if atom.by % by or any(n % by for n in (apart.const, *(c for _, c in apart.terms))):
+            return (whole,)
+    before = start % by
+    number = named_axis(outer, (span(before, facts)[1] + loop.axis.size - 1) // by + 1)
+    place = before + axis + Expr.of(number) * -by
+
+    def moved(atom: Div | Mod) -> Expr | None:
+        if atom not in divided:
+            return None
+        row = (atom.of + axis * -1) // by + Expr.of(number)
+        if isinstance(atom, Div):
+            return row // (atom.by // by)
+        return (row % (atom.by // by)) * by + place
+
+    body = Substitution({}, facts + loop.bounds, quotients=moved)(loop.body)
+    bounds = decided((Bound(place, 0, by),), facts + loop.bounds)
+    within = with_body(loop, guarded(bounds or (), body))
+    end = (before + (loop.axis.size - 1)) // by + 1
+    return loop_until(number, (_replaced(whole, loop, within),), "serial", end, facts)
+
+
+def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
+    """A statement with another loop in place of one within it."""
+    if stmt is old:
+        return new
+    if not isinstance(stmt, For | If):
+        return stmt
+    return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 
 
 def pad(func: Func, *loops: str) -> Func:
@@ -442,10 +552,11 @@ def pad(func: Func, *loops: str) -> Func:
         if old.end is None:
             return (old,)
         short.add(old.name)
-        if not _may_pad(old, facts, private):
+        zeros = _zero_products(old)
+        if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old.body, old, facts), old.kind),)
+        return (For(old.axis, _masked(old.body, old, facts, needs_zeros=bool(zeros)), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -458,8 +569,34 @@ def pad(func: Func, *loops: str) -> Func:
     return result
 
 
-def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]]) -> bool:
-    """Whether iterations past the end write only elements that no other iteration writes."""
+def _zero_products(loop: For) -> set[Stmt]:
+    """The folds within a loop that add 0 where loads that depend on the loop give 0."""
+    zeros: set[Scalar] = set()
+    result: set[Stmt] = set()
+    for stmt in statements(loop.body):
+        if isinstance(stmt, Load) and loop.axis in stmt.index.axes():
+            zeros.add(stmt.result)
+        elif isinstance(stmt, Let):
+            operands = [operand in zeros for operand in stmt.operands]
+            if (stmt.op.name == "convert" and all(operands)) or (
+                stmt.op.name == "mul" and any(operands) and stmt.result.dtype.is_integer
+            ):
+                zeros.add(stmt.result)
+        elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
+            result.add(stmt)
+    return result
+
+
+def _may_pad(
+    loop: For,
+    facts: Mask,
+    private: Mapping[Buffer, Sequence[Access]],
+    zeros: Collection[Stmt],
+) -> bool:
+    """Whether iterations past the end write only elements that no other iteration writes.
+
+    zeros: folds that add 0 there.
+    """
     for access in accesses(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
@@ -469,6 +606,8 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
         low, high = span(access.index, access.facts)
         if others is None or low < 0 or high >= access.buffer.size:
             return False
+        if access.stmt in zeros:
+            continue
         inner = frozenset(axis for other in others for axis in other.axes)
         writes = [other for other in others if other.kind != "load"]
         if not all(meets_only_within(access, other, loop.axis, inner) for other in writes):
@@ -476,22 +615,27 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
     return True
 
 
-def _masked(body: Body, loop: For, facts: Mask) -> Body:
-    """The block of a padded loop: loads past its end give 0."""
+def _masked(body: Body, loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
+    """The block of a padded loop: loads past its end give 0, at least where they would leave their
+    buffers.
+    """
     result: list[Stmt] = []
     for stmt in body:
         match stmt:
             case Load():
                 low, high = span(stmt.index, facts + stmt.mask)
-                leaves = low < 0 or high >= stmt.buffer.size
-                if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
+                # An index that does not depend on the loop is that of an iteration that exists.
+                leaves = low < 0 or high >= stmt.buffer.size or needs_zeros
+                if leaves and loop.axis in stmt.index.axes():
                     mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
                     result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
                 else:
                     result.append(stmt)
             case For() | If():
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more)))
+                result.append(
+                    rebuilt(stmt, _masked(stmt.body, loop, facts + more, needs_zeros=needs_zeros))
+                )
             case _:
                 result.append(stmt)
     return tuple(result)
@@ -616,6 +760,7 @@ __all__ = [
     "pad",
     "parallelize",
     "peel",
+    "segment",
     "serialize",
     "specialize",
     "split",

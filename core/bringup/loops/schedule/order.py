@@ -7,7 +7,7 @@ from typing import Literal as OneOf
 from typing import get_args
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     CONCURRENT,
@@ -38,6 +38,7 @@ from bringup.loops.schedule.rewrite import (
     Mask,
     Names,
     Substitution,
+    decided,
     exprs_of,
     guarded,
     loop_names,
@@ -50,10 +51,12 @@ from bringup.loops.schedule.rewrite import (
     with_body,
     with_kind,
     with_place,
+    without_dead,
 )
 from bringup.records import record
 
 Depth = OneOf["parts", "innermost"]
+Sharing = OneOf["keep", "repeat"]
 
 # ---- reorder ---------------------------------------------------------------------------------
 
@@ -62,10 +65,10 @@ def reorder(func: Func, *loops: str) -> Func:
     """The loops of a nest in this order, from the outermost to the innermost.
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
-    innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
-    that have all.  An early end that names a loop which goes inside becomes the end of that loop.
-    Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
-    which an element could be read or written at another time.
+    innermost (`hoist` brings them out again), and buffers of one iteration, which become buffers
+    with a part for each before it.  Nests without some of the loops stay as they are.  An early end
+    that names a loop which goes inside becomes the end of that loop.
+    Raises ScheduleError where no nest has all loops, and for an order that could change a value.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[4]) {
@@ -100,7 +103,7 @@ def reorder(func: Func, *loops: str) -> Func:
             if isinstance(stmt, For):
                 if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
                     found += 1
-                    result.append(_reordered(stmt, loops, facts))
+                    result += _reordered(stmt, loops, facts, Names(func))
                     continue
                 result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
             elif isinstance(stmt, If):
@@ -123,18 +126,23 @@ def _no_nest(loops: Sequence[str]) -> ScheduleError:
     )
 
 
-def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
-    """One nest in another order."""
+def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) -> Body:
+    """One nest in another order, with the buffers that were inside it before it."""
     nest: dict[str, For] = {}
     sunk: list[Stmt] = []
     conditions: list[If] = []
+    spread: dict[Buffer, tuple[Buffer, Expr]] = {}
     body: Body = (outermost,)
     missing = set(order)
     while missing:
         *scalars, last = body
-        if not isinstance(last, For | If) or not all(isinstance(s, Let | Load) for s in scalars):
+        if not isinstance(last, For | If) or not all(
+            isinstance(s, Let | Load | Alloc) for s in scalars
+        ):
             raise _not_perfect(nest, missing)
-        sunk += scalars
+        outer = list(nest.values())
+        spread |= {s.buffer: _spread(s, outer, names) for s in scalars if isinstance(s, Alloc)}
+        sunk += [s for s in scalars if not isinstance(s, Alloc)]
         if isinstance(last, If):
             conditions.append(If(last.mask, (), last.test))
             sunk.append(conditions[-1])
@@ -142,20 +150,37 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
             nest[last.name] = last
             missing.discard(last.name)
         body = last.body
+    body = map_accesses(body, lambda stmt: _in_part(stmt, spread))
     # Loops between those that are named keep their places.
-    names = list(nest)
     free = iter(order)
-    wanted = [next(free) if name in order else name for name in names]
+    wanted = [next(free) if name in order else name for name in nest]
     _check_order(list(nest.values()), wanted, body, sunk, facts)
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
     loops, limits = _with_ends([nest[name] for name in wanted], facts)
     body = guarded(limits, body)
     for loop in reversed(loops):
-        body = (with_body(loop, body),)
-    (result,) = body
-    assert isinstance(result, For)
-    return result
+        # Iterations of a parallel loop would not see the parts of one another.
+        in_order = spread and loop.kind == "parallel"
+        body = (with_body(with_kind(loop, "serial") if in_order else loop, body),)
+    return (*(Alloc(buffer) for buffer, _ in spread.values()), *body)
+
+
+def _spread(stmt: Alloc, outer: Sequence[For], names: Names) -> tuple[Buffer, Expr]:
+    """A buffer with a part for each iteration of the loops round it, and where the part begins."""
+    old, count, number = stmt.buffer, 1, Expr()
+    for loop in outer:
+        count *= loop.axis.size
+        number = number * loop.axis.size + Expr.of(loop.axis)
+    new = Buffer(names.outside(old.name), old.dtype, old.size * count, old.space)
+    return new, number * old.size
+
+
+def _in_part(stmt: Load | Store, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Load | Store:
+    if stmt.buffer not in spread:
+        return stmt
+    buffer, start = spread[stmt.buffer]
+    return with_place(stmt, buffer, stmt.index + start)
 
 
 def _with_ends(nest: Sequence[For], facts: Mask) -> tuple[list[For], Mask]:
@@ -207,6 +232,7 @@ def _check_order(
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
+    ends += tuple(bound for stmt in sunk if isinstance(stmt, If) for bound in stmt.mask)
     found = accesses((*sunk, *body), facts + ends, axes)
     written = {a.buffer for a in found if a.kind != "load"}
     for stmt in sunk:
@@ -233,18 +259,24 @@ def _check_order(
 # ---- distribute ------------------------------------------------------------------------------
 
 
-def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "parts") -> Func:
+def distribute(
+    func: Func,
+    *loops: str,
+    space: Space = "register",
+    to: Depth = "parts",
+    scalars: Sharing = "keep",
+) -> Func:
     """One nest of the loops for each nest within them, and for the statements between those.
 
     What an iteration holds from one part to the next goes to buffers with an element for each
-    iteration: a buffer of the block becomes as many times as large, and a scalar that a further
-    part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests.  Of several loops with the first name those count that hold all of the others.
+    iteration: a buffer of the block becomes as many times as large, and a scalar that differs and
+    that a further part reads is stored and loaded.  Loops that do not hold all others stay.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
-    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
-    then round them, unless these depend on the loops that are distributed.
-    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
-    another, and where an iteration needs what an earlier one wrote.
+    to: ``innermost`` makes nests within those loops and conditions of the body that do not depend
+    on the loops that are distributed.
+    scalars: ``repeat`` computes them again where the nest writes nothing that they depend on.
+    Raises ScheduleError for loops that hold other statements beside one another, and where an
+    iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
@@ -272,14 +304,7 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
       }
     }
     """
-    if space not in ("register", "scratch"):
-        raise ScheduleError(
-            f"iterations do not share {space} buffers", fix="use register or scratch"
-        )
-    if to not in get_args(Depth):
-        raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
-    if not loops:
-        raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
+    _check_options(loops, space, to, scalars)
     names, found = Names(func), 0
 
     def change(old: For, facts: Mask) -> Body:
@@ -287,12 +312,27 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
         if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
             return (old,)
         found += 1
-        return _Distribution(func, _nest_of(old, loops[1:]), names, space, to).blocks(facts)
+        nest = _nest_of(old, loops[1:])
+        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
 
     result = rewrite_loops(func, loops[:1], change)
     if not found:
         raise _no_nest(loops)
     return result
+
+
+def _check_options(loops: Sequence[str], space: Space, to: Depth, scalars: Sharing) -> None:
+    """Raise ScheduleError for what `distribute` does not take."""
+    if space not in ("register", "scratch"):
+        raise ScheduleError(
+            f"iterations do not share {space} buffers", fix="use register or scratch"
+        )
+    if to not in get_args(Depth):
+        raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
+    if scalars not in get_args(Sharing):
+        raise ScheduleError(f"scalars cannot {scalars!r}", fix="use keep or repeat")
+    if not loops:
+        raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
 
 def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
@@ -341,12 +381,23 @@ class _Distribution:
     homes: the part that defines a scalar which may differ between iterations.
     shared: scalars that other parts read than the one that defines them.
     registers: what such scalars are stored in.
+    repeated: the definitions of scalars that other parts compute again.
+    changed: accesses to memory that other statements change or read.
     """
 
     def __init__(
-        self, func: Func, nest: Sequence[For], names: Names, space: Space, to: Depth
+        self,
+        func: Func,
+        nest: Sequence[For],
+        names: Names,
+        space: Space,
+        to: Depth,
+        scalars: Sharing,
     ) -> None:
         self.nest, self.names, self.space, self.to = nest, names, space, to
+        self.repeats = scalars == "repeat"
+        self.repeated: dict[Scalar, Let | Load] = {}
+        self.changed: Set[Stmt] = set()
         self.points, self.point = 1, Expr()
         for loop in nest:
             self.points *= loop.axis.size
@@ -360,12 +411,17 @@ class _Distribution:
 
     def blocks(self, facts: Mask) -> Body:
         """The new nests, with the buffers that connect them before them."""
-        items = self.items(self.nest[-1].body)
+        body = self.nest[-1].body
+        if self.repeats:
+            axes = tuple(loop.axis for loop in self.nest)
+            self.changed = {a.stmt for pair in conflicts(accesses(body, facts, axes)) for a in pair}
+        items = self.items(body)
         parts = list(_parts(items))
         self.check(parts, facts)
         for part in parts:
             for stmt in statements(tuple(part.body)):
                 self.shared.update(s for s in used_scalars(stmt) if self.homes.get(s, part) != part)
+        self.shared -= self.repeated.keys()
         self.run_in_order()
         return self.block(items)
 
@@ -392,6 +448,8 @@ class _Distribution:
                 case _:
                     part.body.append(stmt)
                     if isinstance(stmt, Let | Load):
+                        if self.may_repeat(stmt):
+                            self.repeated[stmt.result] = stmt
                         self.homes[stmt.result] = part
         return [*result, part]
 
@@ -399,6 +457,27 @@ class _Distribution:
         """Whether a scalar is the same in every iteration."""
         changing = self.homes.keys()
         return all(_is_fixed(stmt, self.axes, changing, self.written, loop) for loop in self.nest)
+
+    def may_repeat(self, stmt: Let | Load) -> bool:
+        """Whether other parts may compute a scalar again, if it is to be so."""
+        operands = (s for s in stmt.operands if s in self.homes)
+        return (
+            self.repeats and stmt not in self.changed and all(s in self.repeated for s in operands)
+        )
+
+    def repeat(self, scalar: Scalar, body: list[Stmt], copies: dict[Scalar, Scalar]) -> None:
+        """Compute a scalar of another part again, after what it is computed from."""
+        stmt = self.repeated[scalar]
+        for operand in stmt.operands:
+            if operand in self.repeated and operand not in copies:
+                self.repeat(operand, body, copies)
+        copy = self.names.scalar(scalar.name, scalar.dtype)
+        operands = tuple(copies.get(s, s) for s in stmt.operands)
+        copies[scalar] = copy
+        if isinstance(stmt, Let):
+            body.append(Let(copy, stmt.op, operands, stmt.attrs))
+        else:
+            body.append(Load(copy, stmt.buffer, stmt.index, stmt.mask, operands))
 
     def may_be_outside(self, stmt: For | If) -> bool:
         """Whether a loop or a condition is the same in every iteration."""
@@ -470,7 +549,11 @@ class _Distribution:
         copies: dict[Scalar, Scalar] = {}
         for stmt in statements(tuple(part.body)):
             for scalar in used_scalars(stmt):
-                if scalar in self.registers and scalar not in copies:
+                if scalar in copies or self.homes.get(scalar, part) is part:
+                    continue
+                if scalar in self.repeated:
+                    self.repeat(scalar, body, copies)
+                elif scalar in self.registers:
                     copy = copies[scalar] = self.names.scalar(scalar.name, scalar.dtype)
                     body.append(Load(copy, self.registers[scalar], self.point))
         body += Substitution({}, scalars=copies)(tuple(part.body))
@@ -482,6 +565,7 @@ class _Distribution:
             self.registers[stmt.result] = register
             allocs.append(Alloc(register))
             body.append(Store(register, self.point, stmt.result))
+        body = list(without_dead(tuple(body))) if self.repeats else body
         if not body:
             return ()
         nest = map_accesses(tuple(body), self.spread)
@@ -504,6 +588,100 @@ def _parts(items: Sequence[_Item]) -> Iterator[_Part]:
             yield item
         elif isinstance(item, _Outside):
             yield from _parts(item.items)
+
+
+# ---- sink ------------------------------------------------------------------------------------
+
+
+def sink(func: Func, loop: str) -> Func:
+    """What stands beside a loop in its block happens in its first and in its last iteration.
+
+    Scalars before the loop, and buffers, stay where they are.
+    Raises ScheduleError for an unknown loop, for one whose iterations have no order or that may
+    have none, and where the loop reads a scalar from what would move.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[1]) {
+    ...   %0: f32 = 2.0
+    ...   y[0] = %0
+    ...   for i in 8 {
+    ...     %1: f32 = x[i]
+    ...     y[0] add= %1
+    ...   }
+    ... }''')
+    >>> print(sink(func, "i"))
+    func f(x: in f32[8], y: out f32[1]) {
+      %0: f32 = 2.0
+      for i in 8 {
+        if 0 <= i < 1 {
+          y[0] = %0
+        }
+        %1: f32 = x[i]
+        y[0] add= %1
+      }
+    }
+    """
+    found = False
+
+    def walk(body: Body, facts: Mask) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, For) and stmt.name == loop:
+                found = True
+                return _with_sunk(body, number, stmt, facts)
+            if isinstance(stmt, For | If):
+                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+                result.append(rebuilt(stmt, walk(stmt.body, facts + more)))
+            else:
+                result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body, ())
+    if not found:
+        raise no_loop(func, loop)
+    return Func(func.name, func.params, body)
+
+
+def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
+    """The block of a loop with all that can move inside it."""
+    if loop.kind not in ("serial", "unroll") or (
+        loop.end is not None and span(loop.end, facts)[0] < 1
+    ):
+        raise ScheduleError(
+            f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
+        )
+    beside = (*body[:number], *body[number + 1 :])
+    if any(inside.name == loop.name for inside in loops_of(beside)):
+        raise ScheduleError(
+            f"there are several loops {loop.name} in a block", fix="split one to rename it"
+        )
+    staying: list[Stmt] = [s for s in body[:number] if isinstance(s, Alloc)]
+    moving = [s for s in body[:number] if not isinstance(s, Alloc)]
+    while moving and isinstance(moving[0], Let | Load):
+        staying.append(moving.pop(0))
+    moved = {s.result for s in moving if isinstance(s, Let | Load)}
+    readers = statements((loop, *body[number + 1 :]))
+    if moved and any(not moved.isdisjoint(used_scalars(s)) for s in readers):
+        raise ScheduleError(
+            f"loop {loop.name} reads scalars from behind other statements", fix="hoist them first"
+        )
+    if has_barrier(body):
+        raise ScheduleError("threads meet beside the loop", fix="sink before barriers are placed")
+    inside = facts + loop.bounds
+    axis = Expr.of(loop.axis)
+    left = (axis * -1 + loop.axis.size) if loop.end is None else loop.end + axis * -1
+    first = _sunk(Bound(axis, 0, 1), tuple(moving), inside)
+    last = _sunk(Bound(left, 1, 2), body[number + 1 :], inside)
+    return (*staying, with_body(loop, (*first, *loop.body, *last)))
+
+
+def _sunk(condition: Bound, body: Body, facts: Mask) -> Body:
+    if not body:
+        return ()
+    mask = decided((condition,), facts)
+    assert mask is not None, "a loop without a first or last iteration"
+    return guarded(mask, body)
 
 
 # ---- hoist -----------------------------------------------------------------------------------
@@ -605,4 +783,4 @@ def _without_fixed_condition(
     return (If(fixed, (new,), fixed_test),) if fixed or fixed_test is not None else (new,)
 
 
-__all__ = ["distribute", "hoist", "reorder"]
+__all__ = ["distribute", "hoist", "reorder", "sink"]

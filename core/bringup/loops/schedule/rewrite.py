@@ -368,6 +368,7 @@ class Substitution:
     facts: conditions that hold wherever the new block runs.
     names: makes the block a copy beside the original: its scalars get free names.
     scalars: what is read in place of scalars from outside the block.
+    quotients: what stands for a quotient or a remainder; None keeps it.
     """
 
     def __init__(
@@ -376,8 +377,10 @@ class Substitution:
         facts: Mask = (),
         names: Names | None = None,
         scalars: Mapping[Scalar, Scalar] | None = None,
+        quotients: Callable[[Div | Mod], Expr | None] | None = None,
     ) -> None:
         self._table = table
+        self._quotients = quotients
         self._facts = facts
         self._names = names
         self._exprs: dict[Expr, Expr] = {}
@@ -396,7 +399,10 @@ class Substitution:
         if known is None:
             table = self._table
             touched = any(a in table or isinstance(a, Div | Mod) for a, _ in expr.terms)
-            known = self._exprs[expr] = expr.substitute(table) if touched else expr
+            known = expr.substitute(table) if touched and table else expr
+            if self._quotients is not None:
+                known = _with_quotients(known, self._quotients)
+            self._exprs[expr] = known
         return known
 
     def bounds(self, mask: Sequence[Bound]) -> Mask:
@@ -529,6 +535,18 @@ class Substitution:
         if body is stmt.body and mask is stmt.mask and test is stmt.test:
             return (stmt,)
         return (If(mask, body, test),)
+
+
+def _with_quotients(expr: Expr, change: Callable[[Div | Mod], Expr | None]) -> Expr:
+    """An expression with others in place of quotients and remainders."""
+    result = Expr(expr.const)
+    for atom, c in expr.terms:
+        part = change(atom) if isinstance(atom, Div | Mod) else None
+        if part is None and isinstance(atom, Div | Mod):
+            inner = _with_quotients(atom.of, change)
+            part = inner // atom.by if isinstance(atom, Div) else inner % atom.by
+        result = result + (Expr.of(atom) if part is None else part) * c
+    return result
 
 
 __all__ = [

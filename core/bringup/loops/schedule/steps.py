@@ -9,19 +9,21 @@ from functools import cache
 
 from bringup.errors import ParseError, ScheduleError
 from bringup.loops.form import Func
-from bringup.loops.schedule.folds import rfactor
+from bringup.loops.schedule.folds import overwrite, rfactor
 from bringup.loops.schedule.iteration import (
     fuse,
     pad,
     parallelize,
     peel,
+    segment,
     serialize,
     specialize,
     split,
     unroll,
     vectorize,
 )
-from bringup.loops.schedule.order import distribute, hoist, reorder
+from bringup.loops.schedule.order import distribute, hoist, reorder, sink
+from bringup.loops.schedule.precompute import narrow, precompute
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.threads import bind, cross_lane, set_space
 from bringup.records import record
@@ -38,13 +40,18 @@ PRIMITIVES: Mapping[str, Primitive] = {
         distribute,
         fuse,
         hoist,
+        narrow,
+        overwrite,
         pad,
         parallelize,
         peel,
+        precompute,
         reorder,
         rfactor,
+        segment,
         serialize,
         set_space,
+        sink,
         specialize,
         split,
         stage,
