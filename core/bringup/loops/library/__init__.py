@@ -73,10 +73,11 @@ def library_loops(
       alloc total: register f32[1]
       total[0] = %0
       for k in 6 {
-        %1: f32 = x0[k]
-        total[0] add= %1
-        %2: f32 = total[0]
-        y0[k] = %2
+        %1: f32 = total[0]
+        %2: f32 = x0[k]
+        total[0] add= %2
+        %3: f32 = total[0]
+        y0[k] = %3
       }
     }
     """
