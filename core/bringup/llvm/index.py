@@ -14,15 +14,18 @@ from bringup.llvm.text import Builder, Type, Val, const, const_vector, i64_const
 class Indices:
     """Emits the index expressions of one function.
 
-    axes: the value of each loop that is open, an i64; of the lane axis the value in lane 0, 0.
+    type: of scalar indices, i64 or, where all indices fit, i32.
+    axes: the value of each loop that is open; of the lane axis the value in lane 0, 0.
     lane, lanes: the axis of the vector loop that is open, and its number of lanes.
 
     An operation on the same operands is emitted once in a block and the blocks within it, because
     the passes of LLVM's code generator do not look for it in the text.
     """
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: Builder, type: Type = ir.i64) -> None:
         self.b = b
+        self.type = type
+        self.const: Callable[[int], Val] = i64_const if type is ir.i64 else partial(const, type)
         self.axes: dict[Axis, Val] = {}
         self.lane: Axis | None = None
         self.lanes = 1
@@ -54,7 +57,7 @@ class Indices:
         if x.type.lanes > 1 or self.lanes == 1:
             return x
         return self._once(
-            "splat", x, i64_const(self.lanes), lambda v, _n: self.b.splat(v, self.lanes)
+            "splat", x, self.const(self.lanes), lambda v, _n: self.b.splat(v, self.lanes)
         )
 
     # -- what differs between lanes ----------------------------------------------------------------
@@ -82,20 +85,20 @@ class Indices:
 
     def scalar(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in lane 0, as i64."""
-        constant, total = expr.const, i64_const(0)
+        constant, total = expr.const, self.const(0)
         for atom, c in expr.terms:
             if isinstance(atom, Axis):
                 part = self.axes[atom]
             elif isinstance(atom, Div | Mod):
                 part = self._divided(atom, self.scalar(atom.of, loaded))
             else:
-                part = self._loaded(atom, loaded, ir.i64)
+                part = self._loaded(atom, loaded, self.type)
             known = part.integer
             if known is not None:
                 constant += c * known
             else:
-                total = self._add(total, self._mul(part, i64_const(c)))
-        return self._add(total, i64_const(constant))
+                total = self._add(total, self._mul(part, self.const(c)))
+        return self._add(total, self.const(constant))
 
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane: a vector of i32 if its range allows that, else of i64."""
@@ -122,7 +125,7 @@ class Indices:
         if total is not None and base.integer == 0:
             return total
         if narrow and base.integer is None:
-            base = self._once("trunc", base, i64_const(0), lambda x, _: b.trunc(x, element))
+            base = self._once("trunc", base, self.const(0), lambda x, _: b.trunc(x, element))
         splat = self.splat(base) if base.integer is None else const(steps, base.integer)
         return splat if total is None else self._add(total, splat)
 

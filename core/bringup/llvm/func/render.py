@@ -28,7 +28,7 @@ from bringup.llvm.func.registers import Registers
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
-from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
+from bringup.llvm.text import Builder, Function, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
 from bringup.loops.form import statements as all_statements
@@ -44,7 +44,10 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     units = math.prod(loop.axis.size for loop in nest)
     if not units:
         return NativeKernel(name, 0, 0, 0)
-    return _FuncEmitter(module, func, name).run(nest, body, units)
+    function = unit_function(module, name)
+    b = Builder(function.block("entry"))
+    memory = Memory(b, Indices(b), Registers(b, func.body))
+    return FuncEmitter(func, function, memory).run(nest, body, units)
 
 
 def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
@@ -70,7 +73,7 @@ def _work(body: Sequence[Stmt]) -> int:
     return total
 
 
-class _FuncEmitter:
+class FuncEmitter:
     """Emits a function, statement by statement.
 
     scalars: the registers of the scalars that are visible, by name.
@@ -79,14 +82,16 @@ class _FuncEmitter:
     ahead: what vector loops prefetch.
     """
 
-    def __init__(self, module: Module, func: Func, name: str) -> None:
+    #: Whether each lane of a vector is a register of its own, as it is on GPUs.
+    lane_registers = False
+
+    def __init__(self, func: Func, function: Function, memory: Memory) -> None:
         self.func = func
-        self.name = name
-        self.function = unit_function(module, name)
-        self.b = Builder(self.function.block("entry"))
-        self.indices = Indices(self.b)
-        self.registers = Registers(self.b, func.body)
-        self.memory = Memory(self.b, self.indices, self.registers)
+        self.function = function
+        self.b = memory.b
+        self.indices = memory.indices
+        self.registers = memory.registers
+        self.memory = memory
         self.scalars: dict[str, Val] = {}
         self.divisors = frozenset(_divisors(func.body, {}, 0))
         self.reciprocals: dict[str, Reciprocal] = {}
@@ -111,7 +116,7 @@ class _FuncEmitter:
                     unit = b.udiv(unit, size) if n else unit
             self._inside_ends(nest, body)
         b.ret()
-        return NativeKernel(self.name, units, self.tile_bytes, _work(body))
+        return NativeKernel(self.function.name, units, self.tile_bytes, _work(body))
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -192,7 +197,8 @@ class _FuncEmitter:
                 return const(ir.i1, 1) if inside is None else inside
         if any(v.type.lanes > 1 for v in operands):
             if stmt.op.name == "div" and stmt.operands[1].name in self.reciprocals:
-                return divide(self.b, operands[0], self.reciprocals[stmt.operands[1].name])
+                by = self.reciprocals[stmt.operands[1].name]
+                return divide(self.b, operands[0], by, lane_registers=self.lane_registers)
             operands = tuple(map(self.indices.splat, operands))
         return render(self.b, stmt, operands)
 
@@ -261,7 +267,7 @@ class _FuncEmitter:
             self._interleaved(stmt)
         elif stmt.kind == "unroll" or stmt.axis.size == 1:
             for i in range(stmt.axis.size):
-                self.indices.axes[stmt.axis] = index = i64_const(i)
+                self.indices.axes[stmt.axis] = index = self.indices.const(i)
                 exists = None if end is None else self._less(index, end)
                 self._where(exists, stmt.body)
         else:
@@ -278,7 +284,7 @@ class _FuncEmitter:
             for inner in vectors.body:
                 parts: list[Val] = []
                 for i, scalars in enumerate(copies):
-                    self.indices.axes[stmt.axis] = i64_const(i)
+                    self.indices.axes[stmt.axis] = self.indices.const(i)
                     self.scalars = scalars
                     if _is_shared_fold(inner, stmt.axis):
                         parts.append(scalars[inner.value.name])
@@ -289,7 +295,7 @@ class _FuncEmitter:
                     value = pairwise(parts, step)
                     self.memory.store(inner, value, None, ())
             for i in range(stmt.axis.size):
-                self.indices.axes[stmt.axis] = i64_const(i)
+                self.indices.axes[stmt.axis] = self.indices.const(i)
                 self._prefetch(vectors)
 
         self._vector(vectors, None, emit)
@@ -317,13 +323,13 @@ class _FuncEmitter:
 
     def _serial(self, stmt: For, end: Val | None) -> None:
         b, axis = self.b, stmt.axis
-        stop = i64_const(axis.size) if end is None else end
+        stop = self.indices.const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
-            stop = b.smin(end, i64_const(axis.size))
+            stop = b.smin(end, self.indices.const(axis.size))
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
-        with b.loop(i64_const(0), stop, 1, carried) as loop, self.indices.block():
+        with b.loop(self.indices.const(0), stop, 1, carried) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
@@ -351,7 +357,7 @@ class _FuncEmitter:
 
         def emit() -> None:
             indices.lane, indices.lanes = stmt.axis, lanes
-            indices.axes[stmt.axis] = i64_const(0)
+            indices.axes[stmt.axis] = self.indices.const(0)
             with self._lanes(alive, guarded=False):
                 if body is None:
                     self.body(stmt.body)
@@ -362,7 +368,7 @@ class _FuncEmitter:
 
         if known is None and stmt.end is not None and stmt.end.first < 1:
             assert end is not None
-            self._branch(self.b.icmp("sgt", end, i64_const(0)), stmt.body, emit)
+            self._branch(self.b.icmp("sgt", end, self.indices.const(0)), stmt.body, emit)
         else:
             emit()
 
@@ -410,4 +416,4 @@ def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth:
     return found
 
 
-__all__ = ["emit_func"]
+__all__ = ["FuncEmitter", "emit_func"]

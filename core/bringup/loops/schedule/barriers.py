@@ -18,17 +18,24 @@ class _Event:
 
     threads: the thread loops round it; empty if one thread of the block does it.
     phase: how many barriers come before it.
+    bound: the loop round it that has just been bound.
     """
 
     access: Access
     threads: tuple[Axis, ...]
     phase: int
+    bound: For | None
 
 
 class _Block:
-    """What the threads of one block do, in order; serial loops that hold barriers run twice."""
+    """What the threads of one block do, in order; serial loops that hold barriers run twice.
 
-    def __init__(self) -> None:
+    bound: the loops that have just been bound, if only what they do is in question.
+    """
+
+    def __init__(self, bound: str) -> None:
+        self.bound = bound
+        self.within: For | None = None
         self.events: list[_Event] = []
         self.phase = 0
         self.inner: set[Axis] = set()
@@ -42,7 +49,7 @@ class _Block:
                     kind = "load" if isinstance(stmt, Load) else stmt.fold or "store"
                     access = Access(stmt, kind, facts + stmt.mask, ())
                     self.check_private(stmt, threads)
-                    self.events.append(_Event(access, threads, self.phase))
+                    self.events.append(_Event(access, threads, self.phase, self.within))
                 case Alloc() if threads and stmt.buffer.space != "shared":
                     private.add(stmt.buffer)
                 case Alloc() if stmt.buffer.space != "shared":
@@ -53,7 +60,10 @@ class _Block:
                     self.inner.add(stmt.axis)
                     bounds = facts + stmt.bounds
                     if stmt.kind == "thread":
+                        outer = self.within
+                        self.within = stmt if stmt.name == self.bound else outer
                         self.walk_inside(stmt.body, bounds, (*threads, stmt.axis), private)
+                        self.within = outer
                         continue
                     before = self.phase
                     self.walk_inside(stmt.body, bounds, threads, private)
@@ -79,14 +89,19 @@ class _Block:
                 fix="bind loops inside its alloc, or divide the fold first",
             )
 
-    def check(self) -> None:
-        """Raise ScheduleError if the order of two threads matters and no barrier makes it."""
+    def check(self, independent: bool) -> None:
+        """Raise ScheduleError if the order of two threads matters and no barrier makes it.
+
+        independent: whether the iterations of a loop that has just been bound are independent.
+        """
         inner = frozenset(self.inner)
         for number, one in enumerate(self.events):
             for other in self.events[number:]:
                 if other.phase > one.phase:
                     break
-                if not _needs_order(one, other):
+                if self.bound and one.bound is other.bound and (independent or not one.bound):
+                    continue
+                if not _needs_order(one, other) or _are_alternatives(one, other, inner):
                     continue
                 if one.threads == other.threads and all(
                     meets_only_within(one.access, other.access, axis, inner) for axis in one.threads
@@ -105,8 +120,23 @@ def _needs_order(one: _Event, other: _Event) -> bool:
     return may_conflict(one.access, other.access)
 
 
-def check_threads(func: Func) -> None:
-    """Raise ScheduleError where threads of a block need an order that no barrier gives."""
+def _are_alternatives(one: _Event, other: _Event, inner: frozenset[Axis]) -> bool:
+    """Whether a block does only one of both: a condition on the block decides."""
+    return any(
+        bound.expr == without.expr
+        and (bound.high <= without.low or without.high <= bound.low)
+        and inner.isdisjoint(bound.expr.axes())
+        for bound in one.access.facts
+        for without in other.access.facts
+    )
+
+
+def check_threads(func: Func, bound: str = "", independent: bool = False) -> None:
+    """Raise ScheduleError where threads of a block need an order that no barrier gives.
+
+    bound: loops that have just been bound to threads of a function that was right before.
+    independent: whether their iterations were independent.
+    """
 
     def holds_threads(body: Body) -> bool:
         """Whether thread loops stand here, not those of parallel loops or blocks inside."""
@@ -126,17 +156,17 @@ def check_threads(func: Func) -> None:
                 walk(stmt.body, facts + stmt.mask)
             elif isinstance(stmt, For):
                 if stmt.kind in ("parallel", "block") and holds_threads(stmt.body):
-                    block = _Block()
+                    block = _Block(bound)
                     block.walk(stmt.body, facts + stmt.bounds, ())
-                    block.check()
+                    block.check(independent)
                 walk(stmt.body, facts + stmt.bounds)
 
     if not has_threads(func):
         return
     if holds_threads(func.body):
-        block = _Block()
+        block = _Block(bound)
         block.walk(func.body, (), ())
-        block.check()
+        block.check(independent)
     walk(func.body, ())
 
 

@@ -29,9 +29,10 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     """
     if kind not in ("block", "thread"):
         raise ScheduleError(f"a loop cannot be bound to {kind!r}", fix="bind to block or thread")
+    before = [old.kind for old in loops_of(func.body) if old.name == loop]
     result = with_independent_kind(func, (loop,), kind)
     if kind == "thread":
-        check_threads(result)
+        check_threads(result, loop, all(old == "parallel" for old in before))
     return result
 
 
