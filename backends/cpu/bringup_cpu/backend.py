@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from bringup import config
 from bringup.backend import (
@@ -20,6 +21,9 @@ from bringup.backend import (
 from bringup.kernel.form import Kernel
 from bringup.program.program import Program
 from bringup_cpu import host
+
+if TYPE_CHECKING:
+    from bringup.loops.schedule import Scheduled
 
 #: Ops that become native loops and branches.
 _CONTROL = ("while", "scan", "case")
@@ -66,6 +70,16 @@ class CpuBackend(Backend):
         from bringup.kernel.split import even_chunks
 
         return even_chunks(kernel, elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+
+    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
+        """The loops of a kernel on the host or a target; None for packed products and some folds.
+
+        Raises UnsupportedError for an unknown target.
+        """
+        from bringup.llvm.loops.kernel import scheduled_kernel
+        from bringup_cpu.target import target as find_target
+
+        return scheduled_kernel(kernel, find_target(target).loops)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.

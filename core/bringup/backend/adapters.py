@@ -54,6 +54,7 @@ from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
 if TYPE_CHECKING:  # importing bringup loads no module of loops
     from bringup.loops.form import Func
+    from bringup.loops.schedule import Schedule, Scheduled
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -335,13 +336,18 @@ class LoopsDevice(RenderingDevice["Func"]):
     ...     def launch(self, loaded, func, views): loaded(*views)
     """
 
-    def schedule(self, func: Func) -> Func:
-        """The loops to render, which must compute the same; by default those of the kernel."""
-        return func
+    def schedule(self, func: Func) -> Schedule:
+        """The steps to apply to the loops of a kernel before `render` gets them; none by default.
+
+        Give the function of the `SimpleBackend` the same, so that dumps show them.
+        """
+        from bringup.loops.schedule import Schedule
+
+        return Schedule()
 
     def lower_kernel(self, kernel: Kernel) -> Func:
         """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
-        return scheduled_loops(kernel, self.schedule)
+        return scheduled_loops(kernel, self.schedule).after
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:
@@ -357,22 +363,23 @@ class LoopsDevice(RenderingDevice["Func"]):
         """
 
 
-def scheduled_loops(kernel: Kernel, schedule: Callable[[Func], Func] | None = None) -> Func:
-    """The loops of a kernel after a schedule, verified before and after under ``BRINGUP_CHECK``.
+def scheduled_loops(
+    kernel: Kernel, schedule: Callable[[Func], Schedule] | None = None
+) -> Scheduled:
+    """The loops of a kernel and a schedule of them; both verified under ``BRINGUP_CHECK``.
 
-    Raises GraphError for what a schedule makes wrong.
+    Raises ScheduleError for steps that do not fit the loops.
     """
     from bringup.loops import lower_kernel, verify_func
+    from bringup.loops.schedule import Schedule, Scheduled
 
     check = config.level("BRINGUP_CHECK")
     func = lower_kernel(kernel)
     if check:
         verify_func(func)
-    if schedule is None:
-        return func
-    scheduled = schedule(func)
+    scheduled = Scheduled.of(func, Schedule() if schedule is None else schedule(func))
     if check:
-        verify_func(scheduled)
+        verify_func(scheduled.after)
     return scheduled
 
 
@@ -437,7 +444,7 @@ class SimpleBackend(Backend):
     after the backend if omitted.
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
-    schedule: likewise.
+    schedule: likewise; dumps show its steps.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)
@@ -451,7 +458,7 @@ class SimpleBackend(Backend):
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
         *,
         render: Callable[[Func], str] | None = None,
-        schedule: Callable[[Func], Func] | None = None,
+        schedule: Callable[[Func], Schedule] | None = None,
     ) -> None:
         self.name = name
         self._open = open
@@ -472,6 +479,10 @@ class SimpleBackend(Backend):
         """What the function given makes of the index."""
         return self._open(index)
 
+    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
+        """The loops of a kernel and the steps of the function given; None without a renderer."""
+        return None if self._render is None else scheduled_loops(kernel, self._schedule)
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """What the function given renders of each kernel's loops, equal ones once; no assembly.
 
@@ -479,6 +490,6 @@ class SimpleBackend(Backend):
         """
         if self._render is None:
             return super().lower(program, target)
-        funcs = [scheduled_loops(kernel, self._schedule) for kernel in program.kernels]
+        funcs = [scheduled_loops(kernel, self._schedule).after for kernel in program.kernels]
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

@@ -27,6 +27,7 @@ from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
+    from bringup.loops.schedule import Scheduled
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
 KernelPass = Callable[[Kernel], Kernel]
@@ -244,6 +245,13 @@ class Backend(ABC):
         order of additions.
         """
         return 0
+
+    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
+        """The loops of a kernel and the steps by which they run, for dumps.
+
+        None, the default, where the backend runs it in another way than by loops.
+        """
+        return None
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """Source and assembly of a program for ``target``, without hardware.

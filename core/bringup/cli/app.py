@@ -11,7 +11,9 @@ from bringup.cli.shell import Command, Version, device_names, examples, op_names
 
 #: What ``bringup dump`` shows; fusion (why values are stored between kernels), loops, source and
 #: assembly are long, and shown when asked for.
-LEVELS = ("passes", "fusion", "program", "kernels", "loops", "source", "asm", "cost")
+LEVELS = (
+    "passes", "fusion", "program", "kernels", "loops", "schedule", "source", "asm", "cost",
+)  # fmt: skip
 
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
@@ -125,8 +127,8 @@ def dump(
         list[str] | None,
         typer.Option(
             metavar="LEVEL",
-            help="passes, fusion, program, kernels, loops, source, asm or cost; may be repeated."
-            "  All but fusion, loops, source and asm by default.",
+            help="passes, fusion, program, kernels, loops, schedule, source, asm or cost; may be"
+            " repeated.  All but fusion, loops, schedule, source and asm by default.",
             autocompletion=shell.one_of(*LEVELS),
         ),
     ] = None,

@@ -23,6 +23,7 @@ from bringup.cli.output import document, heading, line
 from bringup.cli.shell import did_you_mean, found_wrong
 from bringup.errors import BringupError, UnsupportedError
 from bringup.graph.parser import parse_graph
+from bringup.loops.schedule import Scheduled
 from bringup.ops import find
 from bringup.passes.run import dump_folder
 from bringup.runtime.compiler import Compiled, lower_graph
@@ -61,6 +62,7 @@ def show(
         "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
         "loops": lambda: [str(func) for func in compiled.loops],
+        "schedule": lambda: [_scheduled(s) for s in compiled.schedules],
         "source": lambda: _text(lambda: compiled.source),
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),
@@ -76,7 +78,7 @@ def _print(contents: dict[str, Any]) -> None:
     for level, content in contents.items():
         if level == "passes":
             _print_passes(content)
-        elif level in ("kernels", "loops"):
+        elif level in ("kernels", "loops", "schedule"):
             _section(f"{level}: {len(content)}", "\n\n".join(content))
         elif level == "cost":
             _section("cost", "\n".join(f"{k} {v:,}" for k, v in content.items()))
@@ -97,6 +99,12 @@ def _section(title: str, text: str) -> None:
     heading(title)
     line(text.rstrip())
     line()
+
+
+def _scheduled(scheduled: Scheduled | None) -> str:
+    if scheduled is None:
+        return "not shown: the backend does not run this kernel by loops"
+    return str(scheduled)
 
 
 def _text(get: Callable[[], str]) -> str:

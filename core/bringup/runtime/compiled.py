@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bringup.backend.device import Executable, Lowered
@@ -15,6 +15,9 @@ from bringup.program.program import Cost, Program
 
 if TYPE_CHECKING:  # compiling loads no module of loops
     from bringup.loops.form import Func
+    from bringup.loops.schedule import Scheduled
+
+    Schedules = Callable[[], Sequence[Scheduled | None]]
 
 
 class Compiled:
@@ -25,12 +28,13 @@ class Compiled:
     programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
     and for each condition, body and branch that core runs for a device.
     executable: call it with handles; None when lowered without hardware.
-    lower: makes the texts.  placement: makes the report.  cost: that of a graph in segments.
+    lower: makes the texts.  schedules: makes those of all kernels.  placement: makes the report.
+    cost: that of a graph in segments.
     """
 
     __slots__ = (
-        "_cost", "_lower", "_lowered", "_placement", "donated", "executable", "graph", "optimized",
-        "programs",
+        "_cost", "_lower", "_lowered", "_placement", "_schedules", "donated", "executable", "graph",
+        "optimized", "programs",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +44,7 @@ class Compiled:
         programs: tuple[Program, ...],
         executable: Executable | None,
         lower: Callable[[], Lowered],
+        schedules: Schedules,
         placement: Callable[[], Iterable[Placement]] = tuple,
         cost: Callable[[], Cost] | None = None,
     ) -> None:
@@ -51,6 +56,7 @@ class Compiled:
         self.donated = programs[0].donated if cost is None else frozenset[int]()
         self._lower = lower
         self._lowered: Lowered | None = None
+        self._schedules = schedules
         self._placement = placement
         self._cost = cost
 
@@ -86,10 +92,20 @@ class Compiled:
 
     @property
     def loops(self) -> tuple[Func, ...]:
-        """The loops of each kernel, as every device of loops gets them before its own schedule."""
+        """The loops of each kernel, before the device's own schedule."""
         from bringup.loops import lower_kernel
 
-        return tuple(map(lower_kernel, self.kernels))
+        pairs = zip(self.kernels, self.schedules, strict=True)
+        return tuple(lower_kernel(k) if s is None else s.before for k, s in pairs)
+
+    @property
+    def schedules(self) -> tuple[Scheduled | None, ...]:
+        """How the device runs the loops of each kernel; None where it runs one in another way.
+
+        Print one for its steps and the loops that they make.  `bringup.loops.schedule.apply` runs
+        edited steps on ``before``.
+        """
+        return tuple(self._schedules())
 
     def cost(self) -> Cost:
         """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
@@ -40,6 +40,9 @@ from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.full_memory import with_room
 from bringup.tracing.context import nested
+
+if TYPE_CHECKING:  # compiling loads no module of loops
+    from bringup.loops.schedule import Scheduled
 
 
 @record
@@ -160,15 +163,17 @@ def _compile(
     program = _program(graph, optimized, context, target, options, donated)
     if isinstance(target, OfflineTarget):
         lowered = partial(_lower, target.backend, program, target.architecture)
-        return Compiled(graph, optimized, (program,), None, lowered)
+        schedules = partial(_schedules, target.backend, program, target.architecture)
+        return Compiled(graph, optimized, (program,), None, lowered, schedules)
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
-    architectures = filter(None, [target.capabilities.target])
+    architectures = [name for name in [target.capabilities.target] if name]
     lowered = partial(_lower, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
+    schedules = partial(_schedules, target.backend, program, *architectures)
     report = partial(placement, optimized, target)
-    return Compiled(graph, optimized, (program,), executable, lowered, report)
+    return Compiled(graph, optimized, (program,), executable, lowered, schedules, report)
 
 
 def _compile_segments(
@@ -271,7 +276,8 @@ def _program(
     if not options.optimize:
         program = replace(program, optimize=False)
     if context.dump is not None and report is not None:
-        _dump(context.dump, graph, program, report)
+        schedules = _schedules(backend, program, *filter(None, [capabilities.target]))
+        _dump(context.dump, graph, program, schedules, report)
     if context.check >= 1:
         verify_program(program)
     if context.check >= 2 and terminates(optimized):
@@ -392,6 +398,12 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
     return lowered
 
 
+def _schedules(backend: Backend, program: Program, *target: str) -> list[Scheduled | None]:
+    """How the loops of each kernel are run."""
+    with vendor_call(backend, "scheduled"):
+        return [backend.scheduled(kernel, *target) for kernel in program.kernels]
+
+
 def _record_pass(name: str, seconds: float) -> None:
     duration = round(seconds * 1e9)
     timeline.record(
@@ -399,16 +411,30 @@ def _record_pass(name: str, seconds: float) -> None:
     )
 
 
-def _dump(folder: Path, graph: Graph, program: Program, report: Sequence[str]) -> None:
+def _dump(
+    folder: Path,
+    graph: Graph,
+    program: Program,
+    schedules: Sequence[Scheduled | None],
+    report: Sequence[str],
+) -> None:
     from bringup.loops import lower_kernel
 
     target = dump_folder(folder, graph, graph.name)
-    (target / "89-fusion.txt").write_text("".join(f"{line}\n" for line in report), encoding="utf-8")
-    (target / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
-    for number, kernel in enumerate(program.kernels):
-        (target / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")
-        loops = lower_kernel(kernel)
-        (target / f"92-loops-{number:02}.txt").write_text(f"{loops}\n", encoding="utf-8")
+
+    def write(name: str, *lines: object) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        (target / f"{name}.txt").write_text(text, encoding="utf-8")
+
+    write("89-fusion", *report)
+    write("90-program", program)
+    for number, (kernel, scheduled) in enumerate(zip(program.kernels, schedules, strict=True)):
+        write(f"91-kernel-{number:02}", kernel)
+        if scheduled is None:
+            write(f"92-loops-{number:02}", lower_kernel(kernel))
+        else:
+            write(f"92-loops-{number:02}", scheduled.before)
+            write(f"93-schedule-{number:02}", scheduled)
 
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from bringup.runtime import transfer
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.loops.schedule import Scheduled
 
 
 def parts_of(segment: Segment) -> Iterator[Graph]:
@@ -64,6 +67,9 @@ def compiled_segments(
     def lower() -> Lowered:
         return Lowered("\n".join(p.source for p in every), "\n".join(p.asm for p in every))
 
+    def schedules() -> list[Scheduled | None]:
+        return [scheduled for part in every for scheduled in part.schedules]
+
     def report() -> Iterator[Placement]:
         if executable is None:
             return
@@ -78,7 +84,7 @@ def compiled_segments(
         return sum_costs(_cost_of(segment, compiled) for segment, compiled in pairs)
 
     programs = tuple(program for part in every for program in part.programs)
-    return Compiled(graph, optimized, programs, executable, lower, report, cost)
+    return Compiled(graph, optimized, programs, executable, lower, schedules, report, cost)
 
 
 def _cost_of(segment: Segment, parts: Sequence[Compiled]) -> Cost:

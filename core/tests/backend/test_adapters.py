@@ -31,9 +31,9 @@ from bringup.errors import (
     DeviceError,
     DeviceLostError,
     DeviceTimeoutError,
-    GraphError,
     Location,
     OutOfMemoryError,
+    ScheduleError,
     UnsupportedError,
 )
 from bringup.graph import Builder, Literal
@@ -41,6 +41,7 @@ from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
 from bringup.loops import Func, evaluate_func, lower_kernel, parse_func
+from bringup.loops.schedule import Schedule
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
 from bringup.types import TensorType
@@ -603,9 +604,9 @@ def test_a_device_of_loops_gets_each_kernel_lowered_and_equal_ones_once() -> Non
     seen = []
 
     class Seeing(LoopsChip):
-        def schedule(self, func: Func) -> Func:
+        def schedule(self, func: Func) -> Schedule:
             seen.append(str(func))
-            return func
+            return Schedule()
 
     chip = Seeing()
     run = chip.compile(twice())
@@ -617,32 +618,30 @@ def test_a_device_of_loops_gets_each_kernel_lowered_and_equal_ones_once() -> Non
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
 
 
-def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
-    class Scheduled(LoopsChip):
-        def schedule(self, func: Func) -> Func:
-            return parse_func(str(func).replace("g0 in 4 parallel", "g0 in 4 vector"))
+def vectors(func: Func) -> Schedule:
+    return Schedule.parse("vectorize g0")
 
-    chip = Scheduled()
+
+def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
+    class Vectors(LoopsChip):
+        def schedule(self, func: Func) -> Schedule:
+            return vectors(func)
+
+    chip = Vectors()
     run = chip.compile(twice())
     assert "for g0 in 4 vector {" in run.source
     [z] = run([chip.put(ARRAYS[0])])
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
 
 
-def test_a_schedule_that_breaks_a_rule_is_found_where_checks_are_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_that_does_not_fit_the_loops_is_an_error_at_the_user_s_line() -> None:
     class Wrong(LoopsChip):
-        def schedule(self, func: Func) -> Func:
-            return parse_func(str(func).replace("b1[g0]", "b1[g0 + 1]"))
+        def schedule(self, func: Func) -> Schedule:
+            return Schedule.parse("vectorize s0_0")
 
-    monkeypatch.setenv("BRINGUP_CHECK", "1")
-    LoopsChip().compile(twice())
-    with pytest.raises(GraphError, match="func k0") as caught:
+    with pytest.raises(ScheduleError, match="s0_0") as caught:
         Wrong().compile(twice())
     assert caught.value.location is HERE
-    monkeypatch.setenv("BRINGUP_CHECK", "0")
-    Wrong().compile(twice())
 
 
 def test_scratch_is_a_last_view_behind_the_planned_slots() -> None:
@@ -706,7 +705,7 @@ def test_a_program_that_cannot_be_built_as_a_whole_names_its_kernels() -> None:
 
 def test_what_a_schedule_raises_becomes_a_compile_error_with_the_kernel() -> None:
     class Failing(LoopsChip):
-        def schedule(self, func: Func) -> Func:
+        def schedule(self, func: Func) -> Schedule:
             raise KeyError(func.name)
 
     with pytest.raises(CompileError) as caught:
@@ -723,14 +722,17 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     def render(func: Func) -> str:
         return f"source of {func.name}"
 
-    def schedule(func: Func) -> Func:
-        return parse_func(str(func).replace("func k", "func scheduled_k"))
-
     with pytest.raises(UnsupportedError, match="does not lower without a device"):
         backend().lower(twice())
     assert backend(render=render).lower(twice()) == Lowered("source of k0", "")
-    both = backend(render=render, schedule=schedule).lower(program(different()))
-    assert both.source == "source of scheduled_k0\n\nsource of scheduled_k1"
+    both = backend(render=str, schedule=vectors).lower(program(different()))
+    assert both.source.count(" vector {") == 2
+    kernel = negation("k0")
+    assert backend().scheduled(kernel) is None
+    shown = backend(render=str, schedule=vectors).scheduled(kernel)
+    assert shown is not None
+    assert str(shown.before) == LOOPS
+    assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")
 
 
 # Declaring

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 import bringup as bu
 from bringup.cli.app import app
 from bringup.errors import BringupError
+from bringup.loops import parse_func
+from bringup.loops.schedule import Schedule, apply
 
 Install = Callable[..., Path]
 
@@ -101,6 +103,19 @@ def test_the_loops_of_each_kernel() -> None:
     assert found["loops"] == [result.stdout.partition("\n")[2].rstrip()]
 
 
+def test_the_steps_of_a_schedule_and_the_loops_that_they_make() -> None:
+    shown = dump("twice.ir", "--level", "loops", "--level", "schedule", "--target", "cpu").stdout
+    loops, title, schedule = shown.partition("schedule: 1\n")
+    assert title
+    before = parse_func(loops.partition("\n")[2])
+    steps, after = schedule.strip().split("\n\n")
+    assert str(apply(before, Schedule.parse(steps))) == after
+    assert " vector {" in after
+    assert dump("twice.ir", "--level", "schedule").stdout == (
+        "schedule: 1\nnot shown: the backend does not run this kernel by loops\n\n"
+    )
+
+
 def test_a_folder_of_dumps_has_kernels_and_their_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +127,9 @@ def test_a_folder_of_dumps_has_kernels_and_their_loops(
         "91-kernel-00.txt": f"{compiled.kernels[0]}\n",
         "92-loops-00.txt": f"{compiled.loops[0]}\n",
     }
+    bu.jit(lambda x: x - x).lower(bu.float32[4], target="cpu")
+    (schedule,) = (tmp_path / "dumps").rglob("93-schedule-00.txt")
+    assert schedule.read_text().startswith("split g0 g0.b g0.v 4 tail=peel\n")
     assert files["92-loops-00.txt"].startswith("func k0_add(b0: in f32[4], b1: out f32[4]) {\n")
 
 

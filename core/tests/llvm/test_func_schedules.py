@@ -36,7 +36,7 @@ def as_run(kernel: Kernel) -> Func:
     plan = schedule(kernel, TARGET)
     if not has_steps(plan):
         return lower_kernel(kernel)
-    func = scheduled(plan)
+    func = scheduled(plan).after
     verify_func(func)
     return func
 

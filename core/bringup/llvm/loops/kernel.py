@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bringup.graph.index import Axis
 from bringup.integers import ceil_div, round_up
@@ -35,6 +36,11 @@ from bringup.llvm.loops.schedule import (
 from bringup.llvm.scalar import combine
 from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below
+from bringup.loops.schedule import Scheduled
+
+if TYPE_CHECKING:  # most programs have no product
+    from bringup.kernel.contraction import Contraction
+    from bringup.llvm.loops.blocking import Blocking
 
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
@@ -49,17 +55,32 @@ def emit_kernel(
     """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points."""
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    first = kernel.stages[0]
-    if not first.limits and any(f.product for f in first.folds):
+    packed = _packed_plan(kernel, target)
+    if packed is not None:
         from bringup.llvm.loops.packed import emit_packed
 
-        packed = emit_packed(module, kernel, name, target)
-        if packed is not None:
-            return packed
+        return emit_packed(module, *packed, name)
     plan = schedule(kernel, target)
     if has_steps(plan):
-        return emit_func(module, scheduled(plan), name)
+        return emit_func(module, scheduled(plan).after, name)
     return _KernelEmitter(module, plan, name).run()
+
+
+def scheduled_kernel(kernel: Kernel, target: LoopTarget) -> Scheduled | None:
+    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself."""
+    if not kernel.points or _packed_plan(kernel, target) is not None:
+        return None
+    plan = schedule(kernel, target)
+    return scheduled(plan) if has_steps(plan) else None
+
+
+def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+    first = kernel.stages[0]
+    if first.limits or not any(f.product for f in first.folds):
+        return None
+    from bringup.llvm.loops.packed import packed_plan
+
+    return packed_plan(kernel, target)
 
 
 class _KernelEmitter:

@@ -32,10 +32,8 @@ from bringup.llvm.text.masked import prefetch
 _ROW = -2
 
 
-def emit_packed(
-    module: Module, kernel: Kernel, name: str, target: LoopTarget
-) -> NativeKernel | None:
-    """Emit ``kernel`` as function ``name`` if it is a contraction for which packing pays."""
+def packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+    """How to block ``kernel`` if it is a contraction for which packing pays."""
     contraction = recognise(kernel)
     if contraction is None:
         return None
@@ -44,8 +42,13 @@ def emit_packed(
         # Panels in memory are worth stores that are not contiguous.
         contraction = other
     plan = blocking(contraction, target)
-    if plan is None:
-        return None
+    return None if plan is None else (contraction, plan)
+
+
+def emit_packed(
+    module: Module, contraction: Contraction, plan: Blocking, name: str
+) -> NativeKernel:
+    """Emit a contraction as function ``name``."""
     return _Emitter(module, contraction, plan, name).run()
 
 

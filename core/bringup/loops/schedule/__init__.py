@@ -16,12 +16,13 @@ from bringup.loops.schedule.iteration import (
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
-from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Step, apply
+from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Scheduled, Step, apply
 from bringup.loops.schedule.threads import bind, cross_lane, set_space
 
 __all__ = [
     "PRIMITIVES",
     "Schedule",
+    "Scheduled",
     "Step",
     "apply",
     "bind",

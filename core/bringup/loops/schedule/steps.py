@@ -193,4 +193,26 @@ def apply(func: Func, schedule: Schedule | Iterable[Step]) -> Func:
     return func
 
 
-__all__ = ["PRIMITIVES", "Schedule", "Step", "apply"]
+@record
+class Scheduled:
+    """A function and the steps by which a machine runs it.
+
+    before: the loops that the steps are about.  steps: what is done to them.
+    after: the loops that are rendered.
+    """
+
+    before: Func
+    steps: Schedule
+    after: Func
+
+    @staticmethod
+    def of(func: Func, steps: Schedule) -> Scheduled:
+        """A function and what the steps make of it.  Raises ScheduleError."""
+        return Scheduled(func, steps, apply(func, steps))
+
+    def __str__(self) -> str:
+        """The steps, then the loops that they make."""
+        return "\n\n".join(filter(None, [str(self.steps), str(self.after)]))
+
+
+__all__ = ["PRIMITIVES", "Schedule", "Scheduled", "Step", "apply"]

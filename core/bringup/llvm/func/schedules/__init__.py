@@ -9,8 +9,8 @@ from __future__ import annotations
 from bringup.llvm.func.schedules.maps import map_steps
 from bringup.llvm.func.schedules.rows import row_steps
 from bringup.llvm.loops.schedule import Schedule as Plan
-from bringup.loops import Func, lower_kernel
-from bringup.loops.schedule import Schedule, apply
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Schedule, Scheduled
 
 
 def has_steps(plan: Plan) -> bool:
@@ -18,9 +18,9 @@ def has_steps(plan: Plan) -> bool:
     return plan.is_map or (plan.lane is None and plan.rows is None)
 
 
-def scheduled(plan: Plan) -> Func:
+def scheduled(plan: Plan) -> Scheduled:
     """The loops of a kernel as this CPU runs them."""
-    return apply(lower_kernel(plan.kernel), steps_of(plan))
+    return Scheduled.of(lower_kernel(plan.kernel), steps_of(plan))
 
 
 def steps_of(plan: Plan) -> Schedule:
