@@ -156,8 +156,8 @@ class Indices:
         """Whether every bound holds: an i1, or a vector of them; None if that is certain."""
         result: Val | None = None
         for bound in mask:
-            varies = self.varies(bound.expr, loaded)
-            index = (self.vector if varies else self.scalar)(bound.expr, loaded)
+            differs = self.differs(bound, loaded)
+            index = (self.vector if differs else self.scalar)(bound.expr, loaded)
             known = index.integer
             if known is not None:
                 if not bound.low <= known < bound.high:
@@ -170,6 +170,10 @@ class Indices:
             holds = self._once("below", shifted, below, partial(self.b.icmp, "ult"))
             result = self.both(result, holds)
         return result
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        """Whether a condition is one for each lane."""
+        return self.varies(bound.expr, loaded)
 
     def both(self, x: Val | None, y: Val | None) -> Val | None:
         """The conjunction of two conditions, where None always holds."""

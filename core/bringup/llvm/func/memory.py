@@ -51,7 +51,10 @@ class Memory:
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         first, lanes = self._register(stmt.index, loaded)
-        value = self.registers.read(stmt.buffer, first, lanes)
+        if stmt.buffer.name in self.registers.private:
+            value, lanes = self.registers.values[stmt.buffer.name, first], self.indices.lanes
+        else:
+            value = self.registers.read(stmt.buffer, first, lanes)
         mask = self.indices.inside(stmt.mask, loaded)
         if mask is None:
             return value
@@ -149,6 +152,9 @@ class Memory:
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
         )
+        if stmt.buffer.name in self.registers.private:
+            self._store_private(stmt, value, factor, mask, loaded)
+            return
         if stride == 0 and stmt.fold and self.indices.lanes > 1:
             self._fold_across(stmt, value, factor, mask, loaded)
             return
@@ -179,6 +185,24 @@ class Memory:
             if mask is not None:
                 value = self.b.select(mask, value, before)
         self.registers.write(stmt.buffer, first, value)
+
+    def _store_private(
+        self,
+        stmt: Store,
+        value: Val,
+        factor: Val | None,
+        mask: Val | None,
+        loaded: Sequence[Val],
+    ) -> None:
+        """Store to the registers that each lane has of its own."""
+        first, _ = self._register(stmt.index, loaded)
+        before = self.registers.values[stmt.buffer.name, first]
+        value = self.indices.splat(value)
+        if stmt.fold:
+            value = self._folded(stmt, before, value, factor)
+        if mask is not None:
+            value = self.b.select(mask, value, before)
+        self.registers.values[stmt.buffer.name, first] = value
 
     def _folded(self, stmt: Store, before: Val, value: Val, factor: Val | None) -> Val:
         """``before`` combined with the value, or with its product with the factor."""
@@ -268,7 +292,10 @@ class Memory:
     def _put(self, value: Val, dtype: DType, address: Val, mask: Val | None) -> None:
         if dtype.name == "bool":
             value = self.b.zext(value, ir.i8)
-        align = memory_type(dtype).bits // 8
+        self._put_aligned(value, address, mask, memory_type(dtype).bits // 8)
+
+    def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
+        """Store elements of which each is aligned."""
         if mask is None:
             self.b.store(value, address, align)
         else:

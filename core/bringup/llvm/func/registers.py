@@ -12,7 +12,7 @@ from bringup.graph.index import Axis
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.scalar import register_type
 from bringup.llvm.text import Builder, Type, Val, poison, vec
-from bringup.loops.form import Buffer, For, If, Load, Stmt, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, If, Load, Stmt, Store, statements
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
@@ -22,6 +22,8 @@ class Registers:
     """The values of the register buffers at one point of a function.
 
     widths: elements of a vector, by buffer.
+    private: the buffers that begin within a vector loop, so that each lane has elements of its own:
+    a vector for each element.
     """
 
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
@@ -29,10 +31,17 @@ class Registers:
         self.widths = _widths(body)
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
+        self.private: set[str] = set()
 
-    def alloc(self, buffer: Buffer) -> None:
-        """A buffer begins; its elements are poison."""
+    def alloc(self, buffer: Buffer, lanes: int) -> None:
+        """A buffer begins, once for each of the lanes; its elements are poison."""
         self.buffers[buffer.name] = buffer
+        self.private.discard(buffer.name)
+        if lanes > 1:
+            self.private.add(buffer.name)
+            for number in range(buffer.size):
+                self.values[buffer.name, number] = poison(vec(register_type(buffer.dtype), lanes))
+            return
         for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
             self.values[buffer.name, number] = poison(self._vector(buffer))
 
@@ -41,7 +50,10 @@ class Registers:
 
     def stored(self, body: Iterable[Stmt]) -> list[Part]:
         """The vectors of open buffers that statements may change."""
-        names = {s.buffer.name for s in statements(tuple(body)) if isinstance(s, Store)}
+        inside = list(statements(tuple(body)))
+        names = {s.buffer.name for s in inside if isinstance(s, Store)}
+        # Another buffer of such a name, in a block that has ended, may have left values.
+        names -= {s.buffer.name for s in inside if isinstance(s, Alloc)}
         return [part for part in self.values if part[0] in names]
 
     def read(self, buffer: Buffer, first: int, lanes: int) -> Val:

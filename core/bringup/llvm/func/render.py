@@ -181,7 +181,7 @@ class FuncEmitter:
 
     def _alloc(self, stmt: Alloc) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer)
+            self.registers.alloc(stmt.buffer, self.indices.lanes)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 

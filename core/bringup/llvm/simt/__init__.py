@@ -7,13 +7,18 @@ A kernel that folds shares each grid point among several threads (`reduction`); 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt.frame import SimtFrame
-from bringup.llvm.simt.map import emit_map
+from bringup.llvm.simt import maps
+from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
 from bringup.llvm.simt.reduction import emit_reduction
+from bringup.llvm.simt.render import emit_threads
 from bringup.llvm.simt.target import SimtKernel, SimtTarget
 from bringup.llvm.simt.transpose import emit_transpose, transpose_plan
 from bringup.llvm.text import Module
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Scheduled
 
 
 def emit_simt(
@@ -33,9 +38,25 @@ def emit_simt(
     if any(s.axes for s in kernel.stages):
         return emit_reduction(module, kernel, name, target, constant)
     plan = transpose_plan(kernel, target)
-    if plan is not None:
-        return emit_transpose(module, kernel, name, target, constant, plan)
-    return emit_map(module, kernel, name, target, constant)
+    emitted = plan and emit_transpose(module, kernel, name, target, constant, plan)
+    if emitted is not None:
+        return emitted
+    mapping = maps.plan(kernel, target)
+    func = Scheduled.of(lower_kernel(kernel), maps.map_steps(kernel, mapping)).after
+    registers = registers_of(kernel, maps.registers_needed(kernel, mapping))
+    buffers = frozenset(f"b{number}" for number in constant)
+    done = emit_threads(module, func, name, target, buffers, mapping.threads, registers)
+    return replace(done, persistent=has_small_blocks(kernel, done.blocks))
 
 
-__all__ = ["SimtKernel", "SimtTarget", "emit_simt"]
+def scheduled_kernel(kernel: Kernel, target: SimtTarget) -> Scheduled | None:
+    """The loops of a kernel as `emit_simt` renders them; None for those that it emits itself."""
+    if not kernel.points or any(s.axes for s in kernel.stages):
+        return None
+    if transpose_plan(kernel, target) is not None:
+        return None
+    steps = maps.map_steps(kernel, maps.plan(kernel, target))
+    return Scheduled.of(lower_kernel(kernel), steps)
+
+
+__all__ = ["SimtKernel", "SimtTarget", "emit_simt", "scheduled_kernel"]

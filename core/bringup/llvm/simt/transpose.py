@@ -21,7 +21,7 @@ from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import accesses, vector_width
 from bringup.llvm.simt.body import SimtBody, UnrolledPoint
 from bringup.llvm.simt.frame import AxisValues, SimtFrame
-from bringup.llvm.simt.map import emit_map, lane_of
+from bringup.llvm.simt.maps import lane_of
 from bringup.llvm.simt.target import SHARED_BYTES, SimtKernel, SimtTarget
 from bringup.llvm.text import Module, Val, const, vec
 from bringup.records import record
@@ -94,8 +94,8 @@ def emit_transpose(
     target: SimtTarget,
     constant: frozenset[int],
     plan: TransposePlan,
-) -> SimtKernel:
-    """Emit a kernel in tiles; see `transpose_plan`."""
+) -> SimtKernel | None:
+    """Emit a kernel in tiles; see `transpose_plan`.  None if no tile fits shared memory."""
     outer = (a for a in kernel.grid if a not in (plan.lane, plan.other))
     ordered = replace(kernel, grid=(*outer, plan.other, plan.lane))
     warp = target.warp
@@ -105,7 +105,7 @@ def emit_transpose(
     while plan.loads[1:] and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
         plan = replace(plan, loads=plan.loads[:-1])
     if plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
-        return emit_map(module, kernel, name, target, constant)
+        return None
     words = plan.words(kernel, lanes)
     # Few lines of threads make each thread have many loads in flight.
     unroll = _UNROLL if words <= _WORDS else _UNROLL // 2

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis
 from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
-from bringup.loops.schedule.dependences import Access, may_conflict, meets_only_within
+from bringup.loops.schedule.dependences import (
+    Access,
+    is_apart,
+    may_conflict,
+    meets_only_within,
+)
 from bringup.loops.schedule.rewrite import Body, Mask, has_threads
 from bringup.records import record
 
@@ -106,6 +111,8 @@ class _Block:
                 if one.threads == other.threads and all(
                     meets_only_within(one.access, other.access, axis, inner) for axis in one.threads
                 ):
+                    continue
+                if one.threads != other.threads and is_apart(one.access, other.access, inner):
                     continue
                 raise ScheduleError(
                     f"a thread touches elements of {one.access.buffer.name} that another one "

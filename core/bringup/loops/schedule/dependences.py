@@ -130,6 +130,19 @@ def conflicts(body: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
                 yield one, other
 
 
+def is_apart(one: Access, other: Access, inner: frozenset[Axis]) -> bool:
+    """Whether intervals show that two accesses meet at no element; ``inner``: see
+    `meets_only_within`.
+    """
+    first, second = _Parts(one, inner), _Parts(other, inner)
+    if first.fixed == second.fixed:
+        return _is_apart(first, second)
+    if not inner.isdisjoint(one.index.axes() & other.index.axes()):
+        return False
+    low, high = span(one.index + other.index * -1, one.facts + other.facts)
+    return low > 0 or high < 0
+
+
 def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[Axis]) -> bool:
     """Whether two accesses that meet at one element do so in the same iteration of ``axis``.
 
@@ -222,6 +235,7 @@ __all__ = [
     "accesses",
     "conflicts",
     "has_barrier",
+    "is_apart",
     "may_conflict",
     "may_share",
     "meets_only_within",

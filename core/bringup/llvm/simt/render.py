@@ -1,0 +1,330 @@
+"""Functions of the loop level as LLVM functions for GPUs.
+
+The function has a pointer to each parameter, aligned to 16 bytes.  The iterations of the ``block``
+loops round everything else are units of work; a block of threads takes every n-th of them, so that
+any number of blocks computes the same.  A ``thread`` loop is a condition on the number of the
+thread.  The lanes of a ``vector`` loop belong to one thread: it moves them by accesses of up to 16
+bytes where their address allows that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.integers import round_up
+from bringup.llvm import text as ir
+from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.render import FuncEmitter
+from bringup.llvm.index import Indices, fits_i32
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.simt.access import WIDEST, divides, is_even
+from bringup.llvm.simt.target import MAX_BLOCKS, SimtKernel, SimtTarget
+from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, vec
+from bringup.loops.form import PRIVATE, Barrier, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.loops.schedule.rewrite import exprs_of
+
+
+def emit_threads(
+    module: Module,
+    func: Func,
+    name: str,
+    target: SimtTarget,
+    constant: frozenset[str] = frozenset(),
+    threads: int = 0,
+    registers: int = 0,
+) -> SimtKernel:
+    """Emit ``func`` into ``module`` as function ``name``.
+
+    constant: parameters that nobody writes while the function runs.
+    threads: of a block; by default as many as the thread loops have.
+    registers: that a thread should have.
+    Raises UnsupportedError for what GPUs do not run.
+    """
+    nest, body = _blocks(func)
+    units = math.prod(loop.axis.size for loop in nest)
+    threads = threads or round_up(_threads(body), target.warp)
+    pointer = ir.pointer(target.global_space)
+    params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    function = module.function(
+        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+    )
+    b = Builder(function.block("entry"))
+    index = ir.i32 if _fits_words(func, units) else ir.i64
+    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant)
+    memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
+    if constant:
+        memory.invariant = f", !invariant.load {module.metadata('!{}')}"
+    emitter = _ThreadEmitter(func, function, memory, target, threads)
+    if units:
+        emitter.units(nest, body, units)
+    b.ret()
+    return SimtKernel(name, min(units, MAX_BLOCKS), threads)
+
+
+def _blocks(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
+    """The block loops round everything else, outermost first, and what is within them."""
+    nest: list[For] = []
+    body = func.body
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "block":
+        nest.append(body[0])
+        body = body[0].body
+    return nest, body
+
+
+def _threads(body: Sequence[Stmt]) -> int:
+    """The most threads that thread loops, within one another, have."""
+    most = 1
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            own = stmt.axis.size if isinstance(stmt, For) and stmt.kind == "thread" else 1
+            most = max(most, own * _threads(stmt.body))
+    return most
+
+
+def _fits_words(func: Func, units: int) -> bool:
+    """Whether every index and position fits 32 bits, with room to spare."""
+    loops = [s.axis.size for s in statements(func.body) if isinstance(s, For)]
+    exprs = (expr for stmt in statements(func.body) for expr in exprs_of(stmt))
+    return max((units, *loops)) < (1 << 28) and all(map(fits_i32, exprs))
+
+
+class _ThreadIndices(Indices):
+    """Indices of a thread, whose lanes share a condition where all or none of them meet it."""
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        if not self.varies(bound.expr, loaded):
+            return False
+        assert self.lane is not None, "lanes are along an axis"
+        is_one = is_even(bound, self.lane, self.lanes)
+        return not is_one or self.stride(bound.expr, loaded) is None
+
+
+class _ThreadMemory(Memory):
+    """Accesses of threads.  constant: as in `emit_threads`.  invariant: metadata of their loads."""
+
+    def __init__(
+        self, b: Builder, indices: Indices, registers: Registers, constant: frozenset[str]
+    ) -> None:
+        super().__init__(b, indices, registers)
+        self.constant = constant
+        self.invariant = ""
+
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        offset = self.b.sext(self.indices.scalar(index, loaded), ir.i64)
+        return self.b.gep(self.pointers[name], offset, element)
+
+    def _lane_addresses(
+        self, name: str, index: Expr, loaded: Sequence[Val], element: Type
+    ) -> list[Val]:
+        stride, lanes = self.indices.stride(index, loaded), self.indices.lanes
+        if stride is not None:
+            first = self._address(name, index, loaded, element)
+            return [self.b.gep(first, stride * lane, element) for lane in range(lanes)]
+        wide = self.indices.wide(index, loaded)
+        offsets = [self.b.extractelement(wide, lane) for lane in range(lanes)]
+        return [self.b.gep(self.pointers[name], offset, element) for offset in offsets]
+
+    def _is_whole(self, index: Expr, loaded: Sequence[Val]) -> bool:
+        """Whether the lanes are one access, whose address is a multiple of its length."""
+        lane, lanes = self.indices.lane, self.indices.lanes
+        return self.indices.stride(index, loaded) == 1 and divides(index, lane, lanes)
+
+    def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
+        b, name, lanes = self.b, stmt.buffer.name, self.indices.lanes
+        element = memory_type(stmt.result.dtype)
+        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), self.alive)
+        is_whole = self._is_whole(stmt.index, loaded)
+        is_uniform = self.indices.stride(stmt.index, loaded) == 0
+        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+            address = self._address(name, stmt.index, loaded, element)
+            return self._guarded(vec(element, lanes if is_whole else 1), address, mask, name)
+        addresses = self._lane_addresses(name, stmt.index, loaded, element)
+        wide = vec(element, lanes)
+        if mask is None or mask.type.lanes > 1:
+            return self._gathered(wide, addresses, mask, name)
+        return b.cond(
+            mask, lambda: self._gathered(wide, addresses, None, name), lambda: ir.zero(wide)
+        )[0]
+
+    def _guarded(self, type: Type, address: Val, mask: Val | None, name: str) -> Val:
+        meta = self.invariant if name in self.constant else ""
+        align = min(WIDEST, type.lanes * type.bits // 8)
+        if mask is None:
+            return self.b.load(type, address, align, meta=meta)
+        zero = ir.zero(type)
+        load = self.b.load
+        return self.b.cond(mask, lambda: load(type, address, align, meta=meta), lambda: zero)[0]
+
+    def _gathered(
+        self, type: Type, addresses: Sequence[Val], mask: Val | None, name: str
+    ) -> Val:
+        value = ir.poison(type)
+        for lane, address in enumerate(addresses):
+            condition = None if mask is None else self.b.extractelement(mask, lane)
+            element = self._guarded(type.scalar, address, condition, name)
+            value = self.b.insertelement(value, element, lane)
+        return value
+
+    def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
+        lanes, dtype = self.indices.lanes, stmt.buffer.dtype
+        name, element = stmt.buffer.name, memory_type(dtype)
+        is_uniform = self.indices.stride(stmt.index, loaded) == 0
+        if not is_uniform:
+            value = self.indices.splat(value)
+        is_whole = lanes == 1 or self._is_whole(stmt.index, loaded)
+        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+            self._put(value, dtype, self._address(name, stmt.index, loaded, element), mask)
+            return
+        for lane, address in enumerate(self._lane_addresses(name, stmt.index, loaded, element)):
+            condition = mask
+            if mask is not None and mask.type.lanes > 1:
+                condition = self.b.extractelement(mask, lane)
+            self._put(self.b.extractelement(value, lane), dtype, address, condition)
+
+    def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
+        align = min(WIDEST, align * value.type.lanes)
+        if mask is None:
+            self.b.store(value, address, align)
+            return
+        with self.b.if_then(mask):
+            self.b.store(value, address, align)
+
+
+class _ThreadEmitter(FuncEmitter):
+    """Emits a function for the threads of a block.
+
+    threads: of a block.
+    inner: how many threads the thread loops have that are inside the one that is open.
+    """
+
+    lane_registers = True
+
+    def __init__(
+        self, func: Func, function: Function, memory: Memory, target: SimtTarget, threads: int
+    ) -> None:
+        super().__init__(func, function, memory)
+        self.target = target
+        self.threads = threads
+        self.is_in_threads = False
+        self.thread = self._special(target.thread)
+
+    def _special(self, intrinsic: str) -> Val:
+        return self.b.zext(self.b.intrinsic(intrinsic, ir.i32, (), ()), self.indices.type)
+
+    def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
+        """A loop over the units of this block."""
+        b, const = self.b, self.indices.const
+        first, step = (self._special(self.target.block_index), self._special(self.target.grid_size))
+        with b.loop(first, const(units), step) as loop, self.indices.block():
+            unit: Val = loop.index
+            for n, each in reversed(list(enumerate(nest))):
+                size = const(each.axis.size)
+                self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
+                unit = b.binary("udiv", unit, size) if n else unit
+            if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
+                self._inside_ends(nest, body)
+                return
+            with b.if_then(b.icmp("eq", self.thread, const(0))):
+                self.is_in_threads = True
+                self._inside_ends(nest, body)
+
+    def body(self, body: Sequence[Stmt]) -> None:
+        """Emit the statements of a block, in order."""
+        for stmt in body:
+            if isinstance(stmt, Barrier):
+                self.b.intrinsic(self.target.barrier, ir.void, (), ())
+            elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
+                is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
+                self._branch(is_first, (stmt,), partial(super().body, (stmt,)))
+            else:
+                super().body((stmt,))
+
+    # -- threads -----------------------------------------------------------------------------------
+
+    def _for(self, stmt: For) -> None:
+        if stmt.kind == "thread":
+            self._threads_of(stmt)
+        elif stmt.kind == "unroll" and stmt.end is None and _is_straight(_copied(stmt)):
+            self._copies(stmt)
+        else:
+            super()._for(stmt)
+
+    def _threads_of(self, stmt: For) -> None:
+        """The iteration of this thread, if it has one."""
+        inner, size = _threads(stmt.body), stmt.axis.size
+        value = self.thread
+        if inner > 1:
+            value = self.b.binary("udiv", value, self.indices.const(inner))
+        exists: Val | None = None
+        if self.is_in_threads:
+            value = self.b.binary("urem", value, self.indices.const(size))
+        elif inner * size < self.threads:
+            exists = self.b.icmp("ult", value, self.indices.const(size))
+        self.indices.axes[stmt.axis] = value
+        end = self._end(stmt)
+        if end is not None:
+            exists = self.indices.both(exists, self._less(value, end))
+        outer, self.is_in_threads = self.is_in_threads, True
+        self._where(exists, stmt.body)
+        self.is_in_threads = outer
+
+    # -- loads in flight ---------------------------------------------------------------------------
+
+    def _copies(self, stmt: For) -> None:
+        """Copies of straight code: all loads come first, so that they are in flight together."""
+        straight, lane = _copied(stmt), stmt.body[0]
+        outer = self.scalars
+        copies = [dict(outer) for _ in range(stmt.axis.size)]
+
+        def each(part: Sequence[Stmt]) -> None:
+            for i, scalars in enumerate(copies):
+                self.indices.axes[stmt.axis] = self.indices.const(i)
+                self.scalars = scalars
+                self.body(part)
+
+        def emit() -> None:
+            loads = [s for s in straight if isinstance(s, Load)]
+            if any(load.operands for load in loads):
+                loads = [s for s in straight if not isinstance(s, Store)]
+            for one in loads:
+                each((one,))
+            each([s for s in straight if s not in loads and not isinstance(s, Store)])
+            for one in straight:
+                if isinstance(one, Store):
+                    each((one,))
+
+        if isinstance(lane, For):
+            self._vector(lane, None, emit)
+        else:
+            emit()
+        self.scalars = outer
+
+
+def _is_shared(stmt: Store) -> bool:
+    """Whether a store is to memory that other threads see."""
+    return stmt.buffer.space not in PRIVATE
+
+
+def _copied(stmt: For) -> tuple[Stmt, ...]:
+    """The statements of an unrolled loop, or of the vector loop that is all it holds."""
+    inner = stmt.body[0] if len(stmt.body) == 1 else None
+    if isinstance(inner, For) and inner.kind == "vector" and inner.end is None:
+        return inner.body
+    return stmt.body
+
+
+def _is_straight(body: Sequence[Stmt]) -> bool:
+    """Whether statements may come in another order: none reads memory that another one writes."""
+    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+        return False
+    stored = {stmt.buffer.name for stmt in body if isinstance(stmt, Store)}
+    return stored.isdisjoint(stmt.buffer.name for stmt in body if isinstance(stmt, Load))
+
+
+__all__ = ["emit_threads"]
