@@ -31,6 +31,9 @@ os.environ.setdefault("BRINGUP_OPT", "0")
 # Tests change emitters, whose code then is not what the files hold.
 os.environ.setdefault("BRINGUP_EMIT", "1")
 
+# No schedule that somebody has tuned on this machine.
+os.environ.setdefault("BRINGUP_SCHEDULES", str(Path(__file__).parent / ".pytest_cache/schedules"))
+
 # There is a process for each core and more: threads of numpy's products would wait for each other,
 # and its library waits by computing.
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

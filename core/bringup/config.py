@@ -89,6 +89,12 @@ VARIABLES: tuple[Variable, ...] = (
         path=False,
     ),
     Variable(
+        "BRINGUP_SCHEDULES",
+        "",
+        "directory of the schedules that `bringup tune` found, instead of one of the user's data",
+        folder=True,
+    ),
+    Variable(
         "BRINGUP_OPT",
         "2",
         "how much LLVM's code generator optimises for this machine; 0 compiles in a third of the"

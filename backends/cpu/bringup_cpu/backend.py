@@ -19,7 +19,7 @@ from bringup.backend import (
     Shapes,
 )
 from bringup.kernel.form import Kernel
-from bringup.program.program import Program
+from bringup.program.program import KernelStep, Program
 from bringup_cpu import host
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class CpuBackend(Backend):
 
         return even_chunks(kernel, elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
 
-    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel on the host or a target; None for packed products and some folds.
 
         Raises UnsupportedError for an unknown target.
@@ -79,7 +79,7 @@ class CpuBackend(Backend):
         from bringup.llvm.loops.kernel import scheduled_kernel
         from bringup_cpu.target import target as find_target
 
-        return scheduled_kernel(kernel, find_target(target).loops)
+        return scheduled_kernel(step.kernel, find_target(target).loops, step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.

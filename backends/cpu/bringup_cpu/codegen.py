@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from bringup.graph import attrs_key
 from bringup.integers import round_up
-from bringup.kernel.form import Kernel
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
 from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
@@ -88,7 +87,7 @@ class _Generator:
                 self._op_step(frame, step)
             elif isinstance(step, KernelStep):
                 refs = [self._ref(frame, slot) for slot in step.slots]
-                self._run(frame, self._kernel(step.kernel), step.name, refs, 0)
+                self._run(frame, self._kernel(step), step.name, refs, 0)
             else:
                 frame.launch()
                 addresses = [frame.address(self._ref(frame, s)) for s in step.slots]
@@ -151,12 +150,14 @@ class _Generator:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
         frame.launches.add(function, refs, native.units, grain)
 
-    def _kernel(self, kernel: Kernel) -> NativeKernel:
-        key = kernel.content
+    def _kernel(self, step: KernelStep) -> NativeKernel:
+        kernel, schedule = step.kernel, step.schedule
+        key = kernel.content if schedule is None else f"{schedule}\n{kernel.content}"
         native = self.kernels.get(key)
         if native is None:
             name = f"{ENTRY}.{len(self.kernels)}.{kernel.name}"
-            native = self.kernels[key] = emit_kernel(self.module, kernel, name, self.target)
+            native = emit_kernel(self.module, kernel, name, self.target, schedule)
+            self.kernels[key] = native
         return native
 
     def _native_step(self, step: OpStep) -> NativeStep:

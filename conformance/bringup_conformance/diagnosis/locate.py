@@ -522,8 +522,8 @@ def texts(device: OpenDevice, program: Program) -> tuple[str, str]:
     renderer = device.device
     if isinstance(renderer, RenderingDevice):
         try:
-            codes = map(renderer.lower_kernel, dict.fromkeys(program.kernels))
-            rendered = [renderer.render(code) for code in codes]
+            different = {step.kernel: step for step in program.kernel_steps}
+            rendered = [renderer.render(renderer.lower_step(s)) for s in different.values()]
         except Exception as error:  # noqa: BLE001  (what it raises is shown instead)
             return f"render raises {error_text(error)}", asm
         if rendered and all(isinstance(text, str) for text in rendered):

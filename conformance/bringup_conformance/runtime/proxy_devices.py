@@ -14,8 +14,7 @@ from bringup.backend.adapters import OpFunction
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Executable, Handle
 from bringup.errors import CompileError, DeviceError
-from bringup.kernel.form import Kernel
-from bringup.program.program import Program
+from bringup.program.program import KernelStep, Program
 from bringup.types import TensorType
 from bringup_conformance.generate.choices import Choices
 from bringup_conformance.oracle.numbers import Array
@@ -182,9 +181,9 @@ class StepwiseProxy(RenderingDevice[Any]):
         """The same window in words of the inner device."""
         raise NotImplementedError
 
-    def lower_kernel(self, kernel: Kernel) -> Any:
+    def lower_step(self, step: KernelStep) -> Any:
         """As the inner device."""
-        return self._rendering.lower_kernel(kernel)
+        return self._rendering.lower_step(step)
 
     def render(self, code: Any, /) -> str | bytes:
         """As the inner device."""

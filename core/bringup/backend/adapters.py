@@ -209,8 +209,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     """
 
     @abstractmethod
-    def lower_kernel(self, kernel: Kernel) -> _Code:
-        """What is rendered of a kernel."""
+    def lower_step(self, step: KernelStep) -> _Code:
+        """What is rendered of a step's kernel."""
 
     @abstractmethod
     def render(self, code: _Code, /) -> str | bytes:
@@ -250,7 +250,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         codes = []
         for step in steps:
             with _located_at(step), _errors_of("lowering", [step.name], str(step.kernel)):
-                codes.append(self.lower_kernel(step.kernel))
+                codes.append(self.lower_step(step))
         keys = [code.content for code in codes]
         # Subclasses need not call an __init__ of ours.
         cache: WeakValueDictionary[str, _Loaded]
@@ -306,9 +306,9 @@ class KernelsDevice(RenderingDevice[Kernel]):
     ...     def launch(self, loaded, kernel, views): loaded(kernel.points, *views)
     """
 
-    def lower_kernel(self, kernel: Kernel) -> Kernel:
+    def lower_step(self, step: KernelStep) -> Kernel:
         """The kernel itself."""
-        return kernel
+        return step.kernel
 
     @abstractmethod
     def render(self, kernel: Kernel, /) -> str | bytes:
@@ -345,9 +345,9 @@ class LoopsDevice(RenderingDevice["Func"]):
 
         return Schedule()
 
-    def lower_kernel(self, kernel: Kernel) -> Func:
+    def lower_step(self, step: KernelStep) -> Func:
         """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
-        return scheduled_loops(kernel, self.schedule).after
+        return scheduled_loops(step, self.schedule).after
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:
@@ -364,20 +364,24 @@ class LoopsDevice(RenderingDevice["Func"]):
 
 
 def scheduled_loops(
-    kernel: Kernel, schedule: Callable[[Func], Schedule] | None = None
+    step: KernelStep, schedule: Callable[[Func], Schedule] | None = None
 ) -> Scheduled:
-    """The loops of a kernel and a schedule of them; both verified under ``BRINGUP_CHECK``.
+    """The loops of a kernel and the schedule of the step, or that of a function if it has none.
 
-    Raises ScheduleError for steps that do not fit the loops.
+    Both are verified under ``BRINGUP_CHECK``.  Raises ScheduleError for steps that do not fit the
+    loops.
     """
     from bringup.loops import lower_kernel, verify_func
     from bringup.loops.schedule import Schedule, Scheduled
 
     check = config.level("BRINGUP_CHECK")
-    func = lower_kernel(kernel)
+    func = lower_kernel(step.kernel)
     if check:
         verify_func(func)
-    scheduled = Scheduled.of(func, Schedule() if schedule is None else schedule(func))
+    steps = step.schedule
+    if steps is None:
+        steps = Schedule() if schedule is None else schedule(func)
+    scheduled = Scheduled.of(func, steps)
     if check:
         verify_func(scheduled.after)
     return scheduled
@@ -479,9 +483,9 @@ class SimpleBackend(Backend):
         """What the function given makes of the index."""
         return self._open(index)
 
-    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel and the steps of the function given; None without a renderer."""
-        return None if self._render is None else scheduled_loops(kernel, self._schedule)
+        return None if self._render is None else scheduled_loops(step, self._schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """What the function given renders of each kernel's loops, equal ones once; no assembly.
@@ -490,6 +494,6 @@ class SimpleBackend(Backend):
         """
         if self._render is None:
             return super().lower(program, target)
-        funcs = [scheduled_loops(kernel, self._schedule).after for kernel in program.kernels]
+        funcs = [scheduled_loops(step, self._schedule).after for step in program.kernel_steps]
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

@@ -21,7 +21,7 @@ from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
-from bringup.program.program import Program
+from bringup.program.program import KernelStep, Program
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -246,10 +246,11 @@ class Backend(ABC):
         """
         return 0
 
-    def scheduled(self, kernel: Kernel, target: str = "") -> Scheduled | None:
-        """The loops of a kernel and the steps by which they run, for dumps.
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
+        """The loops of a kernel and the steps by which they run, for dumps and for `bringup tune`.
 
-        None, the default, where the backend runs it in another way than by loops.
+        None, the default, where the backend runs it in another way than by loops.  Else the steps
+        are ``step.schedule``, if there is one, and the backend runs the kernel so.
         """
         return None
 

@@ -142,3 +142,43 @@ def dump(
     from bringup.cli import dump as command
 
     command.show(subject, types or [], target, level or [], as_json=json)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup tune model.py:loss 'f32[4,8]' 'f32[8]'",
+        "bringup tune model.py:loss 'f32[4,8]' 'f32[8]' --device mydevice --seconds 300",
+    ),
+)
+def tune(
+    subject: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
+    ],
+    types: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The device to measure on; the default one if left out.",
+            autocompletion=device_names,
+        ),
+    ] = "",
+    seconds: Annotated[float, typer.Option(metavar="N", help="How long to search.")] = 60,
+    keep: Annotated[
+        bool, typer.Option(help="Whether later programs on this machine use what is found.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Search for faster schedules of a function's kernels, by measuring.
+
+    A schedule that is kept is used wherever a kernel has the same loops.  Results keep their bits.
+    """
+    from bringup.cli import tune as command
+
+    command.show(subject, types or [], device, seconds, keep=keep, as_json=json)

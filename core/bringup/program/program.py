@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
 from bringup.errors import Location
@@ -15,6 +15,9 @@ from bringup.graph import Literal, Operation, attrs_key
 from bringup.kernel.form import Kernel
 from bringup.records import record
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.loops.schedule import Schedule
 
 Space = OneOf["input", "output", "constant", "arena"]
 
@@ -37,11 +40,15 @@ class Slot:
 
 @record
 class KernelStep:
-    """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order."""
+    """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order.
+
+    schedule: steps that were found for the kernel's loops; None for those of the device's choice.
+    """
 
     kernel: Kernel
     slots: tuple[Slot, ...]
     location: Location | None = field(default=None, compare=False)
+    schedule: Schedule | None = None
 
     @property
     def name(self) -> str:
@@ -232,13 +239,18 @@ class Program:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels of its steps, those of loops and branches among them, in order."""
-        kernels: list[Kernel] = []
+        return tuple(step.kernel for step in self.kernel_steps)
+
+    @property
+    def kernel_steps(self) -> tuple[KernelStep, ...]:
+        """The steps that launch kernels, those of loops and branches among them, in order."""
+        found: list[KernelStep] = []
         for step in self.steps:
             if isinstance(step, KernelStep):
-                kernels.append(step.kernel)
+                found.append(step)
             elif isinstance(step, ControlStep):
-                kernels += [kernel for inner in step.programs for kernel in inner.kernels]
-        return tuple(kernels)
+                found += [launch for inner in step.programs for launch in inner.kernel_steps]
+        return tuple(found)
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -292,7 +304,8 @@ class Program:
 def _step_text(step: Step) -> str:
     slots = ", ".join(map(str, step.slots))
     if isinstance(step, KernelStep):
-        return f"kernel {slots}\n{step.kernel.content}"
+        schedule = "" if step.schedule is None else f"schedule\n{step.schedule}\n"
+        return f"kernel {slots}\n{schedule}{step.kernel.content}"
     if isinstance(step, ControlStep):
         keys = " ".join(program.code_key for program in step.programs)
         loop = ""

@@ -39,6 +39,7 @@ from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.full_memory import with_room
+from bringup.runtime.tuned import with_schedules
 from bringup.tracing.context import nested
 
 if TYPE_CHECKING:  # compiling loads no module of loops
@@ -275,6 +276,8 @@ def _program(
     )
     if not options.optimize:
         program = replace(program, optimize=False)
+    if isinstance(target, OpenDevice):
+        program = with_schedules(program, backend, target.machine, capabilities.target)
     if context.dump is not None and report is not None:
         schedules = _schedules(backend, program, *filter(None, [capabilities.target]))
         _dump(context.dump, graph, program, schedules, report)
@@ -401,7 +404,7 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
 def _schedules(backend: Backend, program: Program, *target: str) -> list[Scheduled | None]:
     """How the loops of each kernel are run."""
     with vendor_call(backend, "scheduled"):
-        return [backend.scheduled(kernel, *target) for kernel in program.kernels]
+        return [backend.scheduled(step, *target) for step in program.kernel_steps]
 
 
 def _record_pass(name: str, seconds: float) -> None:

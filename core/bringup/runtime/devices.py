@@ -50,6 +50,12 @@ class OpenDevice:
         return f"{self.backend_name}:{self.index}" if self.index else self.backend_name
 
     @property
+    def machine(self) -> str:
+        """Backend, product and its details: machines of one name run code at the same speed."""
+        details = (f"{name} {value}" for name, value in self.info.details)
+        return " ".join([self.backend_name, self.info.product, *details])
+
+    @property
     def capabilities(self) -> Capabilities:
         """What it can do."""
         return self.device.capabilities

@@ -727,9 +727,10 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     assert backend(render=render).lower(twice()) == Lowered("source of k0", "")
     both = backend(render=str, schedule=vectors).lower(program(different()))
     assert both.source.count(" vector {") == 2
-    kernel = negation("k0")
-    assert backend().scheduled(kernel) is None
-    shown = backend(render=str, schedule=vectors).scheduled(kernel)
+    (step,) = twice().steps[:1]
+    assert isinstance(step, KernelStep)
+    assert backend().scheduled(step) is None
+    shown = backend(render=str, schedule=vectors).scheduled(step)
     assert shown is not None
     assert str(shown.before) == LOOPS
     assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")

@@ -36,6 +36,8 @@ from bringup.llvm.loops.schedule import (
 from bringup.llvm.scalar import combine
 from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Schedule as Steps
 from bringup.loops.schedule import Scheduled
 
 if TYPE_CHECKING:  # most programs have no product
@@ -51,10 +53,16 @@ def emit_kernel(
     kernel: Kernel,
     name: str,
     target: LoopTarget,
+    steps: Steps | None = None,
 ) -> NativeKernel:
-    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points."""
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
+
+    steps: as in `scheduled_kernel`.
+    """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
+    if steps is not None:
+        return emit_func(module, _applied(schedule(kernel, target), steps).after, name)
     packed = _packed_plan(kernel, target)
     if packed is not None:
         from bringup.llvm.loops.packed import emit_packed
@@ -66,12 +74,24 @@ def emit_kernel(
     return _KernelEmitter(module, plan, name).run()
 
 
-def scheduled_kernel(kernel: Kernel, target: LoopTarget) -> Scheduled | None:
-    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself."""
+def scheduled_kernel(
+    kernel: Kernel, target: LoopTarget, steps: Steps | None = None
+) -> Scheduled | None:
+    """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself.
+
+    steps: in place of those that this module would choose.  Raises ScheduleError if they do not
+    fit.
+    """
     if not kernel.points or _packed_plan(kernel, target) is not None:
         return None
     plan = schedule(kernel, target)
-    return scheduled(plan) if has_steps(plan) else None
+    if not has_steps(plan):
+        return None
+    return scheduled(plan) if steps is None else _applied(plan, steps)
+
+
+def _applied(plan: Schedule, steps: Steps) -> Scheduled:
+    return Scheduled.of(lower_kernel(plan.kernel), steps)
 
 
 def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:

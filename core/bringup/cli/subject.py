@@ -1,0 +1,118 @@
+"""Functions and graphs that a command is about: ``file.py:function``, or a file of IR text."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from bringup.backend.registry import load
+from bringup.cli.shell import found_wrong
+from bringup.errors import BringupError
+from bringup.graph.parser import parse_graph
+from bringup.ops import find
+from bringup.runtime.compiler import Compiled, lower_graph
+from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.api.jit import Jitted
+
+
+def compiled_for(subject: str, types: Sequence[str], target: str) -> Compiled:
+    """A function or graph, compiled for a target without hardware.
+
+    subject: ``file.py:function`` or ``module:function``, traced on ``types`` (``f32[4,8]``, or
+    numbers); or a file of IR text.
+    Raises BringupError for what cannot be found or compiled.
+    """
+    if ":" not in subject:
+        return _compile_text(Path(subject), types, target)
+    jitted, arguments = function_of(subject, types)
+    try:
+        return jitted.lower(*arguments, target=target)
+    except BringupError as error:
+        raise found_wrong(error)  # noqa: B904  (the same object)
+
+
+def function_of(subject: str, types: Sequence[str]) -> tuple[Jitted[..., Any], list[Any]]:
+    """The function of a text, and the arguments that its types stand for."""
+    from bringup.api.jit import Jitted, jit
+
+    path, _, name = subject.rpartition(":")
+    function = _function(_module(path), name, path)
+    arguments = [_argument(text) for text in types]
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise BringupError(
+            f"{name}{inspect.signature(function)} does not take the types given: {error}",
+            fix=f"give one for each argument: {subject} 'f32[4,8]' …",
+        ) from None
+    return function if isinstance(function, Jitted) else jit(function), arguments
+
+
+def _compile_text(path: Path, types: Sequence[str], target: str) -> Compiled:
+    if not path.is_file():
+        raise BringupError(
+            f"there is no file {path}", fix="name file.py:function, module:function or a file of IR"
+        )
+    if path.suffix == ".py":
+        raise BringupError(f"{path} is Python, not a graph", fix=f"name its function: {path}:name")
+    if types:
+        raise BringupError("a graph in a file has its types already", fix="leave out the types")
+    name, _, architecture = target.partition(":")
+    try:
+        graph = parse_graph(path.read_text(encoding="utf-8"), find, source=str(path))
+        return lower_graph(graph, load(name), architecture)
+    except BringupError as error:
+        raise found_wrong(error)  # noqa: B904  (the same object)
+
+
+def _module(path: str) -> ModuleType:
+    if not path.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if not path.startswith(error.name or path):
+                raise
+            raise BringupError(f"there is no module {path!r}", fix="give a file: name.py") from None
+    file = Path(path)
+    if not file.is_file():
+        raise BringupError(f"there is no file {path}", fix="name file.py:function")
+    sys.path.insert(0, str(file.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _function(module: ModuleType, name: str, path: str) -> Callable[..., Any]:
+    found: Any = getattr(module, name, None)
+    if callable(found):
+        function: Callable[..., Any] = found
+        return function
+    names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    close = difflib.get_close_matches(name, names) or names
+    raise BringupError(
+        f"{path} has no function {name!r}", fix=f"name one of {', '.join(close) or 'its functions'}"
+    )
+
+
+def _argument(text: str) -> TensorType | int | float:
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return TensorType.parse(text)

@@ -1,0 +1,55 @@
+"""``bringup tune``: faster schedules for the kernels of a function, kept for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.cli.output import document, line, table
+from bringup.cli.shell import found_wrong
+from bringup.cli.subject import function_of
+from bringup.errors import BringupError
+from bringup.runtime import compiler, devices, tuned
+from bringup.runtime.tune import Tuned, tune
+
+
+def show(
+    subject: str, types: Sequence[str], device: str, seconds: float, *, keep: bool, as_json: bool
+) -> None:
+    """Search, print what was found for each kernel, and keep what is faster.
+
+    subject, types: as in `bringup.cli.dump.show`, but no file of IR text.
+    Raises BringupError.
+    """
+    if ":" not in subject:
+        raise BringupError(
+            f"{subject} names no function", fix="name file.py:function or module:function"
+        )
+    function, arguments = function_of(subject, types)
+    with devices.use(device or None):
+        opened = devices.get()
+        try:
+            compiled = function.lower(*arguments)
+        except BringupError as error:
+            raise found_wrong(error)  # noqa: B904  (the same object)
+        found = list(tune(compiled, opened, seconds))
+    faster = {each.key: each.schedule for each in found if each.is_faster}
+    path = tuned.path_of(opened.machine)
+    if keep and faster:
+        tuned.write(path, faster)
+        compiler.forget()
+    if as_json:
+        kernels = [_row(each) | {"schedule": str(each.schedule).split("\n")} for each in found]
+        document({"kernels": kernels, "file": str(path) if keep and faster else ""})
+        return
+    rows = [[str(cell) for cell in _row(each).values()] for each in found]
+    table(("kernel", "time", "tried"), rows)
+    for each in found:
+        if each.is_faster:
+            line(f"\n{each.kernel.name}\n{each.schedule}")
+    if keep and faster:
+        line(f"\nkept in {path}")
+
+
+def _row(each: Tuned) -> dict[str, str | int]:
+    """A kernel, its time by that of the device's own schedule, and the variants measured."""
+    return {"kernel": each.kernel.name, "time": f"{each.ratio:.2f}", "tried": each.tried}

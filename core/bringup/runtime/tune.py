@@ -1,0 +1,179 @@
+"""A search for faster schedules: each kernel of a program is measured on the device.
+
+The search is greedy: it takes the first variant (`bringup.loops.schedule.variants`) that is faster
+than the best schedule so far, and goes on from there until none is or the time is over.  Two
+schedules are compared by turns, by the median of the ratios of their times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bringup.backend.device import Executable
+from bringup.backend.vendor_errors import REPORT
+from bringup.errors import BackendError, CompileError, ScheduleError, UnsupportedError
+from bringup.kernel.form import Kernel
+from bringup.loops.schedule import Schedule, Scheduled
+from bringup.loops.schedule.variants import variants
+from bringup.program.program import KernelStep, Program, Slot
+from bringup.records import record
+from bringup.runtime import transfer
+from bringup.runtime.compiled import Compiled
+from bringup.runtime.devices import OpenDevice
+from bringup.runtime.tuned import key_of
+from bringup.types import TensorType
+
+#: A schedule must take at most this share of the time of another one to be called faster.
+_FASTER = 0.97
+#: A run for a comparison lasts at least so many seconds.
+_LEAST = 2e-3
+#: Turns of a comparison: of a first look, and of one that decides.
+_LOOK, _TURNS = 3, 11
+
+
+@record
+class Tuned:
+    """What a search found for a kernel.
+
+    key: as in `bringup.runtime.tuned.key_of`.
+    schedule: the fastest; the device's own if none was faster.
+    ratio: its time by that of the device's own.
+    tried: variants that were measured.
+    """
+
+    kernel: Kernel
+    key: str
+    schedule: Schedule
+    ratio: float
+    tried: int
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether a schedule other than the device's own is worth keeping."""
+        return self.ratio <= _FASTER
+
+
+def tune(
+    compiled: Compiled,
+    device: OpenDevice,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Tuned]:
+    """Search for schedules of all kernels of a program that run by loops, each once.
+
+    seconds: for the whole search; each kernel gets an equal share of what is left.
+    Raises UnsupportedError if no kernel runs by loops, BackendError if a schedule changes results.
+    """
+    end = clock() + seconds
+    pairs = zip(compiled.kernels, compiled.schedules, strict=True)
+    found = {key_of(s.before): (kernel, s) for kernel, s in pairs if s is not None}
+    if not found:
+        raise UnsupportedError(f"{device.name} runs no kernel of {compiled.graph.name} by loops")
+    for n, (key, (kernel, scheduled)) in enumerate(found.items()):
+        share = clock() + (end - clock()) / (len(found) - n)
+        yield _Search(kernel, scheduled, device, clock).run(key, share)
+
+
+class _Search:
+    """The search for one kernel, on inputs of its own."""
+
+    def __init__(
+        self, kernel: Kernel, scheduled: Scheduled, device: OpenDevice, clock: Callable[[], float]
+    ) -> None:
+        self.kernel = kernel
+        self.scheduled = scheduled
+        self.device = device
+        self.clock = clock
+        buffers = [b for b in kernel.buffers if b.role != "tile"]
+        self.types = {role: [b.type for b in buffers if b.role == role] for role in ("in", "out")}
+        numbers = {role: iter(range(len(types))) for role, types in self.types.items()}
+        self.slots = tuple(
+            Slot("input" if b.role == "in" else "output", next(numbers[b.role]), 0, b.type)
+            for b in buffers
+        )
+        self.right: list[bytes] | None = None
+        self.inputs = [transfer.upload(device.device, _elements(t)) for t in self.types["in"]]
+
+    def run(self, key: str, end: float) -> Tuned:
+        """The best schedule that is found before ``end``."""
+        own = best = self.scheduled.steps
+        runs = {str(own): self._compiled(own)}
+        tried: set[str] = {str(own)}
+        improved = True
+        while improved:
+            improved = False
+            for variant in variants(self.scheduled.before, best):
+                if self.clock() >= end:
+                    break
+                if str(variant) in tried:
+                    continue
+                tried.add(str(variant))
+                try:
+                    candidate = self._compiled(variant)
+                except (ScheduleError, CompileError, UnsupportedError):
+                    continue  # it does not fit the loops, or the machine
+                if self._is_faster(candidate, runs[str(best)]):
+                    self._check(candidate, variant)
+                    runs[str(variant)], best, improved = candidate, variant, True
+                    break
+        ratio = 1.0 if best == own else self._ratio(runs[str(best)], runs[str(own)], _TURNS)
+        if ratio > _FASTER:
+            best, ratio = own, 1.0
+        return Tuned(self.kernel, key, best, ratio, len(tried) - 1)
+
+    def _compiled(self, schedule: Schedule) -> Executable:
+        step = KernelStep(self.kernel, self.slots, None, schedule)
+        types = tuple(self.types["in"]), tuple(self.types["out"])
+        return self.device.device.compile(Program(self.kernel.name, *types, (step,)))
+
+    def _results(self, executable: Executable) -> list[bytes]:
+        device, types = self.device.device, self.types["out"]
+        made = transfer.execute(device, executable, self.inputs, len(types))
+        pairs = zip(made, types, strict=True)
+        return [transfer.download(device, b, t).tobytes() for b, t in pairs]
+
+    def _check(self, executable: Executable, schedule: Schedule) -> None:
+        """Raises BackendError if a schedule gives other bits than the device's own."""
+        if self.right is None:
+            self.right = self._results(self._compiled(self.scheduled.steps))
+        if self._results(executable) != self.right:
+            raise BackendError(
+                f"another schedule changes results of {self.kernel.name}",
+                notes=(str(schedule),),
+                fix=REPORT,
+            )
+
+    def _is_faster(self, one: Executable, other: Executable) -> bool:
+        """A short comparison, and a longer one if that promises something."""
+        return all(self._ratio(one, other, turns) <= _FASTER for turns in (_LOOK, _TURNS))
+
+    def _ratio(self, one: Executable, other: Executable, turns: int) -> float:
+        """The median of the ratios of times that were taken by turns, after a run to warm up."""
+        for executable in (one, other):
+            self._seconds(executable, 1)
+        count = max(1, round(_LEAST / max(self._seconds(other, 1), 1e-7)))
+        ratios = [self._seconds(one, count) / self._seconds(other, count) for _ in range(turns)]
+        return statistics.median(ratios)
+
+    def _seconds(self, executable: Executable, count: int) -> float:
+        device = self.device.device
+        start = self.clock()
+        for _ in range(count):
+            transfer.execute(device, executable, self.inputs, len(self.types["out"]))
+        device.synchronize()
+        return self.clock() - start
+
+
+def _elements(type_: TensorType) -> transfer.Host:
+    """Normal floats; zeros of other dtypes, which are indices of everything."""
+    if type_.dtype.kind not in ("float", "complex"):
+        return np.zeros(type_.shape, type_.dtype.numpy)
+    normal = np.random.default_rng(0).standard_normal(type_.shape)
+    return normal.astype(type_.dtype.numpy)
+
+
+__all__ = ["Tuned", "tune"]

@@ -1,0 +1,234 @@
+"""Schedules that are found by measuring: the search, the file, and who uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import bringup as bu
+from bringup.backend import BufferView, Capabilities, DeviceInfo, LoopsDevice, SimpleBackend, claims
+from bringup.cli.app import app
+from bringup.dtypes import ALL
+from bringup.errors import BackendError, ParseError, UnsupportedError
+from bringup.loops import Func, evaluate_func, parse_func
+from bringup.loops.form import For, statements
+from bringup.loops.schedule import Schedule, apply
+from bringup.loops.schedule.variants import variants
+from bringup.runtime import devices, tuned
+from bringup.runtime.compiler import compile_graph, forget
+from bringup.runtime.tune import Tuned, tune
+
+FUNC = parse_func("""
+func f(x: in f32[64], y: out f32[8]) {
+  for i in 8 parallel {
+    for j in 8 parallel {
+      for k in 8 {
+        %0: f32 = x[8*i + k]
+        y[j] = %0
+      }
+    }
+  }
+}""")
+
+
+def test_variants_change_one_decision_about_loops_of_the_grid() -> None:
+    schedule = Schedule.parse("""
+        split i i.o i.i 4
+        reorder i.o j i.i
+        split k k.o k.i 2
+        unroll i.i k.i
+        unroll i.i""")
+    found = [str(s).split("\n") for s in variants(FUNC, schedule)]
+    steps = str(schedule).split("\n")
+
+    def but(n: int, *other: str) -> list[str]:
+        return [*steps[:n], *other, *steps[n + 1 :]]
+
+    assert found == [
+        but(0, "split i i.o i.i 8"),
+        but(0, "split i i.o i.i 2"),
+        but(1, "reorder j i.o i.i"),
+        but(1, "reorder i.o i.i j"),
+        but(4),
+    ]
+
+
+class Chip(LoopsDevice):
+    """Interprets loops; a run lasts longer the further the inner loop is from 16 iterations."""
+
+    capabilities = Capabilities(kernels=claims(["mul"], ALL), simulated=True)
+    refcounted_handles = True
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.wrong = False
+
+    def schedule(self, func: Func) -> Schedule:
+        return inner_loop(func)
+
+    def alloc(self, nbytes: int) -> Any:
+        return np.empty(nbytes, np.uint8)
+
+    def free(self, handle: Any) -> None: ...
+
+    def upload(self, handle: Any, data: memoryview) -> None:
+        handle[: len(data)] = data
+
+    def download(self, handle: Any, out: memoryview) -> None:
+        out[:] = handle[: len(out)].data
+
+    def copy(self, target: Any, source: Any, nbytes: int) -> None:
+        target[:nbytes] = source[:nbytes]
+
+    def synchronize(self) -> None: ...
+
+    def render(self, func: Func) -> str:
+        return str(func)
+
+    def load(self, source: str | bytes, name: str) -> Func:
+        return parse_func(str(source))
+
+    def launch(self, loaded: Func, func: Func, views: list[BufferView]) -> None:
+        arrays = [v.handle[v.offset :][: v.type.nbytes].view(v.type.dtype.numpy) for v in views]
+        evaluate_func(loaded, arrays)
+        *_, inner = (s for s in statements(func.body) if isinstance(s, For))
+        self.now += 1 + abs(inner.axis.size - 16)
+        if self.wrong and inner.axis.size == 8:
+            arrays[-1][0] += 1
+
+
+def inner_loop(_func: Func) -> Schedule:
+    return Schedule.parse("split g0 g0.o g0.i 2")
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> devices.OpenDevice:
+    monkeypatch.setenv("BRINGUP_SCHEDULES", str(tmp_path))
+    made = Chip()
+    backend = SimpleBackend(
+        "chip", lambda _: made, Chip.capabilities, render=str, schedule=inner_loop
+    )
+    return devices.OpenDevice("chip", 0, backend, made, DeviceInfo(0, "Chip (R) 7"))
+
+
+GRAPH = bu.jit(lambda x: x * x).lower(bu.float32[64], target="cpu").graph
+
+
+def search(chip: devices.OpenDevice) -> Tuned:
+    device: Any = chip.device
+    compiled = compile_graph(GRAPH, chip)
+    (found,) = tune(compiled, chip, 1e9, lambda: device.now)
+    return found
+
+
+def test_a_search_ends_at_the_fastest_schedule(chip: devices.OpenDevice) -> None:
+    found = search(chip)
+    assert str(found.schedule) == "split g0 g0.o g0.i 16"
+    assert found.ratio == pytest.approx(1 / 15)
+    assert found.is_faster
+    assert found.tried == 4  # 4 and 1; 8, 16 and 32
+
+
+def test_no_time_means_no_change(chip: devices.OpenDevice) -> None:
+    compiled = compile_graph(GRAPH, chip)
+    (found,) = tune(compiled, chip, 0)
+    assert (found.schedule, found.ratio, found.tried) == (inner_loop(FUNC), 1.0, 0)
+    assert not found.is_faster
+
+
+def test_a_schedule_that_changes_results_is_an_error(chip: devices.OpenDevice) -> None:
+    chip.device.wrong = True  # type: ignore[attr-defined]
+    with pytest.raises(BackendError, match="changes results of k0_mul") as caught:
+        search(chip)
+    assert caught.value.notes == ("split g0 g0.o g0.i 8",)
+
+
+def test_what_is_kept_is_used_by_programs_that_are_compiled_later(
+    chip: devices.OpenDevice,
+) -> None:
+    found = search(chip)
+    path = tuned.path_of(chip.machine)
+    assert path.name == "chip-chip-r-7.txt"
+    tuned.write(path, {found.key: found.schedule})
+    assert tuned.read(path) == {found.key: found.schedule}
+    forget()
+    compiled = compile_graph(GRAPH, chip)
+    (scheduled,) = compiled.schedules
+    assert scheduled is not None
+    assert scheduled.steps == found.schedule
+    assert compiled.executable is not None
+    assert "for g0.i in 16 parallel {" in compiled.executable.source  # type: ignore[attr-defined]
+
+
+def test_the_cpu_obeys_a_file_and_keeps_the_bits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BRINGUP_SCHEDULES", str(tmp_path))
+    cpu = devices.get("cpu")
+    x = np.linspace(0, 1, 1000, dtype=np.float32)
+    function = bu.jit(lambda x: x * x + 1, device="cpu")
+    right = np.asarray(function(x))
+    (own,) = function.lower(x).schedules
+    assert own is not None
+    steps = Schedule.parse("split g0 g0.o g0.i 8\nvectorize g0.i")
+    path = tuned.path_of(cpu.machine)
+    tuned.write(path, {tuned.key_of(own.before): steps, "of other loops": inner_loop(FUNC)})
+    forget()
+    again = bu.jit(lambda x: x * x + 1, device="cpu")
+    assert np.asarray(again(x)).tobytes() == right.tobytes()
+    (scheduled,) = again.lower(x).schedules
+    assert scheduled is not None
+    assert scheduled.steps == steps
+    assert scheduled.after.content == apply(own.before, steps).content
+    forget()
+
+
+def test_a_file_that_cannot_be_read_names_the_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "chip.txt"
+    path.write_text("# by hand\n\nkernel abc\nsplit g0 g0.o g0.i 4\nsplit g0\n")
+    with pytest.raises(ParseError, match=r"chip\.txt, kernel abc: line 2: split") as caught:
+        tuned.read(path)
+    assert caught.value.fix == "mend the entry, or remove it"
+    assert tuned.read(tmp_path / "other.txt") == {}
+
+
+MODEL = """
+import bringup as bu
+
+def double(x):
+    return x + x
+
+def sort(x):
+    return bu.sort(x)
+"""
+
+
+def run(tmp_path: Path, *arguments: str) -> Any:
+    (tmp_path / "model.py").write_text(MODEL)
+    subject, *rest = arguments
+    return CliRunner().invoke(app, ["tune", f"{tmp_path}/{subject}", *rest])
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BRINGUP_SCHEDULES", str(tmp_path / "kept"))
+    result = run(tmp_path, "model.py:double", "f32[64]", "--device", "cpu", "--seconds", "0")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.split() == ["KERNEL", "TIME", "TRIED", "k0_add", "1.00", "0"]
+    assert not (tmp_path / "kept").exists()
+    result = run(tmp_path, "model.py:double", "f32[64]", "--seconds", "0", "--json")
+    (kernel,) = json.loads(result.stdout)["kernels"]
+    assert kernel["kernel"] == "k0_add"
+    assert kernel["schedule"][0].startswith("split g0 ")
+
+
+def test_a_function_without_loops_cannot_be_tuned(tmp_path: Path) -> None:
+    result = run(tmp_path, "model.py:sort", "f32[64]", "--device", "cpu")
+    assert isinstance(result.exception, UnsupportedError)
+    assert "cpu runs no kernel of sort by loops" in str(result.exception)
+    result = run(tmp_path, "model.py", "f32[64]")
+    assert "names no function" in str(result.exception)
