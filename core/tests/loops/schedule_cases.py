@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from schedule_functions import BLOCK_ROWS
+from schedule_functions import BLOCK_ROWS, LINE
 
 MORE_CASES: dict[str, tuple[str, str, str]] = {
+    "split: each block is whole, or else the last": (
+        LINE,
+        """
+        split i i.o i.i 4 tail=branch
+        """,
+        """
+        func f(x: in f32[10], y: out f32[10]) {
+          for i.o in 3 {
+            if 0 <= i.o < 2 {
+              for i.i in 4 {
+                %0: f32 = x[i.i + 4*i.o]
+                %1: f32 = neg(%0)
+                y[i.i + 4*i.o] = %1
+              }
+            }
+            if 2 <= i.o < 3 {
+              for i.t in 2 {
+                %0_1: f32 = x[i.t + 8]
+                %1_1: f32 = neg(%0_1)
+                y[i.t + 8] = %1_1
+              }
+            }
+          }
+        }
+        """,
+    ),
     "serialize: the iterations of a parallel loop in order": (
         """
         func f(x: in f32[21], y: out f32[21]) {

@@ -52,7 +52,7 @@ class _Choices:
         loop = self.loop(func)
         match name:
             case "split":
-                tail = ("guard", "guard", "peel", "overlap")[self.below(4)]
+                tail = ("guard", "branch", "peel", "overlap")[self.below(4)]
                 args = (loop, self.name(), self.name(), 1 + self.below(5))
                 return Step(name, args, (("tail", tail),))
             case "peel":

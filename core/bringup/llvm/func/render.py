@@ -100,6 +100,7 @@ class FuncEmitter:
         self.ahead: Mapping[For, Sequence[Ahead]] = {}
 
     def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+        """The loop over the units that a call is about."""
         b = self.b
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)

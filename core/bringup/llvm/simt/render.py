@@ -13,8 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Bound, Expr
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
@@ -35,19 +34,17 @@ def emit_threads(
     name: str,
     target: SimtTarget,
     constant: frozenset[str] = frozenset(),
-    threads: int = 0,
     registers: int = 0,
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
     constant: parameters that nobody writes while the function runs.
-    threads: of a block; by default as many as the thread loops have.
     registers: that a thread should have.
     Raises UnsupportedError for what GPUs do not run.
     """
     nest, body = _blocks(func)
     units = math.prod(loop.axis.size for loop in nest)
-    threads = threads or round_up(_threads(body), target.warp)
+    threads = round_up(_threads(body), target.warp)
     pointer = ir.pointer(target.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
     attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
@@ -161,9 +158,7 @@ class _ThreadMemory(Memory):
         load = self.b.load
         return self.b.cond(mask, lambda: load(type, address, align, meta=meta), lambda: zero)[0]
 
-    def _gathered(
-        self, type: Type, addresses: Sequence[Val], mask: Val | None, name: str
-    ) -> Val:
+    def _gathered(self, type: Type, addresses: Sequence[Val], mask: Val | None, name: str) -> Val:
         value = ir.poison(type)
         for lane, address in enumerate(addresses):
             condition = None if mask is None else self.b.extractelement(mask, lane)
@@ -289,15 +284,15 @@ class _ThreadEmitter(FuncEmitter):
                 self.body(part)
 
         def emit() -> None:
-            loads = [s for s in straight if isinstance(s, Load)]
-            if any(load.operands for load in loads):
-                loads = [s for s in straight if not isinstance(s, Store)]
-            for one in loads:
+            stores = [s for s in straight if isinstance(s, Store)]
+            first: list[Stmt] = [s for s in straight if isinstance(s, Load)]
+            if any(isinstance(s, Load) and s.operands for s in straight):
+                first = [s for s in straight if s not in stores]
+            for one in first:
                 each((one,))
-            each([s for s in straight if s not in loads and not isinstance(s, Store)])
-            for one in straight:
-                if isinstance(one, Store):
-                    each((one,))
+            each([s for s in straight if s not in first and s not in stores])
+            for store in stores:
+                each((store,))
 
         if isinstance(lane, For):
             self._vector(lane, None, emit)

@@ -38,11 +38,13 @@ class TransposePlan:
     lane: the axis along which most accesses are contiguous.
     other: the axis along which the remaining ones are, which go through shared memory.
     loads: these loads, or none if all stores are.
+    lanes: neighbouring elements of a thread.
     """
 
     lane: Axis
     other: Axis
     loads: tuple[Instr, ...]
+    lanes: int = 1
 
     def staged_dtypes(self, kernel: Kernel) -> tuple[DType, ...]:
         """The dtypes of the values that go through shared memory."""
@@ -72,13 +74,25 @@ def transpose_plan(kernel: Kernel, target: SimtTarget) -> TransposePlan | None:
         if other == lane or min(lane.size, other.size) < target.warp // 2:
             continue
         if all(_crosses(s.index, lane, other) for s in stage.stores):
-            return TransposePlan(lane, other, ())
+            return _fitting(kernel, TransposePlan(lane, other, ()), target)
         loads = tuple(
             i for i in stage.loads() if not i.operands and _crosses(i.attrs["index"], lane, other)
         )
         if loads and (best is None or len(loads) > len(best.loads)):
             best = TransposePlan(lane, other, loads)
-    return best
+    return best and _fitting(kernel, best, target)
+
+
+def _fitting(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> TransposePlan | None:
+    """The plan with tiles that fit shared memory, if some do."""
+    warp, lanes = target.warp, _lanes(kernel, plan)
+    while lanes > 1 and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
+        lanes //= 2
+    while plan.loads[1:] and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
+        plan = replace(plan, loads=plan.loads[:-1])
+    if plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
+        return None
+    return replace(plan, lanes=lanes)
 
 
 def _crosses(index: Expr, lane: Axis, other: Axis) -> bool:
@@ -94,18 +108,11 @@ def emit_transpose(
     target: SimtTarget,
     constant: frozenset[int],
     plan: TransposePlan,
-) -> SimtKernel | None:
-    """Emit a kernel in tiles; see `transpose_plan`.  None if no tile fits shared memory."""
+) -> SimtKernel:
+    """Emit a kernel in tiles; see `transpose_plan`."""
     outer = (a for a in kernel.grid if a not in (plan.lane, plan.other))
     ordered = replace(kernel, grid=(*outer, plan.other, plan.lane))
-    warp = target.warp
-    lanes = _lanes(ordered, plan)
-    while lanes > 1 and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
-        lanes //= 2
-    while plan.loads[1:] and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
-        plan = replace(plan, loads=plan.loads[:-1])
-    if plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
-        return None
+    warp, lanes = target.warp, plan.lanes
     words = plan.words(kernel, lanes)
     # Few lines of threads make each thread have many loads in flight.
     unroll = _UNROLL if words <= _WORDS else _UNROLL // 2

@@ -19,7 +19,9 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Stmt,
+    Store,
     named_axis,
+    statements,
 )
 from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
@@ -487,14 +489,10 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     def change(old: For, facts: Mask) -> Body:
         if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
             _check_independent(old, kind, facts)
-        registers = [
-            access.buffer
-            for access in accesses(old.body)
-            if access.buffer.space == "register" and old.axis in access.index.axes()
-        ]
-        if registers and kind not in ("unroll", "vector"):
+        register = None if kind in ("unroll", "vector") else _counted_register(old)
+        if register is not None:
             raise ScheduleError(
-                f"loop {old.name} counts registers of {registers[0].name}, so it is written out",
+                f"loop {old.name} counts registers of {register.name}, so it is written out",
                 fix="unroll or vectorize it, or choose another loop",
             )
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
@@ -506,6 +504,16 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
     result = rewrite_loops(func, tuple(loops), change)
     check_nesting(result)
     return result
+
+
+def _counted_register(loop: For) -> Buffer | None:
+    """A register buffer of which the loop chooses an element."""
+    for stmt in statements(loop.body):
+        if not isinstance(stmt, Load | Store) or stmt.buffer.space != "register":
+            continue
+        if loop.axis in stmt.index.axes():
+            return stmt.buffer
+    return None
 
 
 def check_nesting(func: Func) -> None:
