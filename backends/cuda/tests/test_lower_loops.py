@@ -11,6 +11,7 @@ from emulated import run_program, translated
 
 import bringup as bu
 from bringup import float16, float32, int8
+from bringup.dtypes import bool_
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.kernel.form import Kernel
 from bringup.loops import verify_func
@@ -129,6 +130,56 @@ func k0_mul_add(b0: in f32[3000001], b1: in f32[3000001], b2: out f32[3000001]) 
 }"""
 
 
+TRANSPOSES: dict[str, tuple[Fn, list[TensorType]]] = {
+    "loads": (lambda x, y: x.T + y, [f32[100, 70], f32[70, 100]]),
+    "whole tiles": (lambda x: x.T * 2, [f32[64, 96]]),
+    "stores": (lambda x, y: bu.where(y, x, x[::-1]).T, [f32[33, 70], bool_[33, 70]]),
+    "pairs": (lambda x: x.T, [float16[70, 130]]),
+    "bytes": (lambda x: bu.transpose(x, (0, 2, 1)), [int8[3, 132, 64]]),
+}
+TRANSPOSE = """\
+split g0 g0.o p 32
+split g1 g1.o q 32
+reorder g1.o p
+fuse g0.o g1.o g0.o.g1.o
+bind g0.o.g1.o block
+share q p %0 pad=1
+split q.in q.in.y q.in.k 8
+reorder q.in.y p.in q.in.k
+split p p.y p.k 8
+reorder p.y q p.k
+unroll q.in.k p.k
+bind p.in thread
+bind q.in.y thread
+bind q thread
+bind p.y thread
+
+func k0_add(b0: in f32[7000], b1: in f32[7000], b2: out f32[7000]) {
+  for g0.o.g1.o in 12 block {
+    alloc v0: shared f32[1056]
+    for q.in.y in 4 until -4*(g0.o.g1.o)%4 + 13 thread {
+      for p.in in 32 until -32*(g0.o.g1.o)//4 + 70 thread {
+        for q.in.k in 8 until -8*q.in.y + -32*(g0.o.g1.o)%4 + 100 unroll {
+          %0_1: f32 = b0[p.in + 70*q.in.k + 560*q.in.y + 32*(g0.o.g1.o)//4 + 2240*(g0.o.g1.o)%4]
+          v0[p.in + 33*q.in.k + 264*q.in.y] = %0_1
+        }
+      }
+    }
+    barrier
+    for p.y in 4 until -4*(g0.o.g1.o)//4 + 9 thread {
+      for q in 32 until -32*(g0.o.g1.o)%4 + 100 thread {
+        for p.k in 8 until -8*p.y + -32*(g0.o.g1.o)//4 + 70 unroll {
+          %0: f32 = v0[p.k + 8*p.y + 33*q]
+          %1: f32 = b1[100*p.k + 800*p.y + q + 3200*(g0.o.g1.o)//4 + 32*(g0.o.g1.o)%4]
+          %2: f32 = add(%1, %0)
+          b2[100*p.k + 800*p.y + q + 3200*(g0.o.g1.o)//4 + 32*(g0.o.g1.o)%4] = %2
+        }
+      }
+    }
+  }
+}"""
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_kernels_without_loops(name: str) -> None:
     fn, types = MAPS[name]
@@ -139,3 +190,16 @@ def test_kernels_without_loops(name: str) -> None:
 def test_steps_of_a_map() -> None:
     """Each thread has four vectors at once, but in the last block, and odd elements."""
     assert str(scheduled(lambda x, y: x * 2 + y, f32[3_000_001], f32[3_000_001])) == MAP
+
+
+@pytest.mark.parametrize("name", TRANSPOSES)
+def test_transposes(name: str) -> None:
+    fn, types = TRANSPOSES[name]
+    verify_func(scheduled(fn, *types).after)
+    check_values(fn, types)
+
+
+def test_steps_of_a_transpose() -> None:
+    """A tile goes through shared memory, whose rows are one element longer than they need be."""
+    fn, types = TRANSPOSES["loads"]
+    assert str(scheduled(fn, *types)) == TRANSPOSE

@@ -242,8 +242,8 @@ class _Machine:
 
     def barrier(self, alive: Array) -> None:
         level = self.tree.block
-        if level == self.tree.depth:
-            self.fail("a barrier stands outside the loops of threads")
+        if self.tree.levels[level].kind != "block":
+            self.fail("a barrier stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
         threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
         some, every = threads.any(axis=0), threads.all(axis=0)

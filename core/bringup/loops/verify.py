@@ -32,6 +32,7 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    statements,
 )
 from bringup.loops.scopes import accesses, walk
 from bringup.loops.text import print_stmt
@@ -342,6 +343,11 @@ def _used(exprs: Iterable[Expr], axes: Sequence[Axis]) -> list[Axis]:
 
 
 def _barriers(func: Func) -> Problems:
+    blocks = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "block"]
+    inside = {s for block in blocks for s in statements(block.body)}
+    for stmt in statements(func.body):
+        if isinstance(stmt, Barrier) and stmt not in inside:
+            yield stmt, "a barrier stands outside of a block"
     yield from _barriers_within(func.body, (), frozenset(), None)
 
 
@@ -356,9 +362,7 @@ def _barriers_within(
     """
     for stmt in body:
         if isinstance(stmt, Barrier):
-            if not threads:
-                yield stmt, "a barrier stands outside the loops of threads"
-            elif why:
+            if why:
                 yield stmt, f"only some threads may come to a barrier: {why}"
         elif isinstance(stmt, Let | Load):
             exprs = [expr for expr, _ in _expressions(stmt)]

@@ -160,6 +160,50 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
+    "share: a part of the code that is read behind a barrier": (
+        """
+        func f(x: in f32[60], y: out f32[60]) {
+          for b in 2 block {
+            for i in 8 until -8*b + 10 parallel {
+              for j in 6 parallel {
+                %0: f32 = x[48*b + 6*i + j]
+                %1: f32 = 2.0
+                %2: f32 = mul(%0, %1)
+                %3: f32 = add(%2, %1)
+                y[8*b + i + 10*j] = %3
+              }
+            }
+          }
+        }
+        """,
+        """
+        share i j %2 pad=2
+        """,
+        """
+        func f(x: in f32[60], y: out f32[60]) {
+          for b in 2 block {
+            alloc v2: shared f32[64]
+            for i.in in 8 until -8*b + 10 parallel {
+              for j.in in 6 parallel {
+                %0_1: f32 = x[48*b + 6*i.in + j.in]
+                %1_1: f32 = 2.0
+                %2_1: f32 = mul(%0_1, %1_1)
+                v2[8*i.in + j.in] = %2_1
+              }
+            }
+            barrier
+            for i in 8 until -8*b + 10 parallel {
+              for j in 6 parallel {
+                %2: f32 = v2[8*i + j]
+                %1: f32 = 2.0
+                %3: f32 = add(%2, %1)
+                y[8*b + i + 10*j] = %3
+              }
+            }
+          }
+        }
+        """,
+    ),
     "set_space": (
         BLOCK_ROWS,
         """

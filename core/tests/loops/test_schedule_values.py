@@ -14,7 +14,7 @@ from bringup.errors import ScheduleError
 from bringup.kernel.form import Kernel
 from bringup.kernel.limits import Limits
 from bringup.loops import Func, lower_kernel, parse_func
-from bringup.loops.form import Alloc, Load, Store, statements
+from bringup.loops.form import Alloc, Let, Load, Store, statements
 from bringup.loops.schedule import PRIMITIVES, Schedule, Step, apply
 from bringup.loops.schedule.rewrite import loop_names
 from bringup.program.plan import overwrites
@@ -82,6 +82,12 @@ class _Choices:
                 return Step(name, self.loops(func), (("space", space),))
             case "reorder":
                 return Step(name, self.loops(func))
+            case "share":
+                scalars = [
+                    s.result.name for s in statements(func.body) if isinstance(s, Let | Load)
+                ]
+                chosen = scalars[self.below(len(scalars))] if scalars else "none"
+                return Step(name, (*self.loops(func), f"%{chosen}"), (("pad", self.below(2)),))
         return Step(name, (loop,))
 
 

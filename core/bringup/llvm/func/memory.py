@@ -147,7 +147,7 @@ class Memory:
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
         mask = self.indices.inside(stmt.mask, loaded)
-        mask = self.indices.both(mask, self.alive if self.indices.lanes > 1 else None)
+        mask = self.indices.both(mask, self.alive)
         stride = self.indices.stride(stmt.index, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)

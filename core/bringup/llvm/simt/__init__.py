@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt import maps
+from bringup.llvm.simt import maps, transposes
 from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
 from bringup.llvm.simt.reduction import emit_reduction
 from bringup.llvm.simt.render import emit_threads
 from bringup.llvm.simt.target import SimtKernel, SimtTarget
-from bringup.llvm.simt.transpose import emit_transpose, transpose_plan
 from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled
@@ -38,15 +37,15 @@ def emit_simt(
     if not kernel.points:
         return SimtFrame(module, kernel, name, target, target.warp, frozenset()).done(0)
     scheduled = scheduled_kernel(kernel, target, steps)
-    if scheduled is None and any(s.axes for s in kernel.stages):
-        return emit_reduction(module, kernel, name, target, constant)
     if scheduled is None:
-        plan = transpose_plan(kernel, target)
-        assert plan is not None, "all other kernels have steps"
-        return emit_transpose(module, kernel, name, target, constant, plan)
-    mapping = maps.plan(kernel, target)
-    registers = registers_of(kernel, maps.registers_needed(kernel, mapping))
+        return emit_reduction(module, kernel, name, target, constant)
+    tiles = transposes.transpose_plan(kernel, target)
+    if tiles is not None and steps is None:
+        held = transposes.registers_needed(kernel, tiles, target)
+    else:
+        held = maps.registers_needed(kernel, maps.plan(kernel, target))
     buffers = frozenset(f"b{number}" for number in constant)
+    registers = registers_of(kernel, held)
     emitted = emit_threads(module, scheduled.after, name, target, buffers, registers)
     return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
 
@@ -58,9 +57,11 @@ def scheduled_kernel(
     if not kernel.points or any(s.axes for s in kernel.stages):
         return None
     if steps is None:
-        if transpose_plan(kernel, target) is not None:
-            return None
-        steps = maps.map_steps(kernel, maps.plan(kernel, target))
+        tiles = transposes.transpose_plan(kernel, target)
+        if tiles is not None:
+            steps = transposes.transpose_steps(kernel, tiles, target)
+        else:
+            steps = maps.map_steps(kernel, maps.plan(kernel, target))
     return Scheduled.of(lower_kernel(kernel), steps)
 
 

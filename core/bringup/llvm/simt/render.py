@@ -22,9 +22,28 @@ from bringup.llvm.func.render import FuncEmitter
 from bringup.llvm.index import Indices, fits_i32
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import WIDEST, divides, is_even
-from bringup.llvm.simt.target import MAX_BLOCKS, SimtKernel, SimtTarget
-from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, vec
-from bringup.loops.form import PRIVATE, Barrier, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.llvm.simt.target import (
+    MAX_BLOCKS,
+    SHARED_BYTES,
+    SimtKernel,
+    SimtTarget,
+    dynamic_shared,
+)
+from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
+from bringup.loops.form import (
+    PRIVATE,
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    statements,
+)
 from bringup.loops.schedule.rewrite import exprs_of
 
 
@@ -44,6 +63,9 @@ def emit_threads(
     """
     nest, body = _blocks(func)
     units = math.prod(loop.axis.size for loop in nest)
+    shared = [
+        s for s in statements(func.body) if isinstance(s, Alloc) and s.buffer.space == "shared"
+    ]
     threads = round_up(_threads(body), target.warp)
     pointer = ir.pointer(target.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
@@ -58,10 +80,55 @@ def emit_threads(
     if constant:
         memory.invariant = f", !invariant.load {module.metadata('!{}')}"
     emitter = _ThreadEmitter(func, function, memory, target, threads)
+    emitter.shared = _Shared(module, name, target, shared)
     if units:
         emitter.units(nest, body, units)
     b.ret()
-    return SimtKernel(name, min(units, MAX_BLOCKS), threads)
+    return SimtKernel(name, min(units, MAX_BLOCKS), threads, emitter.shared.dynamic_bytes)
+
+
+class _Shared:
+    """The shared memory of a function.
+
+    is_double: each buffer exists twice, for even and for odd iterations of a block.  Then the
+    barrier of the iteration between two of equal parity separates them.
+    dynamic_bytes: memory that the launch has to give, if there is more than a kernel has anyway.
+    """
+
+    def __init__(
+        self, module: Module, name: str, target: SimtTarget, allocs: Sequence[Alloc]
+    ) -> None:
+        self.allocs = allocs
+        sizes = [round_up(_bytes(stmt.buffer), 16) for stmt in allocs]
+        self.is_double = 2 * sum(sizes) <= SHARED_BYTES // 2
+        self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
+        self.arrays: dict[Alloc, Val] = {}
+        if self.dynamic_bytes:
+            self.base = dynamic_shared(module, f"{name}_tiles", target)
+            return
+        for stmt, size in zip(allocs, sizes, strict=True):
+            self.arrays[stmt] = module.global_variable(
+                f"{name}.{stmt.buffer.name}",
+                ir.array(ir.i8, size * (2 if self.is_double else 1)),
+                "undef",
+                align=16,
+                address_space=target.shared_space,
+            )
+
+    def pointer(self, b: Builder, stmt: Alloc, parity: Val) -> Val:
+        """Where a buffer is in an iteration of this parity."""
+        size = round_up(_bytes(stmt.buffer), 16)
+        if self.dynamic_bytes:
+            before = self.allocs[: self.allocs.index(stmt)]
+            return b.gep(self.base, sum(round_up(_bytes(s.buffer), 16) for s in before), ir.i8)
+        if not self.is_double:
+            return self.arrays[stmt]
+        offset = b.mul(parity, const(parity.type, size))
+        return b.gep(self.arrays[stmt], b.zext(offset, ir.i64), ir.i8)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.size * memory_type(buffer.dtype).bits // 8
 
 
 def _blocks(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
@@ -199,6 +266,8 @@ class _ThreadEmitter(FuncEmitter):
     """
 
     lane_registers = True
+    shared: _Shared
+    parity: Val
 
     def __init__(
         self, func: Func, function: Function, memory: Memory, target: SimtTarget, threads: int
@@ -216,36 +285,47 @@ class _ThreadEmitter(FuncEmitter):
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
         first, step = (self._special(self.target.block_index), self._special(self.target.grid_size))
-        with b.loop(first, const(units), step) as loop, self.indices.block():
+        with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
             unit: Val = loop.index
+            (self.parity,) = loop.carried
             for n, each in reversed(list(enumerate(nest))):
                 size = const(each.axis.size)
                 self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
                 unit = b.binary("udiv", unit, size) if n else unit
             if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
                 self._inside_ends(nest, body)
-                return
-            with b.if_then(b.icmp("eq", self.thread, const(0))):
-                self.is_in_threads = True
-                self._inside_ends(nest, body)
+            else:
+                with b.if_then(b.icmp("eq", self.thread, const(0))):
+                    self.is_in_threads = True
+                    self._inside_ends(nest, body)
+            if self.shared.allocs and not self.shared.is_double:
+                self._barrier()
+            loop.next(b.xor(self.parity, const(1)))
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
         for stmt in body:
             if isinstance(stmt, Barrier):
-                self.b.intrinsic(self.target.barrier, ir.void, (), ())
+                self._barrier()
+            elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
+                pointer = self.shared.pointer(self.b, stmt, self.parity)
+                self.memory.pointers[stmt.buffer.name] = pointer
             elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
                 is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
                 self._branch(is_first, (stmt,), partial(super().body, (stmt,)))
             else:
                 super().body((stmt,))
 
+    def _barrier(self) -> None:
+        """Wait until all threads of the block have come here."""
+        self.b.intrinsic(self.target.barrier, ir.void, (), ())
+
     # -- threads -----------------------------------------------------------------------------------
 
     def _for(self, stmt: For) -> None:
         if stmt.kind == "thread":
             self._threads_of(stmt)
-        elif stmt.kind == "unroll" and stmt.end is None and _is_straight(_copied(stmt)):
+        elif stmt.kind == "unroll" and _is_straight(_copied(stmt)):
             self._copies(stmt)
         else:
             super()._for(stmt)
@@ -276,12 +356,16 @@ class _ThreadEmitter(FuncEmitter):
         straight, lane = _copied(stmt), stmt.body[0]
         outer = self.scalars
         copies = [dict(outer) for _ in range(stmt.axis.size)]
+        end = self._end(stmt)
+        numbers = [self.indices.const(i) for i in range(stmt.axis.size)]
+        exists = [None if end is None else self._less(number, end) for number in numbers]
 
         def each(part: Sequence[Stmt]) -> None:
-            for i, scalars in enumerate(copies):
-                self.indices.axes[stmt.axis] = self.indices.const(i)
+            for number, scalars, alive in zip(numbers, copies, exists, strict=True):
+                self.indices.axes[stmt.axis] = number
                 self.scalars = scalars
-                self.body(part)
+                with self._lanes(alive, guarded=False):
+                    self.body(part)
 
         def emit() -> None:
             stores = [s for s in straight if isinstance(s, Store)]

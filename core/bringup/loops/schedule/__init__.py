@@ -17,7 +17,7 @@ from bringup.loops.schedule.iteration import (
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
 from bringup.loops.schedule.steps import PRIMITIVES, Schedule, Scheduled, Step, apply
-from bringup.loops.schedule.threads import bind, cross_lane, set_space
+from bringup.loops.schedule.threads import bind, cross_lane, set_space, share
 
 __all__ = [
     "PRIMITIVES",
@@ -37,6 +37,7 @@ __all__ = [
     "rfactor",
     "serialize",
     "set_space",
+    "share",
     "split",
     "stage",
     "unroll",

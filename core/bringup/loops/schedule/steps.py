@@ -22,7 +22,7 @@ from bringup.loops.schedule.iteration import (
 )
 from bringup.loops.schedule.order import distribute, hoist, reorder
 from bringup.loops.schedule.staging import stage
-from bringup.loops.schedule.threads import bind, cross_lane, set_space
+from bringup.loops.schedule.threads import bind, cross_lane, set_space, share
 from bringup.records import record
 
 Primitive = Callable[..., Func]
@@ -44,6 +44,7 @@ PRIMITIVES: Mapping[str, Primitive] = {
         rfactor,
         serialize,
         set_space,
+        share,
         split,
         stage,
         unroll,

@@ -6,18 +6,37 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Space, Stmt, Store
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Space,
+    Stmt,
+    Store,
+    named_axis,
+)
 from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import check_nesting, with_independent_kind
 from bringup.loops.schedule.rewrite import (
     Body,
+    Mask,
     Names,
+    Substitution,
+    check_new_names,
+    loop_names,
     loops_of,
     map_accesses,
     rebuilt,
     rewrite_loops,
+    with_body,
     with_place,
+    without_dead,
 )
 
 
@@ -130,6 +149,113 @@ def _in_space(
     return tuple(result)
 
 
+def share(func: Func, *names: str, pad: int = 0) -> Func:
+    """Scalars of a nest of parallel loops go through memory that the block shares.
+
+    names: the loops, then the scalars, as ``%1``.  A nest of loops ``name.in`` in this order
+    computes the scalars and stores them, with an element for each iteration, the last loop's side
+    by side; behind a barrier the nest itself loads them.  So one nest may go along one axis and the
+    other one along another.
+    pad: elements between two rows, so that a column is in several banks of the memory.
+    Raises ScheduleError for an unknown loop or scalar, for loops that are no perfect nest of
+    parallel loops round straight code, and outside of a block.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[6], y: out f32[6]) {
+    ...   for b in 1 block {
+    ...     for i in 2 parallel {
+    ...       for j in 3 parallel {
+    ...         %0: f32 = x[i + 2*j]
+    ...         y[3*i + j] = %0
+    ...       }
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(share(func, "j", "i", "%0", pad=1))
+    func f(x: in f32[6], y: out f32[6]) {
+      for b in 1 block {
+        alloc v0: shared f32[9]
+        for j.in in 3 parallel {
+          for i.in in 2 parallel {
+            %0_1: f32 = x[i.in + 2*j.in]
+            v0[i.in + 3*j.in] = %0_1
+          }
+        }
+        barrier
+        for i in 2 parallel {
+          for j in 3 parallel {
+            %0: f32 = v0[i + 3*j]
+            y[3*i + j] = %0
+          }
+        }
+      }
+    }
+    """
+    loops = tuple(name for name in names if not name.startswith("%"))
+    scalars = [name[1:] for name in names if name.startswith("%")]
+    if not loops or not scalars:
+        raise ScheduleError("no loops or no scalars to share", fix="write share i j %0")
+    check_new_names(func, *(f"{loop}.in" for loop in loops))
+    free = Names(func)
+    order = [name for name in loop_names(func) if name in loops] or list(loops)
+
+    def change(old: For, facts: Mask) -> Body:
+        return _shared_nest(old, loops, scalars, pad, free, facts)
+
+    result = rewrite_loops(func, order[:1], change)
+    check_nesting(result)
+    return result
+
+
+def _shared_nest(
+    outermost: For,
+    loops: tuple[str, ...],
+    scalars: list[str],
+    pad: int,
+    names: Names,
+    facts: Mask,
+) -> Body:
+    nest: dict[str, For] = {}
+    body: Body = (outermost,)
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+        nest[body[0].name] = body[0]
+        body = body[0].body
+    if set(nest) != set(loops) or not all(isinstance(s, Let | Load | Store) for s in body):
+        raise ScheduleError(
+            f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
+            fix="name all loops of a nest before they are bound",
+        )
+    defined = {s.result.name: s for s in body if isinstance(s, Let | Load)}
+    missing = [name for name in scalars if name not in defined]
+    if missing:
+        raise ScheduleError(
+            f"loop {outermost.name} computes no %{missing[0]}", fix="name a scalar of its body"
+        )
+    inner = {nest[name].axis: named_axis(f"{name}.in", nest[name].axis.size) for name in loops}
+    *outer, last = (nest[name].axis for name in loops)
+    index, size, rows = Expr.of(last), last.size + pad, 1
+    for axis in reversed(outer):
+        index, size, rows = index + Expr.of(axis) * size, size * axis.size, rows * axis.size
+    allocs: list[Stmt] = []
+    stores: list[Stmt] = []
+    loads: list[Stmt] = []
+    for name in scalars:
+        scalar = defined[name].result
+        buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
+        allocs.append(Alloc(buffer))
+        stores.append(Store(buffer, index, scalar))
+        loads.append(Load(scalar, buffer, index))
+    place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
+    first = place(without_dead((*(s for s in body if not isinstance(s, Store)), *stores)))
+    rest = tuple(s for s in body if not (isinstance(s, Let | Load) and s.result.name in scalars))
+    for name in reversed(loops):
+        first = (For(inner[nest[name].axis], first, "parallel", nest[name].end),)
+    rest = without_dead((*loads, *rest))
+    for loop in reversed(nest.values()):
+        rest = (with_body(loop, rest),)
+    return (*allocs, *first, Barrier(), *rest)
+
+
 def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     """The iterations of the loop are threads, which fold into ``buffer`` together.
 
@@ -231,4 +357,4 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
     return (Alloc(parts), For(loop.axis, (Barrier(), *body, Barrier()), "thread"))
 
 
-__all__ = ["bind", "cross_lane", "set_space"]
+__all__ = ["bind", "cross_lane", "set_space", "share"]
