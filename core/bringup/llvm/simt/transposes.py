@@ -121,8 +121,9 @@ def transpose_steps(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> 
         Step("split", (lane, f"{lane}.o", "q", side)),
         Step("reorder", (f"{lane}.o", "p")),
     ]
-    name, *inner = (*outer, f"{other}.o", f"{lane}.o")
-    for axis in inner:
+    blocks = [*outer, f"{other}.o", f"{lane}.o"]
+    name = blocks[0]
+    for axis in blocks[1:]:
         steps.append(Step("fuse", (name, axis, f"{name}.{axis}")))
         name = f"{name}.{axis}"
     steps.append(Step("bind", (name, "block")))
@@ -132,7 +133,7 @@ def transpose_steps(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> 
     threads: list[Step] = []
     unroll: list[str] = []
     for slow, fast in ((f"{across}.in", f"{along}.in"), (along, across)):
-        order: list[str] = [f"{slow}.y", f"{fast}.x", f"{slow}.k"]
+        order = [f"{slow}.y", f"{fast}.x", f"{slow}.k"]
         steps.append(Step("split", (slow, order[0], order[2], side // lines)))
         if lanes > 1:
             order.append(f"{fast}.v")
