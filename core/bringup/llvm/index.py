@@ -157,6 +157,14 @@ class Indices:
         result: Val | None = None
         for bound in mask:
             differs = self.differs(bound, loaded)
+            values = self._constants(bound.expr) if differs else None
+            if values is not None:
+                lanes = [bound.low <= value < bound.high for value in values]
+                if not any(lanes):
+                    return const(ir.i1, 0)
+                if not all(lanes):
+                    result = self.both(result, const_vector(ir.i1, lanes))
+                continue
             index = (self.vector if differs else self.scalar)(bound.expr, loaded)
             known = index.integer
             if known is not None:
@@ -174,6 +182,25 @@ class Indices:
     def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
         """Whether a condition is one for each lane."""
         return self.varies(bound.expr, loaded)
+
+    def _constants(self, expr: Expr) -> list[int] | None:
+        """The values of an expression lane by lane, if they are constants."""
+        total = [expr.const] * self.lanes
+        for atom, c in expr.terms:
+            values: Sequence[int] | None = None
+            if atom == self.lane:
+                values = range(self.lanes)
+            elif isinstance(atom, Axis):
+                known = self.axes[atom].integer
+                values = None if known is None else [known] * self.lanes
+            elif isinstance(atom, Div | Mod):
+                values = self._constants(atom.of)
+                by, is_div = atom.by, isinstance(atom, Div)
+                values = values and [v // by if is_div else v % by for v in values]
+            if values is None:
+                return None
+            total = [t + c * v for t, v in zip(total, values, strict=True)]
+        return total
 
     def both(self, x: Val | None, y: Val | None) -> Val | None:
         """The conjunction of two conditions, where None always holds."""

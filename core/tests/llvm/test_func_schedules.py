@@ -12,7 +12,7 @@ from func_helper import run, text_of
 from growing import graphs
 from hypothesis import given, settings
 
-from bringup.dtypes import bool_, f16, f32, i8
+from bringup.dtypes import DType, bool_, f16, f32, i8
 from bringup.graph import Builder, Graph, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
@@ -20,7 +20,7 @@ from bringup.kernel.limits import Limits
 from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm.func.schedules import has_steps, scheduled, steps_of
 from bringup.llvm.loops.schedule import LoopTarget, schedule
-from bringup.loops import For, Func, If, Load, lower_kernel, statements, verify_func
+from bringup.loops import Alloc, For, Func, If, Load, lower_kernel, statements, verify_func
 from bringup.ops.build import broadcast_to, convert, kept, rows, sum_
 from bringup.ops.evaluate import evaluate
 from bringup.passes.check import disagreement, generated_inputs, is_strict
@@ -136,6 +136,38 @@ def test_narrow_elements(dtype: Any) -> None:
 def test_transpositions_and_reversals() -> None:
     exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[70, 45])
     exact(lambda x: rows.neg(rows.slice(x, start=(76,), limit=(-1,), stride=(-1,))), f32[77])
+
+
+def test_lines_that_share_a_set_of_the_cache_are_transposed_in_squares() -> None:
+    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 320])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    assert not schedule(launch.kernel, TARGET).square
+    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 256])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    plan = schedule(launch.kernel, TARGET)
+    assert (
+        str(steps_of(plan))
+        == """\
+split g1 g1.o g1.i 64
+split g0 g0.o g0.i 64
+split g1.i g1.b g1.v 8
+split g0.i g0.b g0.u 8
+reorder g0.o g1.o g0.b g1.b g0.u g1.v
+unroll g0.u
+vectorize g1.v
+serialize g0.b g1.b"""
+    )
+    _, text = text_of(scheduled(plan).after)
+    assert text.count("shufflevector") == 24
+    assert "gather" not in text
+
+
+@pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])
+def test_squares_have_the_elements_of_gathers(dtype: DType) -> None:
+    exact(lambda x: rows.transpose(x, permutation=(0, 2, 1)), dtype[3, 64, 1024])
+    exact(lambda x: rows.transpose(x, permutation=(2, 1, 0)), dtype[64, 3, 1024])
 
 
 @pytest.mark.parametrize("shape", [(96, 2), (100, 2), (130, 3), (240, 2)])
@@ -262,3 +294,124 @@ def test_the_second_pass_over_a_row_prefetches_the_next() -> None:
     (single,) = fuse(graph_of(total, f32[40, 256]), Limits())
     assert single.kernel is not None
     assert "llvm.prefetch" not in text_of(as_run(single.kernel))[1]
+
+
+# -- folds with lanes along the grid, of sizes at which their loops change -------------------------
+
+
+def over_rows(x: Value) -> Value:
+    return sum_(x, (0,))
+
+
+def column_passes(x: Value) -> Value:
+    """A column is read for its maximum, for a sum with that, and for the result."""
+    less = rows.sub(x, kept(rows.reduce(x, kind="max", dims=(0,)), (0,), x.shape))
+    return rows.mul(less, kept(sum_(less, (0,)), (0,), x.shape))
+
+
+# A vector has 8 elements and a register tile 32; at two vectors it has two rows.
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9, 16, 17, 24, 31, 32, 33, 40, 64, 69, 96, 100])
+@pytest.mark.parametrize("build", [over_rows, column_passes])
+def test_columns_of_any_number(build: Callable[..., Value], size: int) -> None:
+    whole(build, f32[5, size])
+    whole(lambda x: sum_(x, (1,)), f32[4, 5, size])
+
+
+@pytest.mark.parametrize("size", [129, 8192, 9001, 64 * 64 * 128 + 1])
+def test_blocks_of_columns(size: int) -> None:
+    whole(over_rows, f32[size, 3])
+    whole(lambda x: rows.reduce(x, kind="max", dims=(0,)), f32[size, 3])
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 3, 7), (70, 2, 3, 12), (2, 3, 300, 9)])
+def test_folds_over_axes_before_the_lanes(shape: tuple[int, ...]) -> None:
+    whole(lambda x: sum_(x, (0, 2)), f32[shape])
+    whole(lambda x: rows.reduce(x, kind="min", dims=(0, 1)), i8[shape])
+
+
+@pytest.mark.parametrize("size", [1000, 1001, 1024])
+def test_chunks_of_columns_that_end_early(size: int) -> None:
+    whole(over_rows, f32[size, 12], chunk=128)
+    whole(lambda x: sum_(x, (0, 1)), f32[size, 3, 20], chunk=100)
+
+
+@pytest.mark.parametrize("shape", [(17, 33), (17, 64), (40, 12)])
+def test_columns_of_narrow_elements(shape: tuple[int, int]) -> None:
+    whole(lambda x: sum_(rows.mul(x, x), (0,)), f16[shape])
+    whole(lambda x: rows.reduce(convert(x, f32), kind="add", dims=(0,)), i8[shape])
+    exact(lambda x: rows.reduce(x, kind="and", dims=(0,)), bool_[shape])
+
+
+def test_columns_of_nothing() -> None:
+    whole(over_rows, f32[0, 12])
+
+
+def test_a_tile_of_a_unit_has_an_element_for_each_of_its_points() -> None:
+    """Exponentials are kept from one pass to the next."""
+
+    def soft(x: Value) -> Value:
+        powers = rows.exp(x)
+        return rows.div(powers, kept(sum_(powers, (0,)), (0,), x.shape))
+
+    check(graph_of(soft, f32[40, 100]), as_run)
+    (launch,) = fuse(graph_of(soft, f32[40, 100]), Limits())
+    assert launch.kernel is not None
+    tiles = [s.buffer for s in statements(as_run(launch.kernel).body) if isinstance(s, Alloc)]
+    assert [b.size for b in tiles if b.space == "scratch"] == [40 * 32, 40 * 8]
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "expected"),
+    [
+        (over_rows, (5, 8), "distribute g0 to=innermost\nvectorize g0"),
+        (
+            over_rows,
+            (5, 64),
+            """
+            split g0 g0.o g0.i 32
+            split g0.i g0.c g0.v 8
+            distribute g0.c g0.v to=innermost
+            vectorize g0.v
+            unroll g0.c
+            """,
+        ),
+        (
+            over_rows,
+            (200, 69),
+            """
+            split s0_0 s0_0.o0 s0_0.x0 64
+            rfactor s0_0.x0 r0
+            split g0 g0.o g0.i 32
+            split g0.i g0.b g0.w 32 tail=peel
+            split g0.w g0.c g0.v 8
+            split g0.i.t g0.r g0.u 8
+            distribute g0.c g0.v to=innermost
+            distribute g0.r g0.u to=innermost
+            pad g0.u
+            vectorize g0.v g0.u
+            unroll g0.c g0.r
+            """,
+        ),
+        (
+            lambda x: sum_(x, (1,)),
+            (6, 5, 16),
+            """
+            split g0 g0.o g0.d 2
+            reorder g0.o g1 g0.d
+            split g1 g1.c g1.v 8
+            reorder g0.d g1.c g1.v
+            distribute g0.d g1.c g1.v to=innermost
+            vectorize g1.v
+            unroll g0.d g1.c
+            """,
+        ),
+    ],
+    ids=["one vector", "columns", "some left", "two rows"],
+)
+def test_steps_of_columns(
+    build: Callable[..., Value], shape: tuple[int, ...], expected: str
+) -> None:
+    (launch,) = fuse(graph_of(build, f32[shape]), Limits())
+    assert launch.kernel is not None
+    steps = str(steps_of(schedule(launch.kernel, TARGET)))
+    assert steps.split() == expected.split()

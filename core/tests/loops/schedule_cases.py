@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedule_functions import BLOCK_ROWS, LINE
+from schedule_functions import BLOCK_ROWS, LINE, ROWS
 
 MORE_CASES: dict[str, tuple[str, str, str]] = {
     "split: each block is whole, or else the last": (
@@ -223,6 +223,93 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
             }
             %4: f32 = r[0]
             y[i] = %4
+          }
+        }
+        """,
+    ),
+    "distribute: nests within the loops of the body": (
+        ROWS,
+        """
+        distribute i to=innermost
+        """,
+        """
+        func f(x: in f32[15], y: out f32[5]) {
+          alloc r: register f32[5]
+          alloc v1: register f32[5]
+          %0: f32 = -0.0
+          for i in 5 unroll {
+            r[i] = %0
+            %1: f32 = x[3*i]
+            v1[i] = %1
+          }
+          for j in 3 {
+            for i in 5 unroll {
+              %1_1: f32 = v1[i]
+              %2: f32 = x[3*i + j]
+              %3: f32 = sub(%2, %1_1)
+              r[i] add= %3
+            }
+          }
+          for i in 5 unroll {
+            %4: f32 = r[i]
+            y[i] = %4
+          }
+        }
+        """,
+    ),
+    "distribute: conditions and scalars that do not change stay outside": (
+        """
+        func f(x: in f32[4], y: in f32[24], z: out f32[6]) {
+          for i in 6 parallel {
+            alloc r: register f32[1]
+            %0: f32 = 0.0
+            r[0] = %0
+            for k in 4 {
+              %1: f32 = x[k]
+              %2: f32 = exp(%1)
+              %3: bool = compare(%2, %0) {direction="gt"}
+              if 1 <= k < 4 and %3 {
+                %4: f32 = y[6*k + i]
+                r[0] add= %2 * %4
+              }
+            }
+            for j in 5 until i + 1 {
+              r[0] add= %0
+            }
+            %5: f32 = r[0]
+            z[i] = %5
+          }
+        }
+        """,
+        """
+        distribute i to=innermost
+        """,
+        """
+        func f(x: in f32[4], y: in f32[24], z: out f32[6]) {
+          alloc r: register f32[6]
+          %0: f32 = 0.0
+          for i in 6 unroll {
+            r[i] = %0
+          }
+          for k in 4 {
+            %1: f32 = x[k]
+            %2: f32 = exp(%1)
+            %3: bool = compare(%2, %0) {direction="gt"}
+            if 1 <= k < 4 and %3 {
+              for i in 6 unroll {
+                %4: f32 = y[6*k + i]
+                r[i] add= %2 * %4
+              }
+            }
+          }
+          for i in 6 unroll {
+            for j in 5 until i + 1 {
+              r[i] add= %0
+            }
+          }
+          for i in 6 unroll {
+            %5: f32 = r[i]
+            z[i] = %5
           }
         }
         """,

@@ -121,6 +121,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a loop named twice": (SIBLINGS, "reorder i i", "names a loop twice"),
     "parts that need one another": (SIBLINGS, "distribute i", "needs what another one does"),
     "no loops": (SIBLINGS, "distribute", "no loops to distribute"),
+    "unknown nests": (SIBLINGS, "distribute i to=all", "there are no nests 'all'"),
     "bound loops": (THREADS, "distribute b", "loop b is bound"),
     "lanes that need one another": (STENCIL, "vectorize i", "touch the same elements of y"),
     "two vector loops": (

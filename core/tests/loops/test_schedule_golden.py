@@ -237,8 +237,8 @@ CASES: dict[str, tuple[str, str, str]] = {
           for i.o in 3 parallel {
             alloc r: register f32[2]
             alloc v1: register f32[2]
+            %0: f32 = -0.0
             for i.i in 2 unroll {
-              %0: f32 = -0.0
               r[i.i] = %0
               %1: f32 = x[3*i.i + 6*i.o] if 1 <= -1*i.i + -2*i.o + 5 < 6
               v1[i.i] = %1
@@ -325,8 +325,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         func f(x: in f32[15], y: out f32[5]) {
           alloc r: register f32[5]
           alloc v1: register f32[5]
+          %0: f32 = -0.0
           for i in 5 unroll {
-            %0: f32 = -0.0
             r[i] = %0
             %1: f32 = x[3*i]
             v1[i] = %1
@@ -689,8 +689,8 @@ CASES: dict[str, tuple[str, str, str]] = {
             }
             alloc r: register f32[2]
             alloc v1: register f32[2]
+            %0: f32 = -0.0
             for i.i in 2 unroll {
-              %0: f32 = -0.0
               r[i.i] = %0
               %1: f32 = x.i.o[3*i.i]
               v1[i.i] = %1

@@ -79,7 +79,8 @@ class _Choices:
                 return Step(name, (buffers[self.below(len(buffers))], at), (("space", space),))
             case "distribute":
                 space = ("register", "scratch")[self.below(2)]
-                return Step(name, self.loops(func), (("space", space),))
+                to = ("parts", "innermost")[self.below(2)]
+                return Step(name, self.loops(func), (("space", space), ("to", to)))
             case "reorder":
                 return Step(name, self.loops(func))
             case "share":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.index import Indices
@@ -19,6 +19,7 @@ from bringup.llvm.text.masked import (
     masked_scatter,
     masked_store,
 )
+from bringup.llvm.transpose import transposed
 from bringup.loops.form import Load, Store
 
 #: Bytes of the smallest page of any CPU.
@@ -48,6 +49,30 @@ class Memory:
         if stmt.buffer.space == "register":
             return self._load_register(stmt, loaded)
         return self._from_memory(self._load(stmt, loaded), stmt.result.dtype)
+
+    def load_square(self, stmt: Load, copies: Axis) -> list[Val] | None:
+        """The vectors of a load in copies of a vector loop, as many as lanes, by loads along them.
+
+        Where the copies read side by side what the lanes read far apart, a square of contiguous
+        vectors is loaded and transposed in registers.  None where that is not so.
+        """
+        b, indices, lane = self.b, self.indices, self.indices.lane
+        if lane is None or copies.size != indices.lanes or stmt.mask or stmt.operands:
+            return None
+        if stmt.buffer.space == "register" or self.alive is not None:
+            return None
+        stride = stmt.index.coefficient(lane) or 0
+        if stmt.index.coefficient(copies) != 1 or abs(stride) < 2:
+            return None
+        indices.axes[copies] = indices.const(0)
+        element = memory_type(stmt.result.dtype)
+        wide, align = vec(element, copies.size), element.bits // 8
+        name = stmt.buffer.name
+        rows = [
+            b.load(wide, self._address(name, stmt.index + n * stride, (), element), align)
+            for n in range(copies.size)
+        ]
+        return [self._from_memory(row, stmt.result.dtype) for row in transposed(b, rows)]
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         first, lanes = self._register(stmt.index, loaded)

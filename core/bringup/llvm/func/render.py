@@ -283,6 +283,12 @@ class FuncEmitter:
 
         def emit() -> None:
             for inner in vectors.body:
+                if isinstance(inner, Load):
+                    square = self.memory.load_square(inner, stmt.axis)
+                    if square is not None:
+                        for scalars, value in zip(copies, square, strict=True):
+                            scalars[inner.result.name] = value
+                        continue
                 parts: list[Val] = []
                 for i, scalars in enumerate(copies):
                     self.indices.axes[stmt.axis] = self.indices.const(i)
@@ -397,7 +403,7 @@ def _is_shared_fold(stmt: Stmt, axis: Axis) -> TypeGuard[Store]:
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:
-    """The definitions of scalars by which deeper loops divide.
+    """The definitions of scalars by which deeper loops divide, in many iterations.
 
     defined: the depth and the definition of every scalar that the block sees.
     """
@@ -405,7 +411,7 @@ def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth:
     defined = dict(defined)
     for stmt in body:
         if isinstance(stmt, For):
-            found += _divisors(stmt.body, defined, depth + 1)
+            found += _divisors(stmt.body, defined, depth + (stmt.kind == "serial"))
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth)
         elif isinstance(stmt, Let | Load):

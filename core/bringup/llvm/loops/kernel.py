@@ -1,7 +1,7 @@
 """Kernels as loops: one native function per kernel, with explicit vectors and masked tails.
 
 Kernels whose schedule is written in steps (`bringup.llvm.func.schedules`) are rendered from the
-loop level; those with lanes or register tiles of folds along the grid are emitted here.
+loop level; those with register tiles of products are emitted here.
 
 The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
 ``begin … end - 1`` of the kernel.  Units are independent, so threads may share them in any way.

@@ -72,6 +72,7 @@ class Schedule:
     cross: a second tiled grid axis, only if the lanes are along inner axes.
     block: elements of the lane axis in one unit, if the lanes are along the grid.
     last: the grid axis that changes fastest from unit to unit, by default the last.
+    square: whether blocks of ``last`` by the lane axis are transposed in registers.
     """
 
     kernel: Kernel
@@ -82,6 +83,7 @@ class Schedule:
     cross: Tile | None
     block: int
     last: Axis | None = None
+    square: bool = False
 
     @property
     def is_map(self) -> bool:
@@ -98,6 +100,11 @@ MOST_ROWS = 14
 #: Lanes of a unit whose loads jump along the lanes: so many cache lines stay in the first-level
 #: cache.
 _CROSS_BLOCK = 64
+#: So many bytes apart, 64 lines share 4 of the 64 sets of a usual first-level cache, which has room
+#: for 8 to 12 lines in each.
+_FAR = 1024
+#: Lanes of the largest square that is transposed in registers.
+_SQUARE = 16
 
 
 def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
@@ -172,6 +179,10 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     unit = lanes * columns
     block = lane.size if lane.size <= 2048 else max(unit, 2048 // unit * unit)
     across = _crossing_axis(kernel, lane)
+    if across is not None and columns == 4 and _conflicts(kernel, lane, across):
+        lanes = min(lanes, _SQUARE)
+        ordered = _grid_with_last(kernel, lane)
+        return Schedule(ordered, lanes, lane, 1, None, None, _CROSS_BLOCK, across, True)
     if across is not None:
         block = min(block, _CROSS_BLOCK)
     if block < lane.size:
@@ -193,6 +204,23 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
                     if axis != lane and index.coefficient(axis) in (1, -1):
                         return axis
     return None
+
+
+def _conflicts(kernel: Kernel, lane: Axis, across: Axis) -> bool:
+    """Whether the lines that the lanes of a unit read take each other's place in the nearest cache.
+
+    Lines that are a multiple of `_FAR` bytes apart share a few sets.  Of blocks that are whole,
+    squares are read line by line then, and transposed in registers.
+    """
+    if lane.size % _CROSS_BLOCK or across.size % _CROSS_BLOCK:
+        return False
+    for stage in kernel.stages:
+        for instr in stage.loads():
+            index, buffer = instr.attrs["index"], kernel.buffers[instr.attrs["buffer"]]
+            stride = index.coefficient(lane) * buffer.type.dtype.itemsize
+            if index.coefficient(across) == 1 and stride and stride % _FAR == 0:
+                return True
+    return False
 
 
 def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:

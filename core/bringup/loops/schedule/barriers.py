@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis
+from bringup.graph.index import Axis, Expr
+from bringup.kernel.ranges import span
 from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
 from bringup.loops.schedule.dependences import (
     Access,
@@ -128,14 +129,15 @@ def _needs_order(one: _Event, other: _Event) -> bool:
 
 
 def _are_alternatives(one: _Event, other: _Event, inner: frozenset[Axis]) -> bool:
-    """Whether a block does only one of both: a condition on the block decides."""
-    return any(
-        bound.expr == without.expr
-        and (bound.high <= without.low or without.high <= bound.low)
-        and inner.isdisjoint(bound.expr.axes())
-        for bound in one.access.facts
-        for without in other.access.facts
-    )
+    """Whether a block does only one of both: conditions on the block decide."""
+    fixed = {axis for bound in one.access.facts for axis in bound.expr.axes()} - inner
+    for axis in fixed:
+        (low, high), (least, most) = (
+            span(Expr.of(axis), event.access.facts) for event in (one, other)
+        )
+        if high < least or most < low:
+            return True
+    return False
 
 
 def check_threads(func: Func, bound: str = "", independent: bool = False) -> None:

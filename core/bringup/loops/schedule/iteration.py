@@ -191,7 +191,8 @@ class _Split:
         if some is not None:
             loop = For(outer, (), old.kind, blocks)
             body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
-            body = (For(outer, (For(inner, body, old.kind),), old.kind, blocks),)
+            body = (For(inner, body, old.kind),)
+            body = loop_until(outer, body, old.kind, blocks, self.facts + some)
             result += (If(some, body),) if some else body
         early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
         if left.last and early is not None:

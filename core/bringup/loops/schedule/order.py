@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Literal as OneOf
+from typing import get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    CONCURRENT,
     Alloc,
     Buffer,
     For,
@@ -23,14 +26,13 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.dependences import (
-    Access,
     accesses,
     conflicts,
     has_barrier,
     may_share,
     meets_only_within,
 )
-from bringup.loops.schedule.iteration import check_nesting
+from bringup.loops.schedule.iteration import ORDERED, check_nesting
 from bringup.loops.schedule.rewrite import (
     Body,
     Mask,
@@ -49,6 +51,9 @@ from bringup.loops.schedule.rewrite import (
     with_kind,
     with_place,
 )
+from bringup.records import record
+
+Depth = OneOf["parts", "innermost"]
 
 # ---- reorder ---------------------------------------------------------------------------------
 
@@ -225,13 +230,16 @@ def _check_order(
 # ---- distribute ------------------------------------------------------------------------------
 
 
-def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
+def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "parts") -> Func:
     """One nest of the loops for each nest within them, and for the statements between those.
 
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
-    part reads is stored and loaded.  All new nests have the same names.
+    part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
+    new nests, which all have the same names.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
+    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
+    then round them, unless these depend on the loops that are distributed.
     Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
     another, and where an iteration needs what an earlier one wrote.
 
@@ -262,17 +270,21 @@ def distribute(func: Func, *loops: str, space: Space = "register") -> Func:
         }
       }
     }
+
+    With ``to="innermost"`` the second nest is ``for j in 3 { for i in 4 unroll { … } }``.
     """
-    names = Names(func)
     if space not in ("register", "scratch"):
         raise ScheduleError(
             f"iterations do not share {space} buffers", fix="use register or scratch"
         )
+    if to not in get_args(Depth):
+        raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
+    names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
-        return _Distribution(_nest_of(old, loops[1:]), names, facts, space).blocks()
+        return _Distribution(func, _nest_of(old, loops[1:]), names, space, to).blocks(facts)
 
     return rewrite_loops(func, loops[:1], change)
 
@@ -297,81 +309,130 @@ def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
     return nest
 
 
-class _Distribution:
-    """One nest of loops that is distributed over the parts of its body."""
+@record(eq=False)
+class _Part:
+    """Statements that become a nest of their own."""
 
-    def __init__(self, nest: Sequence[For], names: Names, facts: Mask, space: Space) -> None:
-        self.nest, self.names, self.facts, self.space = nest, names, facts, space
+    body: list[Stmt]
+
+
+@record(eq=False)
+class _Outside:
+    """A loop or a condition that is then round the nests of its body."""
+
+    stmt: For | If
+    items: Sequence[_Item]
+
+
+#: What the block of the new nests is made of.  Scalars there are the same in every iteration.
+_Item = _Part | _Outside | Alloc | Let | Load
+
+
+class _Distribution:
+    """One nest of loops that is distributed over the parts of its body.
+
+    buffers: those of the body, with an element for each iteration.
+    homes: the part that defines a scalar which may differ between iterations.
+    shared: scalars that other parts read than the one that defines them.
+    registers: what such scalars are stored in.
+    """
+
+    def __init__(
+        self, func: Func, nest: Sequence[For], names: Names, space: Space, to: Depth
+    ) -> None:
+        self.nest, self.names, self.space, self.to = nest, names, space, to
         self.points, self.point = 1, Expr()
         for loop in nest:
             self.points *= loop.axis.size
             self.point = self.point * loop.axis.size + Expr.of(loop.axis)
+        self.axes = {loop.axis for loop in nest}
+        self.written = _written(func, nest[-1].body, is_concurrent=True)
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.homes: dict[Scalar, _Part] = {}
+        self.shared: set[Scalar] = set()
+        self.registers: dict[Scalar, Buffer] = {}
 
-    def blocks(self) -> Body:
+    def blocks(self, facts: Mask) -> Body:
         """The new nests, with the buffers that connect them before them."""
-        body = self.nest[-1].body
-        buffers = {
-            stmt.buffer: Buffer(
-                self.names.outside(stmt.buffer.name),
-                stmt.buffer.dtype,
-                stmt.buffer.size * self.points,
-                self.space if stmt.buffer.space == "register" else stmt.buffer.space,
-            )
-            for stmt in body
-            if isinstance(stmt, Alloc)
-        }
-        parts = self.parts(body)
-        self.check(parts, buffers)
-        parts, registers = self.connected(parts)
-        allocs = [Alloc(b) for b in (*buffers.values(), *registers)]
-        self.run_in_order(allocs)
+        items = self.items(self.nest[-1].body)
+        parts = list(_parts(items))
+        self.check(parts, facts)
+        for part in parts:
+            for stmt in statements(tuple(part.body)):
+                self.shared.update(s for s in used_scalars(stmt) if self.homes.get(s, part) != part)
+        self.run_in_order()
+        return self.block(items)
 
-        def spread(stmt: Load | Store) -> Load | Store:
-            buffer = buffers.get(stmt.buffer)
-            if buffer is None:
-                return stmt
-            return with_place(stmt, buffer, stmt.index * self.points + self.point)
+    def items(self, body: Body) -> list[_Item]:
+        """The body cut before and after each loop and condition."""
+        result: list[_Item] = []
+        part = _Part([])
+        for stmt in body:
+            match stmt:
+                case Alloc(buffer):
+                    space = self.space if buffer.space == "register" else buffer.space
+                    name, size = self.names.outside(buffer.name), buffer.size * self.points
+                    wide = self.buffers[buffer] = Buffer(name, buffer.dtype, size, space)
+                    result.append(Alloc(wide))
+                case For() | If():
+                    result.append(part)
+                    part = _Part([])
+                    if self.to == "innermost" and self.may_be_outside(stmt):
+                        result.append(_Outside(stmt, self.items(stmt.body)))
+                    else:
+                        result.append(_Part([stmt]))
+                case Let() | Load() if self.is_fixed(stmt):
+                    result.append(stmt)
+                case _:
+                    part.body.append(stmt)
+                    if isinstance(stmt, Let | Load):
+                        self.homes[stmt.result] = part
+        return [*result, part]
 
-        return (*allocs, *(self.nested(map_accesses(tuple(p), spread)) for p in parts if p))
+    def is_fixed(self, stmt: Let | Load) -> bool:
+        """Whether a scalar is the same in every iteration."""
+        changing = self.homes.keys()
+        return all(_is_fixed(stmt, self.axes, changing, self.written, loop) for loop in self.nest)
 
-    def run_in_order(self, allocs: Sequence[Alloc]) -> None:
+    def may_be_outside(self, stmt: For | If) -> bool:
+        """Whether a loop or a condition is the same in every iteration."""
+        if isinstance(stmt, For) and stmt.kind not in ORDERED:
+            return False
+        test = stmt.test if isinstance(stmt, If) else None
+        return test not in self.homes and all(
+            self.axes.isdisjoint(expr.axes()) for expr in exprs_of(stmt)
+        )
+
+    def run_in_order(self) -> None:
         """Make parallel loops such that their iterations see the buffers, and registers constant.
 
         Iterations of a parallel loop would not see one another's registers.
         """
-        if not allocs:
+        if not self.buffers and not self.shared:
             return
-        has_registers = any(alloc.buffer.space == "register" for alloc in allocs)
+        has_registers = any(buffer.space == "register" for buffer in self.buffers.values())
+        has_registers |= bool(self.shared) and self.space == "register"
         kinds: dict[LoopKind, LoopKind] = {"parallel": "serial"}
         if has_registers:
             kinds = {"parallel": "unroll", "serial": "unroll"}
         self.nest = [with_kind(loop, kinds.get(loop.kind, loop.kind)) for loop in self.nest]
 
-    def parts(self, body: Body) -> list[list[Stmt]]:
-        """The body cut before and after each loop and condition."""
-        parts: list[list[Stmt]] = [[]]
-        for stmt in body:
-            if isinstance(stmt, For | If):
-                parts += [[stmt], []]
-            elif not isinstance(stmt, Alloc):
-                parts[-1].append(stmt)
-        return parts
-
-    def check(self, parts: Sequence[Sequence[Stmt]], private: Mapping[Buffer, Buffer]) -> None:
+    def check(self, parts: Sequence[_Part], facts: Mask) -> None:
         """Raise ScheduleError if a part reads or writes what another iteration needs first."""
         carrying = [loop for loop in self.nest if loop.kind != "parallel"]
         if not carrying:
             return
         axes = tuple(loop.axis for loop in self.nest)
-        facts = self.facts + tuple(bound for loop in self.nest for bound in loop.bounds)
-        found: list[tuple[int, Access]] = []
-        for number, part in enumerate(parts):
-            mine = accesses(tuple(part), facts, axes)
-            found += [(number, access) for access in mine if access.buffer not in private]
-        inner = frozenset(axes).union(*(a.axes for _, a in found))
-        number_of = {id(access): number for number, access in found}
-        for one, other in conflicts([access for _, access in found]):
-            if number_of[id(one)] == number_of[id(other)]:
+        facts += tuple(bound for loop in self.nest for bound in loop.bounds)
+        groups = [accesses(tuple(part.body), facts, axes) for part in parts]
+        if self.to == "innermost":
+            # Each statement comes to its place for all iterations before the next one does.
+            groups = [(access,) for access in accesses(self.nest[-1].body, facts, axes)]
+        found = [a for group in groups for a in group if a.buffer not in self.buffers]
+        number_of = {id(access): n for n, group in enumerate(groups) for access in group}
+        inner = frozenset(axes).union(*(a.axes for a in found))
+        for one, other in conflicts(found):
+            if self.to == "parts" and number_of[id(one)] == number_of[id(other)]:
                 continue
             for loop in carrying:
                 if not meets_only_within(one, other, loop.axis, inner):
@@ -381,50 +442,62 @@ class _Distribution:
                         fix="distribute loops whose iterations are independent",
                     )
 
-    def connected(self, parts: Sequence[Sequence[Stmt]]) -> tuple[list[list[Stmt]], list[Buffer]]:
-        """The parts with scalars of earlier ones stored and loaded; constants are repeated."""
-        defined: dict[Scalar, tuple[int, Let | Load]] = {}
-        for number, part in enumerate(parts):
-            for stmt in part:
-                if isinstance(stmt, Let | Load):
-                    defined[stmt.result] = (number, stmt)
-        result = [list(part) for part in parts]
-        registers: dict[Scalar, Buffer] = {}
-        for number, part in enumerate(parts):
-            reads = [s for stmt in statements(tuple(part)) for s in used_scalars(stmt)]
-            before: list[Stmt] = []
-            renamed: dict[Scalar, Scalar] = {}
-            for scalar in dict.fromkeys(reads):
-                if scalar not in defined or defined[scalar][0] == number:
-                    continue
-                home, stmt = defined[scalar]
-                copy = renamed[scalar] = self.names.scalar(scalar.name, scalar.dtype)
-                if isinstance(stmt, Let) and stmt.op.name == "constant":
-                    before.append(Let(copy, stmt.op, (), stmt.attrs))
-                    continue
-                if scalar not in registers:
-                    name = self.names.buffer(f"v{scalar.name}")
-                    register = Buffer(name, scalar.dtype, self.points, self.space)
-                    registers[scalar] = register
-                    result[home].append(Store(register, self.point, scalar))
-                before.append(Load(copy, registers[scalar], self.point))
-            if renamed:
-                result[number] = [*before, *_renamed(result[number], renamed)]
-        return result, list(registers.values())
+    def block(self, items: Sequence[_Item]) -> Body:
+        """The statements that items become, with the buffers of their scalars before them."""
+        allocs: list[Stmt] = []
+        result: list[Stmt] = []
+        for item in items:
+            if isinstance(item, _Outside):
+                result.append(rebuilt(item.stmt, self.block(item.items)))
+            elif isinstance(item, _Part):
+                result += self.part(item, allocs)
+            else:
+                (allocs if isinstance(item, Alloc) else result).append(item)
+        return (*allocs, *result)
 
-    def nested(self, body: Body) -> For:
-        """A part within the loops."""
+    def part(self, part: _Part, allocs: list[Stmt]) -> Body:
+        """The nest of a part.
+
+        Scalars of earlier parts are loaded first, and those that later ones read are stored.
+        """
+        body: list[Stmt] = []
+        copies: dict[Scalar, Scalar] = {}
+        for stmt in statements(tuple(part.body)):
+            for scalar in used_scalars(stmt):
+                if scalar in self.registers and scalar not in copies:
+                    copy = copies[scalar] = self.names.scalar(scalar.name, scalar.dtype)
+                    body.append(Load(copy, self.registers[scalar], self.point))
+        body += Substitution({}, scalars=copies)(tuple(part.body))
+        for stmt in part.body:
+            if not isinstance(stmt, Let | Load) or stmt.result not in self.shared:
+                continue
+            name = self.names.buffer(f"v{stmt.result.name}")
+            register = Buffer(name, stmt.result.dtype, self.points, self.space)
+            self.registers[stmt.result] = register
+            allocs.append(Alloc(register))
+            body.append(Store(register, self.point, stmt.result))
+        if not body:
+            return ()
+        nest = map_accesses(tuple(body), self.spread)
         for loop in reversed(self.nest):
-            body = (with_body(loop, body),)
-        (result,) = body
-        assert isinstance(result, For)
-        return result
+            nest = (with_body(loop, nest),)
+        return nest
+
+    def spread(self, stmt: Load | Store) -> Load | Store:
+        """An access to a buffer of the body: to the element of the iteration."""
+        buffer = self.buffers.get(stmt.buffer)
+        if buffer is None:
+            return stmt
+        return with_place(stmt, buffer, stmt.index * self.points + self.point)
 
 
-def _renamed(body: Sequence[Stmt], scalars: Mapping[Scalar, Scalar]) -> Body:
-    """The statements reading other scalars."""
-    place = Substitution({}, scalars=scalars)
-    return place(tuple(body))
+def _parts(items: Sequence[_Item]) -> Iterator[_Part]:
+    """The parts of a block, those within loops and conditions as well."""
+    for item in items:
+        if isinstance(item, _Part):
+            yield item
+        elif isinstance(item, _Outside):
+            yield from _parts(item.items)
 
 
 # ---- hoist -----------------------------------------------------------------------------------
@@ -457,12 +530,7 @@ def hoist(func: Func, *loops: str) -> Func:
 
     def change(old: For, _facts: Mask) -> Body:
         varying = {old.axis, *(loop.axis for loop in loops_of(old.body))}
-        inside = set(statements(old.body))
-        written = {s.buffer for s in inside if isinstance(s, Store)}
-        written |= {s.buffer for s in inside if isinstance(s, Alloc)}
-        if old.kind in ("parallel", "block", "thread"):
-            # Another thread may run on before this one reads, and write the same memory.
-            written |= {p.buffer for p in func.params for w in written if may_share(p.buffer, w)}
+        written = _written(func, old.body, is_concurrent=old.kind in CONCURRENT)
         fixed: list[Stmt] = []
         body: list[Stmt] = []
         changing: set[Scalar] = set()
@@ -480,8 +548,22 @@ def hoist(func: Func, *loops: str) -> Func:
     return rewrite_loops(func, loops, change)
 
 
+def _written(func: Func, body: Body, *, is_concurrent: bool) -> Set[Buffer]:
+    """The buffers that change while iterations of a loop with this body run."""
+    inside = list(statements(body))
+    written = {s.buffer for s in inside if isinstance(s, Store | Alloc)}
+    if is_concurrent:
+        # Another thread may run on before this one reads, and write the same memory.
+        written |= {p.buffer for p in func.params for w in written if may_share(p.buffer, w)}
+    return written
+
+
 def _is_fixed(
-    stmt: Let | Load, varying: set[Axis], changing: set[Scalar], written: set[Buffer], loop: For
+    stmt: Let | Load,
+    varying: Set[Axis],
+    changing: Set[Scalar],
+    written: Set[Buffer],
+    loop: For,
 ) -> bool:
     """Whether a scalar is the same in every iteration, and may be computed without any."""
     if not changing.isdisjoint(stmt.operands):

@@ -6,6 +6,7 @@ kernels has a module.
 
 from __future__ import annotations
 
+from bringup.llvm.func.schedules.grid import grid_steps
 from bringup.llvm.func.schedules.maps import map_steps
 from bringup.llvm.func.schedules.rows import row_steps
 from bringup.llvm.loops.schedule import Schedule as Plan
@@ -14,8 +15,8 @@ from bringup.loops.schedule import Schedule, Scheduled
 
 
 def has_steps(plan: Plan) -> bool:
-    """Whether steps say what a plan does: not yet of folds with lanes or tiles along the grid."""
-    return plan.is_map or (plan.lane is None and plan.rows is None)
+    """Whether steps say what a plan does: not yet of register tiles of products."""
+    return plan.is_map or plan.rows is None or _is_double(plan)
 
 
 def scheduled(plan: Plan) -> Scheduled:
@@ -25,7 +26,15 @@ def scheduled(plan: Plan) -> Scheduled:
 
 def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
-    return Schedule(tuple(map_steps(plan) if plan.is_map else row_steps(plan)))
+    if plan.is_map:
+        return Schedule(tuple(map_steps(plan)))
+    return Schedule(tuple(grid_steps(plan) if plan.lane is not None else row_steps(plan)))
+
+
+def _is_double(plan: Plan) -> bool:
+    """Whether a register tile has two rows that share no operand."""
+    rows = plan.rows
+    return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
 __all__ = ["has_steps", "scheduled", "steps_of"]

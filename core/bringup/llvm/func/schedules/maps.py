@@ -16,6 +16,8 @@ def map_steps(plan: Plan) -> list[Step]:
     if lane is None or plan.lanes == 1 or any(d.role == "tile" for d in plan.kernel.buffers):
         return []
     name = f"g{lane.id}"
+    if plan.square:
+        return _squares(plan, name)
     steps: list[Step] = []
     whole = name
     nest = [f"g{axis.id}" for axis in plan.kernel.grid if axis not in (lane, plan.last)]
@@ -29,6 +31,32 @@ def map_steps(plan: Plan) -> list[Step]:
         steps.append(Step("reorder", tuple(nest)))
         steps.append(Step("hoist", (whole,)))
     return steps + _lanes(plan, lane, whole)
+
+
+def _squares(plan: Plan, name: str) -> list[Step]:
+    """Blocks of the lane axis and of the one along which loads are contiguous, in whole squares.
+
+    The copies of a row of a square read side by side what its lanes read far apart.
+    """
+    assert plan.last is not None
+    lanes, block, other = plan.lanes, plan.block, f"g{plan.last.id}"
+    outer = [f"g{a.id}" for a in plan.kernel.grid if a not in (plan.lane, plan.last)]
+    return [
+        Step("split", (name, f"{name}.o", f"{name}.i", block)),
+        Step("split", (other, f"{other}.o", f"{other}.i", block)),
+        Step("split", (f"{name}.i", f"{name}.b", f"{name}.v", lanes)),
+        Step("split", (f"{other}.i", f"{other}.b", f"{other}.u", lanes)),
+        Step(
+            "reorder",
+            (
+                *outer, f"{other}.o", f"{name}.o", f"{other}.b", f"{name}.b", f"{other}.u",
+                f"{name}.v",
+            ),
+        ),
+        Step("unroll", (f"{other}.u",)),
+        Step("vectorize", (f"{name}.v",)),
+        Step("serialize", (f"{other}.b", f"{name}.b")),
+    ]  # fmt: skip
 
 
 def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from bringup.graph.index import Expr
 from bringup.kernel.form import Stage
-from bringup.llvm.func.schedules.parts import split_whole
+from bringup.llvm.func.schedules.parts import split_whole, sum_blocks
 from bringup.llvm.loops.schedule import SUMS
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
@@ -120,25 +119,9 @@ class _Row:
 
     def _blocks(self) -> list[Step]:
         """Blocks of loops in which more additions would be made than rounding errors allow."""
-        steps: list[Step] = []
         if all(fold.monoid.is_exact(fold.dtype) for fold in self.stage.folds):
-            return steps
-        width, axes = self.lanes * self.columns, self.stage.axes
-        for n, axis in enumerate(axes):
-            additions = math.prod(a.size for a in axes[n:]) // width
-            if additions <= SUMS.longest:
-                break
-            unit = width if n == len(axes) - 1 else 1
-            (loop,), base = self.levels[n], self.levels[n][0]
-            self.levels[n] = []
-            sizes = SUMS.sizes(axis.size // unit, additions * unit // axis.size)
-            for level, size in reversed(list(enumerate(sizes))):
-                outer, block = f"{base}.o{level}", f"{base}.x{level}"
-                steps.append(Step("split", (loop, outer, block, size)))
-                self.levels[n].append(outer)
-                loop = block
-            self.levels[n].append(loop)
-        return steps
+            return []
+        return sum_blocks(self.stage.axes, self.levels, SUMS, self.lanes * self.columns)
 
     def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
         """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
