@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from bringup.dtypes import bool_
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.kernel.form import Kernel
 from bringup.loops import verify_func
-from bringup.loops.schedule import Scheduled
+from bringup.loops.schedule import Schedule, Scheduled
 from bringup.passes.check import generated_inputs
 from bringup.program.program import KernelStep
 from bringup.types import TensorType
+from bringup_cuda.codegen.lower import to_ptx, translate
 
 Fn = Callable[..., Any]
 f32 = float32
@@ -197,6 +199,38 @@ def test_transposes(name: str) -> None:
     fn, types = TRANSPOSES[name]
     verify_func(scheduled(fn, *types).after)
     check_values(fn, types)
+
+
+#: Softmax of rows by a block each: threads exchange registers within a warp.
+SOFTMAX = """
+bind g0 block
+set_space t2 shared
+split s0_0 s0_0.o s0_0.t 64
+reorder s0_0.t s0_0.o
+cross_lane s0_0.t r0 lanes=32
+split s1_0 s1_0.o s1_0.t 64
+reorder s1_0.t s1_0.o
+cross_lane s1_0.t r1 lanes=32
+split s2_0 s2_0.o s2_0.t 64
+reorder s2_0.t s2_0.o
+bind s2_0.t thread
+"""
+
+
+def test_folds_by_steps_of_the_user() -> None:
+    """A step of a program may carry a schedule, in place of the choice of the device."""
+    program = bu.jit(lambda x: bu.nn.softmax(x, axis=1)).lower(f32[5, 300], target="cuda:sm_90")
+    (step,) = program.program.steps
+    mine = replace(step, schedule=Schedule.parse(SOFTMAX))
+    changed = replace(program.program, steps=(mine,))
+    code = translate(changed, "sm_90")
+    assert "shfl.sync.bfly" in to_ptx(code.text, "sm_90")
+    x = np.random.default_rng(1).normal(size=(5, 300)).astype(np.float32)
+    (found,) = run_program(changed, code, [x])
+    wanted = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    wanted /= wanted.sum(axis=1, keepdims=True)
+    # An exponential, a sum of 300 and a division, each of which rounds.
+    assert np.abs(found / wanted - 1).max() < 305 * 2.0**-24
 
 
 def test_steps_of_a_transpose() -> None:

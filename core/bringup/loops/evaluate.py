@@ -32,6 +32,7 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
+    Shuffle,
     Stmt,
     Store,
 )
@@ -173,6 +174,8 @@ class _Machine:
                     self.alloc(stmt.buffer, alive)
                 case Barrier():
                     self.barrier(alive)
+                case Shuffle():
+                    self.scalars[stmt.result] = self.shuffle(stmt, alive)
         self.scalars = outer
 
     def branch(self, stmt: If, alive: Array) -> None:
@@ -251,6 +254,16 @@ class _Machine:
             self.fail("only some threads of a block come to this barrier")
         for accesses in self.accesses():
             accesses.barrier(blocks[every])
+
+    def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
+        """The values of the threads' partners."""
+        if stmt.axis not in self.axes or not np.broadcast_to(alive, self.tree.shape).all():
+            self.fail("only some threads of a block come to this shuffle")
+        numbers = self.axes[stmt.axis]
+        if numbers.size < stmt.axis.size or stmt.axis.size % (1 << stmt.mask.bit_length()):
+            self.fail(f"not all threads of loop {stmt.axis.name} have a partner")
+        value = np.broadcast_to(self.value(stmt.value), self.tree.shape)
+        return np.take(value, numbers.ravel() ^ stmt.mask, axis=value.ndim - numbers.ndim)
 
     # -- scalars -----------------------------------------------------------------------------------
 

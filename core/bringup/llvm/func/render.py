@@ -30,7 +30,19 @@ from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Function, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
-from bringup.loops.form import Alloc, Barrier, For, Func, If, Let, Load, Scalar, Stmt, Store
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Shuffle,
+    Stmt,
+    Store,
+)
 from bringup.loops.form import statements as all_statements
 
 
@@ -167,8 +179,8 @@ class FuncEmitter:
                     self._if(stmt)
                 case For():
                     self._for(stmt)
-                case Barrier():
-                    raise UnsupportedError("a CPU has no barrier within a function")
+                case Barrier() | Shuffle():
+                    raise UnsupportedError("a CPU has no threads that meet within a function")
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)

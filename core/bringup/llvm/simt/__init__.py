@@ -39,8 +39,8 @@ def emit_simt(
     scheduled = scheduled_kernel(kernel, target, steps)
     if scheduled is None:
         return emit_reduction(module, kernel, name, target, constant)
-    tiles = transposes.transpose_plan(kernel, target)
-    if tiles is not None and steps is None:
+    tiles = None if steps is not None else transposes.transpose_plan(kernel, target)
+    if tiles is not None:
         held = transposes.registers_needed(kernel, tiles, target)
     else:
         held = maps.registers_needed(kernel, maps.plan(kernel, target))
@@ -54,9 +54,11 @@ def scheduled_kernel(
     kernel: Kernel, target: SimtTarget, steps: Schedule | None = None
 ) -> Scheduled | None:
     """The loops of a kernel as `emit_simt` renders them; None for those that it emits itself."""
-    if not kernel.points or any(s.axes for s in kernel.stages):
+    if not kernel.points:
         return None
     if steps is None:
+        if any(s.axes for s in kernel.stages):
+            return None
         tiles = transposes.transpose_plan(kernel, target)
         if tiles is not None:
             steps = transposes.transpose_steps(kernel, tiles, target)

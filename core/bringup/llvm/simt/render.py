@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from bringup.graph.index import Bound, Expr
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
@@ -28,6 +29,7 @@ from bringup.llvm.simt.target import (
     SimtKernel,
     SimtTarget,
     dynamic_shared,
+    shuffled,
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
 from bringup.loops.form import (
@@ -40,11 +42,13 @@ from bringup.loops.form import (
     If,
     Let,
     Load,
+    Shuffle,
     Stmt,
     Store,
     statements,
 )
 from bringup.loops.schedule.rewrite import exprs_of
+from bringup.loops.text import print_stmt
 
 
 def emit_threads(
@@ -262,7 +266,7 @@ class _ThreadEmitter(FuncEmitter):
     """Emits a function for the threads of a block.
 
     threads: of a block.
-    inner: how many threads the thread loops have that are inside the one that is open.
+    inner: how many threads the loops inside a thread loop have, by its axis.
     """
 
     lane_registers = True
@@ -276,6 +280,7 @@ class _ThreadEmitter(FuncEmitter):
         self.target = target
         self.threads = threads
         self.is_in_threads = False
+        self.inner: dict[Axis, int] = {}
         self.thread = self._special(target.thread)
 
     def _special(self, intrinsic: str) -> Val:
@@ -307,6 +312,8 @@ class _ThreadEmitter(FuncEmitter):
         for stmt in body:
             if isinstance(stmt, Barrier):
                 self._barrier()
+            elif isinstance(stmt, Shuffle):
+                self.scalars[stmt.result.name] = self._shuffle(stmt)
             elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
                 pointer = self.shared.pointer(self.b, stmt, self.parity)
                 self.memory.pointers[stmt.buffer.name] = pointer
@@ -320,6 +327,16 @@ class _ThreadEmitter(FuncEmitter):
         """Wait until all threads of the block have come here."""
         self.b.intrinsic(self.target.barrier, ir.void, (), ())
 
+    def _shuffle(self, stmt: Shuffle) -> Val:
+        """The value of a thread whose number differs in some bits."""
+        mask = stmt.mask * self.inner[stmt.axis]
+        if not self.are_whole_warps or mask >= self.target.warp:
+            raise UnsupportedError(
+                f"{self.func.name}: only threads of one whole warp exchange values: "
+                f"{print_stmt(stmt)}"
+            )
+        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.target)
+
     # -- threads -----------------------------------------------------------------------------------
 
     def _for(self, stmt: For) -> None:
@@ -332,7 +349,10 @@ class _ThreadEmitter(FuncEmitter):
 
     def _threads_of(self, stmt: For) -> None:
         """The iteration of this thread, if it has one."""
-        inner, size = _threads(stmt.body), stmt.axis.size
+        self.inner[stmt.axis] = inner = _threads(stmt.body)
+        size = stmt.axis.size
+        if not self.is_in_threads:
+            self.are_whole_warps = inner * size % self.target.warp == 0
         value = self.thread
         if inner > 1:
             value = self.b.binary("udiv", value, self.indices.const(inner))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
 from bringup.kernel.ranges import span
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Stmt, Store
+from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Shuffle, Stmt, Store
 from bringup.loops.schedule.rewrite import Body, Mask
 from bringup.records import record
 
@@ -84,9 +84,10 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
 
 
 def has_barrier(body: Sequence[Stmt]) -> bool:
-    """Whether threads meet somewhere in a block."""
+    """Whether threads meet somewhere in a block, or exchange values."""
     return any(
-        isinstance(s, Barrier) or (isinstance(s, For | If) and has_barrier(s.body)) for s in body
+        isinstance(s, Barrier | Shuffle) or (isinstance(s, For | If) and has_barrier(s.body))
+        for s in body
     )
 
 
@@ -166,12 +167,17 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
         return _agrees(first, second, axis)
     # A loop that was fused stands in the index as its quotient and its remainder.
     parts = [a for a in shared if isinstance(a, Div | Mod) and a.of == whole]
-    divisors = {a.by for a in parts if isinstance(a, Div)} & {
-        a.by for a in parts if isinstance(a, Mod)
-    }
     return any(
-        all(_agrees(first, second, a) for a in parts if a.by == divisor) for divisor in divisors
+        all(_agrees(first, second, a) for a in parts if a.by == divisor)
+        and (Mod(whole, divisor) in parts or _has_one_value(whole % divisor, one, other))
+        for divisor in {a.by for a in parts if isinstance(a, Div)}
     )
+
+
+def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
+    """Whether conditions leave the expression one value, the same at both accesses."""
+    low, high = span(expr, one.facts)
+    return low == high and span(expr, other.facts) == (low, low)
 
 
 class _Parts:

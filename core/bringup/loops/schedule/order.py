@@ -20,6 +20,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -385,7 +386,7 @@ class _Distribution:
                     result.append(stmt)
                 case _:
                     part.body.append(stmt)
-                    if isinstance(stmt, Let | Load):
+                    if isinstance(stmt, Let | Load | Shuffle):
                         self.homes[stmt.result] = part
         return [*result, part]
 
@@ -469,7 +470,7 @@ class _Distribution:
                     body.append(Load(copy, self.registers[scalar], self.point))
         body += Substitution({}, scalars=copies)(tuple(part.body))
         for stmt in part.body:
-            if not isinstance(stmt, Let | Load) or stmt.result not in self.shared:
+            if not isinstance(stmt, Let | Load | Shuffle) or stmt.result not in self.shared:
                 continue
             name = self.names.buffer(f"v{stmt.result.name}")
             register = Buffer(name, stmt.result.dtype, self.points, self.space)
@@ -539,6 +540,8 @@ def hoist(func: Func, *loops: str) -> Func:
                 if _is_fixed(stmt, varying, changing, written, old):
                     fixed.append(stmt)
                     continue
+                changing.add(stmt.result)
+            elif isinstance(stmt, Shuffle):
                 changing.add(stmt.result)
             body.append(stmt)
         if not fixed and not (len(body) == 1 and isinstance(body[0], If)):

@@ -29,6 +29,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -169,7 +170,7 @@ class _Survey:
                     loops[stmt.axis.name] = None
                     self.kinds.add(stmt.kind)
                 waiting.append(iter(stmt.body))
-            elif kind is Let or kind is Load:
+            elif kind is Let or kind is Load or kind is Shuffle:
                 self.define(stmt.result.name)  # type: ignore[union-attr]
             elif isinstance(stmt, Alloc):
                 names = self.repeated if stmt.buffer.name in self.taken else self.taken
@@ -314,6 +315,8 @@ def used_scalars(stmt: Stmt) -> tuple[Scalar, ...]:
     match stmt:
         case Let() | Load():
             return stmt.operands
+        case Shuffle():
+            return (stmt.value,)
         case Store():
             factor = (stmt.factor,) if stmt.factor is not None else ()
             return (stmt.value, *factor, *stmt.operands)
@@ -347,7 +350,7 @@ def without_dead(body: Body) -> Body:
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
-        if isinstance(stmt, Let | Load) and stmt.result not in used:
+        if isinstance(stmt, Let | Load | Shuffle) and stmt.result not in used:
             continue
         new: Stmt = stmt
         if isinstance(stmt, For | If):
@@ -434,6 +437,8 @@ class Substitution:
                     result += self._loop(stmt)
                 case If():
                     result += self._branch(stmt)
+                case Shuffle():
+                    result.append(self._shuffle(stmt))
                 case _:
                     result.append(stmt)
         return body if _is_same(result, body) else tuple(result)
@@ -468,6 +473,18 @@ class Substitution:
         if result is stmt.result and operands is stmt.operands and attrs is stmt.attrs:
             return stmt
         return Let(result, stmt.op, operands, attrs)
+
+    def _shuffle(self, stmt: Shuffle) -> Shuffle:
+        if stmt.axis in self._table:
+            raise ScheduleError(
+                f"threads exchange values over loop {stmt.axis.name}",
+                fix="change the loop before they do",
+            )
+        value = self._scalars.get(stmt.value, stmt.value)
+        result = self._defined(stmt.result)
+        if value is stmt.value and result is stmt.result:
+            return stmt
+        return Shuffle(result, value, stmt.axis, stmt.mask)
 
     def _constant(self, result: Scalar, value: object) -> Let:
         self._has_dead = True

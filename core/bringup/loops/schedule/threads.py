@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
@@ -15,6 +16,7 @@ from bringup.loops.form import (
     If,
     Let,
     Load,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -29,6 +31,7 @@ from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
     check_new_names,
+    guarded,
     loop_names,
     loops_of,
     map_accesses,
@@ -256,12 +259,13 @@ def _shared_nest(
     return (*allocs, *first, Barrier(), *rest)
 
 
-def cross_lane(func: Func, loop: str, buffer: str) -> Func:
+def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:
     """The iterations of the loop are threads, which fold into ``buffer`` together.
 
     Each thread folds into a register of its own, writes it to shared memory, and the threads fold
     that by halves, with a barrier before each.  The first thread folds what is left into the
     buffer, which is moved to shared memory if the function allocates it.
+    lanes: threads of a warp, a power of two, that exchange registers before one of them writes.
     Raises ScheduleError for an unknown loop, where the loop does more with the buffer than folds
     into one element, and where threads would touch other memory without a barrier.
 
@@ -307,7 +311,8 @@ def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     }
     """
     names = Names(func)
-    result = rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
+    change = partial(_folded_by_threads, buffer=buffer, lanes=lanes, names=names)
+    result = rewrite_loops(func, (loop,), lambda old, _: change(old))
     check_nesting(result)
     if all(param.buffer.name != buffer for param in func.params):
         return set_space(result, buffer, "shared")
@@ -315,7 +320,7 @@ def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     return result
 
 
-def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
+def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body:
     """The loop as threads that fold together."""
     if loop.end is not None:
         raise ScheduleError(
@@ -334,7 +339,12 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
             f"the threads of loop {loop.name} fold into several elements of {buffer}",
             fix="name a loop whose iterations fold into one",
         )
-    count, thread = loop.axis.size, Expr.of(loop.axis)
+    if lanes < 1 or lanes & (lanes - 1) or loop.axis.size % lanes:
+        raise ScheduleError(
+            f"{lanes} threads of the {loop.axis.size} of loop {loop.name} exchange registers",
+            fix="choose a power of two that divides the loop",
+        )
+    count, thread = loop.axis.size // lanes, Expr.of(loop.axis)
     register = Buffer(names.buffer(f"{buffer}.{loop.name}"), target.dtype, 1, "register")
     parts = Buffer(names.buffer(f"{buffer}.parts"), target.dtype, count, "shared")
     scalar = buffer.replace(".", "_")
@@ -346,7 +356,14 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
     start = names.scalar(scalar, target.dtype)
     body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
     body += map_accesses(loop.body, into_registers(folds, register, Expr()))
-    body += moved(register, Expr(), parts, thread)
+    exchange = 1
+    while exchange < lanes:
+        own, other = (names.scalar(scalar, target.dtype) for _ in range(2))
+        body += [Load(own, register, Expr()), Shuffle(other, own, loop.axis, exchange)]
+        body.append(Store(register, Expr(), other, fold=fold))
+        exchange *= 2
+    first = moved(register, Expr(), parts, thread // lanes)
+    body += guarded((Bound(thread % lanes, 0, 1),) if lanes > 1 else (), first)
     while count > 1:
         half = (count + 1) // 2
         added = moved(parts, thread + half, parts, thread, fold)
