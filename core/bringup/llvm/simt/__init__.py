@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt import maps, transposes
+from bringup.llvm.simt import maps, points, transposes
 from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
+from bringup.llvm.simt.plan import plan, registers_needed
 from bringup.llvm.simt.reduction import emit_reduction
 from bringup.llvm.simt.render import emit_threads
 from bringup.llvm.simt.target import SimtKernel, SimtTarget
@@ -40,7 +41,9 @@ def emit_simt(
     if scheduled is None:
         return emit_reduction(module, kernel, name, target, constant)
     tiles = None if steps is not None else transposes.transpose_plan(kernel, target)
-    if tiles is not None:
+    if any(s.axes for s in kernel.stages):
+        held = registers_needed(kernel, plan(kernel, target))
+    elif tiles is not None:
         held = transposes.registers_needed(kernel, tiles, target)
     else:
         held = maps.registers_needed(kernel, maps.plan(kernel, target))
@@ -58,7 +61,10 @@ def scheduled_kernel(
         return None
     if steps is None:
         if any(s.axes for s in kernel.stages):
-            return None
+            mapping = plan(kernel, target)
+            if not points.has_point_steps(kernel, mapping):
+                return None
+            return Scheduled.of(lower_kernel(kernel), points.point_steps(kernel, mapping))
         tiles = transposes.transpose_plan(kernel, target)
         if tiles is not None:
             steps = transposes.transpose_steps(kernel, tiles, target)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Bound, Expr
@@ -342,8 +343,8 @@ class _ThreadEmitter(FuncEmitter):
     def _for(self, stmt: For) -> None:
         if stmt.kind == "thread":
             self._threads_of(stmt)
-        elif stmt.kind == "unroll" and _is_straight(_copied(stmt)):
-            self._copies(stmt)
+        elif stmt.kind == "unroll" and _is_straight((nest := _copied(stmt))[-1].body):
+            self._copies(nest)
         else:
             super()._for(stmt)
 
@@ -371,18 +372,20 @@ class _ThreadEmitter(FuncEmitter):
 
     # -- loads in flight ---------------------------------------------------------------------------
 
-    def _copies(self, stmt: For) -> None:
-        """Copies of straight code: all loads come first, so that they are in flight together."""
-        straight, lane = _copied(stmt), stmt.body[0]
-        outer = self.scalars
-        copies = [dict(outer) for _ in range(stmt.axis.size)]
-        end = self._end(stmt)
-        numbers = [self.indices.const(i) for i in range(stmt.axis.size)]
-        exists = [None if end is None else self._less(number, end) for number in numbers]
+    def _copies(self, nest: Sequence[For]) -> None:
+        """Copies of straight code: all loads come first, so that they are in flight together.
+
+        nest: the loops, of which the last one may be that of a vector.
+        """
+        loops = [loop for loop in nest if loop.kind == "unroll"]
+        straight, outer = nest[-1].body, self.scalars
+        points = list(product(*(range(loop.axis.size) for loop in loops)))
+        exists = [self._exists(loops, point) for point in points]
+        copies = [dict(outer) for _ in points]
 
         def each(part: Sequence[Stmt]) -> None:
-            for number, scalars, alive in zip(numbers, copies, exists, strict=True):
-                self.indices.axes[stmt.axis] = number
+            for point, scalars, alive in zip(points, copies, exists, strict=True):
+                self._go_to(loops, point)
                 self.scalars = scalars
                 with self._lanes(alive, guarded=False):
                     self.body(part)
@@ -398,24 +401,43 @@ class _ThreadEmitter(FuncEmitter):
             for store in stores:
                 each((store,))
 
-        if isinstance(lane, For):
-            self._vector(lane, None, emit)
+        if nest[-1].kind == "vector":
+            self._vector(nest[-1], None, emit)
         else:
             emit()
         self.scalars = outer
+
+    def _go_to(self, loops: Sequence[For], point: Sequence[int]) -> None:
+        for loop, number in zip(loops, point, strict=True):
+            self.indices.axes[loop.axis] = self.indices.const(number)
+
+    def _exists(self, loops: Sequence[For], point: Sequence[int]) -> Val | None:
+        """Whether the loops have this iteration; None if that is certain."""
+        result: Val | None = None
+        self._go_to(loops, point)
+        for loop in loops:
+            end = self._end(loop)
+            if end is not None:
+                inside = self._less(self.indices.axes[loop.axis], end)
+                result = self.indices.both(result, inside)
+        return result
+
+
+def _copied(stmt: For) -> list[For]:
+    """Unrolled loops that hold one another alone, and the vector loop within them."""
+    nest, inside = [stmt], stmt.body
+    while len(inside) == 1 and isinstance(inside[0], For) and nest[-1].kind == "unroll":
+        loop = inside[0]
+        if loop.kind != "unroll" and (loop.kind != "vector" or loop.end is not None):
+            break
+        nest.append(loop)
+        inside = loop.body
+    return nest
 
 
 def _is_shared(stmt: Store) -> bool:
     """Whether a store is to memory that other threads see."""
     return stmt.buffer.space not in PRIVATE
-
-
-def _copied(stmt: For) -> tuple[Stmt, ...]:
-    """The statements of an unrolled loop, or of the vector loop that is all it holds."""
-    inner = stmt.body[0] if len(stmt.body) == 1 else None
-    if isinstance(inner, For) and inner.kind == "vector" and inner.end is None:
-        return inner.body
-    return stmt.body
 
 
 def _is_straight(body: Sequence[Stmt]) -> bool:
