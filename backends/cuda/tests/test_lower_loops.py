@@ -51,15 +51,21 @@ MAPS: dict[str, tuple[Fn, list[TensorType]]] = {
 }
 
 
-def check_values(fn: Fn, types: list[TensorType]) -> None:
-    """What the emulator computes, which is what the reference of kernels computes, by bits."""
+def check_values(fn: Fn, types: list[TensorType], *, exact: bool = False) -> None:
+    """What the emulator computes is what the reference of kernels computes, by bits.
+
+    exact: inputs are small integers, so that sums are the same in every order.
+    """
     program, code = translated(fn, types)
     (step,) = program.steps
     assert isinstance(step, KernelStep)
+    draw = np.random.default_rng(3)
     inputs = [
         np.asarray(x % 77 if x.dtype == np.int32 else x)
         for x in generated_inputs(bu.trace(fn, *types), 3, special=False)
     ]
+    if exact:
+        inputs = [draw.integers(-9, 10, x.shape).astype(x.dtype) for x in inputs]
     buffers = [
         inputs[slot.index] if slot.space == "input" else np.zeros(type_.shape, type_.dtype.numpy)
         for slot, type_ in zip(step.slots, _types(step.kernel), strict=True)
@@ -199,6 +205,45 @@ def test_transposes(name: str) -> None:
     fn, types = TRANSPOSES[name]
     verify_func(scheduled(fn, *types).after)
     check_values(fn, types)
+
+
+#: Folds whose points have a thread each.
+POINTS: dict[str, tuple[Fn, list[TensorType]]] = {
+    "columns": (lambda x: bu.sum(x, axis=0), [f32[6, 300]]),
+    "many columns": (lambda x: bu.sum(x, axis=0), [f32[9, 530_000]]),
+    "columns in chains": (lambda x: bu.max(x, axis=0), [int8[30, 999]]),
+    "several axes": (lambda x: bu.sum(x, axis=(0, 2)), [f32[2, 200_000, 2]]),
+    "rows": (lambda x: bu.max(x, axis=1), [f32[300_000, 3]]),
+    "rows in vectors": (lambda x: bu.sum(x * 2, axis=1), [f32[300_000, 4]]),
+    "rows that are read twice": (
+        lambda x: x - bu.max(x, axis=1, keepdims=True),
+        [f32[300_000, 4]],
+    ),
+    "all of it": (lambda x: bu.sum(x), [f32[1]]),
+}
+
+
+CHAINS = """\
+split s0_0 s0_0.m s0_0.k 16 tail=peel
+split s0_0.k s0_0.j s0_0.c 8
+rfactor s0_0.m r0 s0_0.c
+unroll s0_0.j s0_0.c
+split g0 b i 256
+bind b block
+bind i thread"""
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points(name: str) -> None:
+    fn, types = POINTS[name]
+    verify_func(scheduled(fn, *types).after)
+    check_values(fn, types, exact=True)
+
+
+def test_steps_of_points() -> None:
+    """A thread loads sixteen elements of a column at once, which fold into eight accumulators."""
+    fn, types = POINTS["columns in chains"]
+    assert str(scheduled(fn, *types).steps) == CHAINS
 
 
 #: Softmax of rows by a block each: threads exchange registers within a warp.
