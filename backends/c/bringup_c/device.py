@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import BufferView, Capabilities, LoopsDevice
+from bringup.backend import BufferView, Capabilities, LibraryClaims, LoopsDevice
 from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.loops import Func
 from bringup.types import TensorType
@@ -16,7 +16,8 @@ from bringup_c import compiler
 
 Array = np.ndarray[Any, Any]
 
-CAPABILITIES = Capabilities(kernels=c_claims(C11))
+KERNELS = c_claims(C11)
+CAPABILITIES = Capabilities(kernels=KERNELS, ops=LibraryClaims(KERNELS))
 
 
 def render(func: Func) -> str:

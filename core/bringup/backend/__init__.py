@@ -23,6 +23,7 @@ from bringup.backend.capabilities import (
     Capabilities,
     Claims,
     Handshake,
+    LibraryClaims,
     Numerics,
     Shapes,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "Handshake",
     "KernelStep",
     "KernelsDevice",
+    "LibraryClaims",
     "Limits",
     "LoopsDevice",
     "Lowered",

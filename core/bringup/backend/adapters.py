@@ -45,12 +45,14 @@ from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, dev
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
 from bringup.backend.vendor_errors import REPORT, is_vendor_error
-from bringup.dtypes import DType, as_dtype
+from bringup.dtypes import DType, as_dtype, u8
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.graph import Literal
+from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import ControlStep, KernelStep, OpStep, Program
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
+from bringup.types import TensorType
 
 if TYPE_CHECKING:  # importing bringup loads no module of loops
     from bringup.loops.form import Func
@@ -110,22 +112,22 @@ class _StepsDevice(Device):
                     location=step.location,
                     fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
                 )
-        kernel_steps = [step for step in program.steps if isinstance(step, KernelStep)]
-        kernel_calls = iter(self._bind_kernels(kernel_steps))
-        calls = [
-            self._bind_op(step) if isinstance(step, OpStep) else next(kernel_calls)
-            for step in program.steps
-        ]
+        rendered = self._bind_rendered(program)
+        calls = []
+        for number, step in enumerate(program.steps):
+            call = rendered.get(number)
+            if call is None:
+                assert isinstance(step, OpStep)
+                call = self._bind_op(step)
+            calls.append(call)
         return StepsExecutable(self, program, calls)
 
     def _bind_op(self, step: OpStep) -> Call:
         op = opdef(step)
         claim = op.claim(step.attrs)
         attrs = dict(step.attrs)
-        function = self.ops.get(claim)
-        if function is None:
-            function = self.ops.get(op.name)
-        elif op.variant is not None:
+        function = self._function_of(step)
+        if claim in self.ops and op.variant is not None:
             del attrs[op.variant]
         if function is None:
             literal = step.attrs.get("value")
@@ -139,6 +141,11 @@ class _StepsDevice(Device):
             )
         return Call(step, _op_runner(function, len(step.operands), len(step.results), attrs))
 
+    def _function_of(self, step: OpStep) -> OpFunction | None:
+        """The function of an op in the device's table."""
+        claim = opdef(step).claim(step.attrs)
+        return self.ops.get(claim, self.ops.get(step.op.name))
+
     def _upload_constant(self, literal: Literal) -> Callable[[list[BufferView]], None]:
         data = dense_bytes(literal)
 
@@ -147,14 +154,17 @@ class _StepsDevice(Device):
 
         return run
 
-    def _bind_kernels(self, steps: Sequence[KernelStep]) -> list[Call]:
-        for step in steps:
-            raise UnsupportedError(
-                f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
-                location=step.location,
-                fix="leave Capabilities.kernels empty, or derive from KernelsDevice or LoopsDevice",
-            )
-        return []
+    def _bind_rendered(self, program: Program) -> dict[int, Call]:
+        """The calls of the steps that code is rendered for, by their numbers."""
+        for step in program.steps:
+            if isinstance(step, KernelStep):
+                raise UnsupportedError(
+                    f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
+                    location=step.location,
+                    fix="leave Capabilities.kernels empty, or derive from KernelsDevice or "
+                    "LoopsDevice",
+                )
+        return {}
 
 
 def _op_runner(
@@ -186,6 +196,22 @@ class OpsDevice(_StepsDevice):
     ops: Mapping[str, OpFunction]
 
 
+def _laid_out(
+    types: Sequence[TensorType], alignment: int
+) -> tuple[list[tuple[int, TensorType]], int]:
+    """Types with offsets at which they stand one behind the other, and where they end."""
+    offsets, end = [], 0
+    for type_ in types:
+        offsets.append((end, type_))
+        end = round_up(end + type_.nbytes, alignment)
+    return offsets, end
+
+
+def _part(view: BufferView | None, offset: int, type_: TensorType) -> BufferView:
+    assert view is not None
+    return BufferView(view.handle, view.offset + offset, type_)
+
+
 class Renderable(Protocol):
     """What a renderer takes: `Kernel` or `bringup.loops.Func`."""
 
@@ -199,6 +225,24 @@ class Renderable(Protocol):
 
 
 _Code = TypeVar("_Code", bound=Renderable)
+
+
+class StepLaunches(Generic[_Code]):
+    """What a step launches, one after the other.
+
+    launches: code, and which of the step's slots and ``temporaries``, counted on, it takes.
+    temporaries: the types of memory that lasts from the first launch to the last.
+    """
+
+    __slots__ = ("launches", "temporaries")
+
+    def __init__(
+        self,
+        launches: Sequence[tuple[_Code, Sequence[int]]],
+        temporaries: Sequence[TensorType] = (),
+    ) -> None:
+        self.launches = launches
+        self.temporaries = temporaries
 
 
 class RenderingDevice(_StepsDevice, Generic[_Code]):
@@ -246,34 +290,61 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         """
         return 0
 
-    def _bind_kernels(self, steps: Sequence[KernelStep]) -> list[Call]:
-        codes = []
-        for step in steps:
-            with _located_at(step), _errors_of("lowering", [step.name], str(step.kernel)):
-                codes.append(self.lower_step(step))
-        keys = [code.content for code in codes]
+    def _launches(self, program: Program, number: int) -> StepLaunches[_Code] | None:
+        """What a step launches; None for an op that has a function."""
+        step = program.steps[number]
+        if not isinstance(step, KernelStep):
+            return None
+        return StepLaunches([(self.lower_step(step), range(len(step.slots)))])
+
+    def _bind_rendered(self, program: Program) -> dict[int, Call]:
+        every: dict[int, StepLaunches[_Code]] = {}
+        for number, step in enumerate(program.steps):
+            text = str(step.kernel) if isinstance(step, KernelStep) else step.name
+            with _located_at(step), _errors_of("lowering", [step.name], text):
+                launches = self._launches(program, number)
+            if launches is not None:
+                every[number] = launches
+        pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
+        loaded = self._load_all(pairs)
+        return {
+            number: self._call(program.steps[number], each, loaded)
+            for number, each in every.items()
+        }
+
+    def _call(self, step: Step, each: StepLaunches[_Code], loaded: Mapping[str, _Loaded]) -> Call:
+        bound = [(loaded[code.content], code, views) for code, views in each.launches]
+        temporaries, size = _laid_out(each.temporaries, self.capabilities.alignment)
+        scratch = size + max((code.scratch for code, _, _ in bound), default=0)
+
+        def run(views: list[BufferView]) -> None:
+            *slots, last = views if scratch else (*views, None)
+            parts = [_part(last, offset, type_) for offset, type_ in temporaries]
+            for code, func, numbers in bound:
+                chosen = [(*slots, *parts)[n] for n in numbers]
+                if code.scratch:
+                    chosen.append(_part(last, size, TensorType((code.scratch,), u8)))
+                self.launch(code.handle, func, chosen)
+
+        sources = "\n\n".join(dict.fromkeys(code.source for code, _, _ in bound))
+        return Call(step, run, sources, scratch)
+
+    def _load_all(self, pairs: Sequence[tuple[Step, _Code]]) -> dict[str, _Loaded]:
+        """All code, loaded, by its content."""
+        keys = [code.content for _, code in pairs]
         # Subclasses need not call an __init__ of ours.
         cache: WeakValueDictionary[str, _Loaded]
         cache = self.__dict__.setdefault("_loaded_code", WeakValueDictionary())
         loaded = {key: found for key in keys if (found := cache.get(key)) is not None}
-        missing: dict[str, tuple[KernelStep, _Code]] = {}
-        for key, step, code in zip(keys, steps, codes, strict=True):
+        missing: dict[str, tuple[Step, _Code]] = {}
+        for key, pair in zip(keys, pairs, strict=True):
             if key not in loaded:
-                missing.setdefault(key, (step, code))
+                missing.setdefault(key, pair)
         for key, built in zip(missing, self._build([*missing.values()]), strict=True):
             loaded[key] = cache[key] = built
-        return [
-            self._call(step, code, loaded[key])
-            for step, code, key in zip(steps, codes, keys, strict=True)
-        ]
+        return loaded
 
-    def _call(self, step: KernelStep, code: _Code, loaded: _Loaded) -> Call:
-        def run(views: list[BufferView]) -> None:
-            self.launch(loaded.handle, code, views)
-
-        return Call(step, run, loaded.source, loaded.scratch)
-
-    def _build(self, pairs: Sequence[tuple[KernelStep, _Code]]) -> list[_Loaded]:
+    def _build(self, pairs: Sequence[tuple[Step, _Code]]) -> list[_Loaded]:
         if not pairs:
             return []
         codes = [code for _, code in pairs]
@@ -328,13 +399,20 @@ class LoopsDevice(RenderingDevice["Func"]):
 
     Core lowers each kernel to a function: nested loops over flat buffers, one scalar op at a time.
     ``schedule`` changes the loops to what the machine likes, ``render`` writes them in its
-    language.  The rest is as in `KernelsDevice`.
+    language.  Ops of the op library are functions of loops, too: the device has those that
+    ``Capabilities.ops`` claims and ``ops`` has no function for, see `LibraryClaims`.  The rest is
+    as in `KernelsDevice`.
+
+    library_units: how many iterations of parallel loops run at the same time; the library makes
+    about as many where a step has fewer.
 
     >>> class Chip(LoopsDevice):                            # doctest: +SKIP
     ...     def render(self, func): return my_source(func)
     ...     def load(self, source, name): return my_driver.module(source).function(name)
     ...     def launch(self, loaded, func, views): loaded(*views)
     """
+
+    library_units: int = 1
 
     def schedule(self, func: Func) -> Schedule:
         """The steps to apply to the loops of a kernel before `render` gets them; none by default.
@@ -349,6 +427,25 @@ class LoopsDevice(RenderingDevice["Func"]):
         """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
         return scheduled_loops(step, self.schedule).after
 
+    def _launches(self, program: Program, number: int) -> StepLaunches[Func] | None:
+        step = program.steps[number]
+        if not isinstance(step, OpStep) or self._function_of(step):
+            return super()._launches(program, number)
+        from bringup.program.loops import step_loops
+
+        loops = step_loops(step, number, self.library_units)
+        if loops is None:
+            return None
+        numbers = {buffer.name: n for n, buffer in enumerate(loops.buffers)}
+        funcs = loops.funcs[1:] if loops.copies and _in_place(program, step) else loops.funcs
+        if config.level("BRINGUP_CHECK"):
+            from bringup.loops import verify_func
+
+            for func in funcs:
+                verify_func(func)
+        launches = [(func, [numbers[p.buffer.name] for p in func.params]) for func in funcs]
+        return StepLaunches(launches, [buffer.type for buffer in loops.temporaries])
+
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:
         """The function in the device's language.  Raises UnsupportedError, CompileError."""
@@ -361,6 +458,16 @@ class LoopsDevice(RenderingDevice["Func"]):
         Not called if every output is without elements.  May return before the work is done if
         the device is declared asynchronous.
         """
+
+
+def _in_place(program: Program, step: OpStep) -> bool:
+    """Whether the first result has the memory of the first operand."""
+    source, target = step.operands[0], step.results[0]
+    if source == target:
+        return True
+    return (source.space, target.space) == ("input", "output") and (
+        (target.index, source.index) in program.aliases
+    )
 
 
 def scheduled_loops(
@@ -404,7 +511,7 @@ def _text(source: str | bytes, code: Renderable) -> str:
 
 
 @contextmanager
-def _located_at(step: KernelStep | None) -> Iterator[None]:
+def _located_at(step: Step | None) -> Iterator[None]:
     """Errors of ours that are raised inside gain the line and the text of the step."""
     try:
         yield
@@ -488,12 +595,15 @@ class SimpleBackend(Backend):
         return None if self._render is None else scheduled_loops(step, self._schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """What the function given renders of each kernel's loops, equal ones once; no assembly.
+        """What the function given renders of the loops of each step, equal ones once; no assembly.
 
         Raises UnsupportedError if none was given.
         """
         if self._render is None:
             return super().lower(program, target)
-        funcs = [scheduled_loops(step, self._schedule).after for step in program.kernel_steps]
+        from bringup.program.loops import program_loops
+
+        kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
+        funcs = list(program_loops(program, kernels))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

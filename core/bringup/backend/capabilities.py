@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
-from bringup.dtypes import DType
+from bringup.dtypes import INTS, DType, i32
 from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
@@ -44,6 +44,51 @@ class RowClaims(Claims):
     def __iter__(self) -> Iterator[str]:
         for name in self._rows:
             yield from _claims_of(name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class LibraryClaims(Claims):
+    """The claims for `Capabilities.ops` of a device of loops: the ops of the op library, as far as
+    its kernels may hold what they are made of.
+
+    kernels: the claims for `Capabilities.kernels`.
+
+    >>> from bringup.c import C11, c_claims
+    >>> from bringup.dtypes import f32
+    >>> "sort" in LibraryClaims(c_claims(C11)), "sort" in LibraryClaims({"add": frozenset({f32})})
+    (True, False)
+    """
+
+    def __init__(self, kernels: Claims) -> None:
+        self._kernels = kernels
+
+    def __getitem__(self, claim: str) -> frozenset[DType]:
+        from bringup.loops.library import INDEX_OPS, LIBRARY
+
+        name, _, kind = claim.partition(".")
+        needs = LIBRARY[name].needs
+        if claim not in _claims_of(name):
+            raise KeyError(claim)
+        indices = self._common(INDEX_OPS)
+        if i32 not in indices:
+            raise KeyError(claim)
+        elements = self._common([*needs, kind] if kind and kind != "set" else needs)
+        if not elements:
+            raise KeyError(claim)
+        return elements | (indices & frozenset(INTS))
+
+    def _common(self, ops: Iterable[str]) -> frozenset[DType]:
+        """The dtypes with which kernels may hold every kind of all of these ops."""
+        none = frozenset[DType]()
+        every = (self._kernels.get(claim, none) for op in ops for claim in _claims_of(op))
+        return frozenset.intersection(*every)
+
+    def __iter__(self) -> Iterator[str]:
+        from bringup.loops.library import LIBRARY
+
+        return (claim for name in LIBRARY for claim in _claims_of(name) if claim in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -461,7 +461,7 @@ class _Function:
             yield from self.serial(stmt)
 
     def serial(self, stmt: For) -> Iterator[str]:
-        index, end = self.loop_name(stmt), str(stmt.axis.size)
+        index, end, last = self.loop_name(stmt), str(stmt.axis.size), ""
         if stmt.axis.size == 1 and stmt.end is None:
             yield from _block("", self.body(stmt.body))
             return
@@ -470,8 +470,8 @@ class _Function:
             if stmt.end.last > stmt.axis.size:
                 value = f"{value} < {end} ? {value} : {end}"
             end = self.names.of((stmt.axis, "end"), f"{index}_end")
-            yield f"const {self.index} {end} = {value};"
-        head = f"for ({self.index} {index} = 0; {index} < {end}; {index}++)"
+            last = f", {end} = {value}"
+        head = f"for ({self.index} {index} = 0{last}; {index} < {end}; {index}++)"
         yield from _block(head, self.body(stmt.body))
 
     # -- straight loops ----------------------------------------------------------------------------

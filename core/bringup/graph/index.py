@@ -186,7 +186,7 @@ class Expr:
         for atom, c in self.terms:
             if atom == axis:
                 stride = c
-            elif axis in _axes_within(atom):
+            elif not isinstance(atom, Axis) and axis in _axes_within(atom):
                 return None
         return stride
 

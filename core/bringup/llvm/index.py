@@ -77,7 +77,9 @@ class Indices:
         """Elements from one lane to the next; None if that is not constant."""
         if self.lane is None or self.lanes == 1:
             return 0
-        if any(isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()):
+        if loaded and any(
+            isinstance(a, Dyn) and loaded[a.operand].type.lanes > 1 for a in expr.atoms()
+        ):
             return None
         return expr.coefficient(self.lane)
 
@@ -85,7 +87,7 @@ class Indices:
 
     def scalar(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in lane 0, as i64."""
-        constant, total = expr.const, self.const(0)
+        constant, total = expr.const, None
         for atom, c in expr.terms:
             if isinstance(atom, Axis):
                 part = self.axes[atom]
@@ -96,9 +98,12 @@ class Indices:
             known = part.integer
             if known is not None:
                 constant += c * known
-            else:
-                total = self._add(total, self._mul(part, self.const(c)))
-        return self._add(total, self.const(constant))
+                continue
+            part = self._mul(part, self.const(c)) if c != 1 else part
+            total = self._add(total, part) if total is not None else part
+        if total is None:
+            return self.const(constant)
+        return self._add(total, self.const(constant)) if constant else total
 
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane: a vector of i32 if its range allows that, else of i64."""

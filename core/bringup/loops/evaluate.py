@@ -31,6 +31,7 @@ from bringup.loops.form import (
     If,
     Let,
     Load,
+    Param,
     Scalar,
     Shuffle,
     Stmt,
@@ -119,7 +120,9 @@ class _Machine:
                 self.fail(f"{param}: got {array.dtype} of shape {array.shape}")
             if not array.flags.c_contiguous:
                 self.fail(f"{param}: the array is not contiguous")
-            written = np.zeros(array.size, np.bool_) if param.role == "out" else None
+            written = None
+            if param.role != "in":
+                written = np.full(array.size, param.role == "inout")
             values = array.reshape(-1)
             memory = _Memory(buffer, 0, np.zeros(1, np.int64), values, written)
             if written is not None:
@@ -134,6 +137,7 @@ class _Machine:
         """Let an ``in`` buffer and an ``out`` buffer be one memory."""
         same = memory.values.ctypes.data == out.values.ctypes.data
         same = same and memory.values.nbytes == out.values.nbytes
+        same = same and Param(out.buffer, "out") in self.func.params
         if memory.written is not None or memory.shares is not None or not same:
             self.fail(f"{memory.buffer.name} and {out.buffer.name} overlap in memory")
         if memory.values.itemsize != out.values.itemsize:

@@ -24,7 +24,7 @@ from bringup.types import TensorType
 
 Space = OneOf["global", "scratch", "shared", "register"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
-Role = OneOf["in", "out"]
+Role = OneOf["in", "out", "inout"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
@@ -59,9 +59,10 @@ class Buffer:
 class Param:
     """A buffer that the caller passes.
 
-    role: ``in`` is only read; every element of ``out`` is written before it is read.  An ``out``
-    buffer may share the memory of an ``in`` buffer of which each iteration of the outermost
-    parallel loops reads only elements that it alone writes.
+    role: ``in`` is only read; every element of ``out`` is written before it is read; ``inout``
+    holds values at first, and any of its elements may be written.  An ``out`` buffer may share the
+    memory of an ``in`` buffer of which each iteration of the outermost parallel loops reads only
+    elements that it alone writes.
     """
 
     buffer: Buffer
@@ -223,7 +224,7 @@ class Func:
     @property
     def outputs(self) -> tuple[Buffer, ...]:
         """The parameters that are written."""
-        return tuple(p.buffer for p in self.params if p.role == "out")
+        return tuple(p.buffer for p in self.params if p.role != "in")
 
     @property
     def content(self) -> str:

@@ -94,7 +94,7 @@ def _done(stmt: Load | Store) -> str:
 
 def _buffers(func: Func) -> Problems:
     if not func.outputs:
-        yield None, "nothing is written: no parameter is out"
+        yield None, "nothing is written: all parameters are in"
     for param in func.params:
         if param.role not in get_args(Role):
             yield None, f"parameter {param.buffer.name} has the role {param.role!r}"
@@ -316,7 +316,7 @@ def _registers(func: Func) -> Problems:
 
 
 def _outputs(func: Func) -> Problems:
-    for buffer in func.outputs:
+    for buffer in (param.buffer for param in func.params if param.role == "out"):
         stores = [(s, c) for s, c in accesses(func) if isinstance(s, Store) and s.buffer == buffer]
         stores = [(s, c) for s, c in stores if all(axis.size for axis in c.axes)]
         written = np.zeros(buffer.size, np.bool_)
@@ -407,7 +407,7 @@ def _barriers_within(
 FUNC_RULES: tuple[FuncRule, ...] = (
     FuncRule(
         "buffers",
-        "parameters are global, one at least is out, and what is shared is allocated in a block",
+        "parameters are global, one at least is written, what is shared is allocated in a block",
         _buffers,
     ),
     FuncRule("names", "what a block sees has one name each, within its kind", _names),

@@ -92,11 +92,15 @@ class Compiled:
 
     @property
     def loops(self) -> tuple[Func, ...]:
-        """The loops of each kernel, before the device's own schedule."""
+        """The loops of each kernel, before the device's own schedule, and of each step that the op
+        library has, in order.
+        """
         from bringup.loops import lower_kernel
+        from bringup.program.loops import program_loops
 
         pairs = zip(self.kernels, self.schedules, strict=True)
-        return tuple(lower_kernel(k) if s is None else s.before for k, s in pairs)
+        kernels = iter([lower_kernel(k) if s is None else s.before for k, s in pairs])
+        return tuple(func for program in self.programs for func in program_loops(program, kernels))
 
     @property
     def schedules(self) -> tuple[Scheduled | None, ...]:

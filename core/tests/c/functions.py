@@ -75,7 +75,7 @@ func gathered(x.in: in f16[40], at: in i32[32], int: out bf16[32], v1: out bool[
   }
 }
 """,
-    # A loop that ends early, a condition, a local array, integers of every kind.
+    # Loops that end early, two of one name, a condition, a local array, integers of every kind.
     "ragged": """
 func ragged(x: in i8[100], y: out i64[10]) {
   for i in 10 parallel {
@@ -89,6 +89,11 @@ func ragged(x: in i8[100], y: out i64[10]) {
       %2: i8 = mul(%1, %1)
       %3: i64 = convert(%2) {dtype=i64}
       sums[(j)%3] add= %3
+    }
+    for j in 12 until i + 2 {
+      %7: i8 = x[i + j]
+      %8: i64 = convert(%7) {dtype=i64}
+      sums[(j)%3] max= %8
     }
     for k in 3 {
       %4: i64 = sums[k]

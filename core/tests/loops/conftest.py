@@ -1,4 +1,6 @@
-"""Lets the tests of this folder import ``growing``, of the tests of kernels, and ``schedules``."""
+"""Lets the tests of this folder import ``growing``, of the tests of kernels, ``schedules``, and
+``library_cases`` beside the folder.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +8,4 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE.parent / "kernel"), str(HERE)]
+sys.path += [str(HERE.parent / "kernel"), str(HERE.parent), str(HERE)]

@@ -56,6 +56,115 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
+    "specialize: a whole tile, and the last one, which is smaller": (
+        """
+        func f(x: in f32[10], y: out f32[30]) {
+          for o in 3 parallel {
+            for p in 3 parallel {
+              for i in 4 until -4*o + 10 {
+                %0: f32 = x[i + 4*o] if 0 <= p < 2
+                y[3*i + 12*o + p] = %0
+              }
+            }
+          }
+        }
+        """,
+        """
+        specialize o 2 p
+        specialize p 2 p
+        """,
+        """
+        func f(x: in f32[10], y: out f32[30]) {
+          for o in 3 parallel {
+            for p in 3 parallel {
+              if 0 <= p < 2 {
+                if 0 <= o < 2 {
+                  for i in 4 {
+                    %0: f32 = x[i + 4*o]
+                    y[3*i + 12*o + p] = %0
+                  }
+                }
+                if 2 <= o < 3 {
+                  for i in 4 until 2 {
+                    %0_1: f32 = x[i + 8]
+                    y[3*i + p + 24] = %0_1
+                  }
+                }
+              }
+              if 2 <= p < 3 {
+                if 0 <= o < 2 {
+                  for i in 4 {
+                    %0_2: f32 = 0.0
+                    y[3*i + 12*o + 2] = %0_2
+                  }
+                }
+                if 2 <= o < 3 {
+                  for i in 4 until 2 {
+                    %0_1_1: f32 = 0.0
+                    y[3*i + 26] = %0_1_1
+                  }
+                }
+              }
+            }
+          }
+        }
+        """,
+    ),
+    "rfactor: copies end with the loops that are written out": (
+        """
+        func f(x: in f32[28], y: out f32[2]) {
+          for c in 2 parallel {
+            alloc r: register f32[4]
+            for i in 4 until -2*c + 4 unroll {
+              %0: f32 = -0.0
+              r[i] = %0
+            }
+            for k in 7 {
+              for i in 4 until -2*c + 4 unroll {
+                %1: f32 = x[i + 4*k]
+                r[i] add= %1
+              }
+            }
+            %2: f32 = r[1]
+            y[c] = %2
+          }
+        }
+        """,
+        """
+        split k k.o k.i 4
+        rfactor k.o r i
+        """,
+        """
+        func f(x: in f32[28], y: out f32[2]) {
+          for c in 2 parallel {
+            alloc r: register f32[4]
+            for i in 4 until -2*c + 4 unroll {
+              %0: f32 = -0.0
+              r[i] = %0
+            }
+            alloc r.k.o: register f32[4]
+            for i in 4 until -2*c + 4 unroll {
+              %r: f32 = -0.0
+              r.k.o[i] = %r
+            }
+            for k.o in 2 {
+              for k.i in 4 until -4*k.o + 7 {
+                for i in 4 until -2*c + 4 unroll {
+                  %1: f32 = x[i + 4*k.i + 16*k.o]
+                  r.k.o[i] add= %1
+                }
+              }
+            }
+            for i in 4 until -2*c + 4 unroll {
+              %r_1: f32 = r.k.o[i]
+              r[i] add= %r_1
+            }
+            %2: f32 = r[1]
+            y[c] = %2
+          }
+        }
+        """,
+    ),
     "split: whole blocks and the rest of a loop that ends early": (
         """
         func f(x: in f32[21], y: out f32[21]) {

@@ -77,6 +77,9 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a name for both halves": (loop(COPY), "split i a a 4", "a loop a exists already"),
     "an empty block": (loop(COPY), "split i a b 0", "blocks of 0 iterations"),
     "an unknown tail": (loop(COPY), "split i a b 4 tail=none", "there is no tail 'none'"),
+    "a part that is the whole": (loop(COPY), "specialize i 10 i", "first 10 are not a part"),
+    "a loop that is not round another": (SIBLINGS, "specialize j 2 k", "there is no loop k"),
+    "two bodies of threads that meet": (THREADS, "specialize b 1 b", "threads meet inside loop b"),
     "a fold twice": (SUM, "split i a b 4 tail=overlap", "folds into y"),
     "a read of what an iteration wrote": (
         STENCIL,
@@ -121,6 +124,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a loop named twice": (SIBLINGS, "reorder i i", "names a loop twice"),
     "parts that need one another": (SIBLINGS, "distribute i", "needs what another one does"),
     "no loops": (SIBLINGS, "distribute", "no loops to distribute"),
+    "a nest that is not distributed": (SIBLINGS, "distribute j k", "no nest has all of the loops"),
     "unknown nests": (SIBLINGS, "distribute i to=all", "there are no nests 'all'"),
     "bound loops": (THREADS, "distribute b", "loop b is bound"),
     "lanes that need one another": (STENCIL, "vectorize i", "touch the same elements of y"),

@@ -57,6 +57,8 @@ class _Choices:
                 return Step(name, args, (("tail", tail),))
             case "peel":
                 return Step(name, (loop, self.below(3), self.below(3)))
+            case "specialize":
+                return Step(name, (loop, self.below(4), self.loop(func)))
             case "fuse":
                 return Step(name, (loop, self.loop(func), self.name()))
             case "bind":

@@ -70,7 +70,7 @@ RIGHT = inspect.cleandoc(
 
 # Rule, a line, what stands there instead, what is said.
 BROKEN: list[tuple[str, str, str, str]] = [
-    ("buffers", "y: out f32[3]", "y: in f32[3]", "no parameter is out"),
+    ("buffers", "y: out f32[3]", "y: in f32[3]", "all parameters are in"),
     ("buffers", "for b in 3 block {", "for b in 3 parallel {", "yet in no block"),
     ("names", "%2: f32 = r[0]", "for t in 3 {\n}\n%2: f32 = r[0]",
      "loop t has the name of another that is seen here"),
@@ -189,8 +189,8 @@ def resolve_op(name: str) -> OpDef:
 
 #: What no text says.
 BUILT: list[tuple[str, str, Func]] = [
-    ("buffers", "parameter x has the role 'inout'",
-     func_of(params=(Param(X, "inout"), Param(Y, "out")))),  # type: ignore[arg-type]
+    ("buffers", "parameter x has the role 'shared'",
+     func_of(params=(Param(X, "shared"), Param(Y, "out")))),  # type: ignore[arg-type]
     ("buffers", "parameter x: shared f32[4] is not global",
      func_of(params=(Param(replace(X, space="shared"), "in"), Param(Y, "out")))),
     ("buffers", "'heap' is no space", func_of(Alloc(replace(X, name="z", space="heap")))),

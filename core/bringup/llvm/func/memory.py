@@ -75,11 +75,8 @@ class Memory:
         return [self._from_memory(row, stmt.result.dtype) for row in transposed(b, rows)]
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
-        first, lanes = self._register(stmt.index, loaded)
-        if stmt.buffer.name in self.registers.private:
-            value, lanes = self.registers.values[stmt.buffer.name, first], self.indices.lanes
-        else:
-            value = self.registers.read(stmt.buffer, first, lanes)
+        first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))
+        value = self.registers.read(stmt.buffer, first, lanes)
         mask = self.indices.inside(stmt.mask, loaded)
         if mask is None:
             return value
@@ -88,14 +85,20 @@ class Memory:
             value, zero = self.indices.splat(value), ir.zero(mask.type)
         return self.b.select(mask, value, zero)
 
-    def _register(self, index: Expr, loaded: Sequence[Val]) -> tuple[int, int]:
+    def _stride(self, stmt: Load | Store, loaded: Sequence[Val]) -> int | None:
+        """Elements from one lane to the next; each lane has its own of a private buffer."""
+        if stmt.buffer.name in self.registers.private:
+            return 1
+        return self.indices.stride(stmt.index, loaded)
+
+    def _register(self, index: Expr, loaded: Sequence[Val], stride: int | None) -> tuple[int, int]:
         """The first element of an access of registers, and the number of lanes."""
-        stride, first = self.indices.stride(index, loaded), self.indices.scalar(index, loaded)
-        if stride not in (0, 1) or first.integer is None:
+        first = self.indices.scalar(index, loaded).integer
+        if stride not in (0, 1) or first is None:
             raise UnsupportedError(
                 f"register buffers have constant indices, and lanes side by side: {index}"
             )
-        return first.integer, self.indices.lanes if stride else 1
+        return first, self.indices.lanes if stride else 1
 
     def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         b, indices = self.b, self.indices
@@ -171,22 +174,22 @@ class Memory:
 
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
-        mask = self.indices.inside(stmt.mask, loaded)
-        mask = self.indices.both(mask, self.alive)
-        stride = self.indices.stride(stmt.index, loaded)
+        alive = self.alive
+        if stmt.buffer.name in self.registers.padded and not self.guarded:
+            alive = None
+        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), alive)
+        stride = self._stride(stmt, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
         )
-        if stmt.buffer.name in self.registers.private:
-            self._store_private(stmt, value, factor, mask, loaded)
-            return
         if stride == 0 and stmt.fold and self.indices.lanes > 1:
             self._fold_across(stmt, value, factor, mask, loaded)
             return
         if stride == 0 and differs and stmt.buffer.space == "register":
             raise UnsupportedError(f"the lanes of a vector loop store to one element: {stmt.index}")
         if stmt.buffer.space == "register":
-            self._store_register(stmt, value, factor, mask, loaded)
+            first, lanes = self._register(stmt.index, loaded, stride)
+            self._store_register(stmt, value, factor, mask, (first, lanes))
         elif stmt.fold:
             self._fold_memory(stmt, value, factor, mask, loaded)
         else:
@@ -198,9 +201,9 @@ class Memory:
         value: Val,
         factor: Val | None,
         mask: Val | None,
-        loaded: Sequence[Val],
+        place: tuple[int, int],
     ) -> None:
-        first, lanes = self._register(stmt.index, loaded)
+        first, lanes = place
         if lanes > 1:
             value = self.indices.splat(value)
         if stmt.fold or mask is not None:
@@ -210,24 +213,6 @@ class Memory:
             if mask is not None:
                 value = self.b.select(mask, value, before)
         self.registers.write(stmt.buffer, first, value)
-
-    def _store_private(
-        self,
-        stmt: Store,
-        value: Val,
-        factor: Val | None,
-        mask: Val | None,
-        loaded: Sequence[Val],
-    ) -> None:
-        """Store to the registers that each lane has of its own."""
-        first, _ = self._register(stmt.index, loaded)
-        before = self.registers.values[stmt.buffer.name, first]
-        value = self.indices.splat(value)
-        if stmt.fold:
-            value = self._folded(stmt, before, value, factor)
-        if mask is not None:
-            value = self.b.select(mask, value, before)
-        self.registers.values[stmt.buffer.name, first] = value
 
     def _folded(self, stmt: Store, before: Val, value: Val, factor: Val | None) -> Val:
         """``before`` combined with the value, or with its product with the factor."""
@@ -260,7 +245,7 @@ class Memory:
             value = b.select(self.indices.splat(mask), value, start)
         one = fold_lanes(b, value, lambda x, y: combine(b, stmt.fold, dtype, x, y))
         if stmt.buffer.space == "register":
-            first, _ = self._register(stmt.index, loaded)
+            first, _ = self._register(stmt.index, loaded, 0)
             before = self.registers.read(stmt.buffer, first, 1)
             self.registers.write(stmt.buffer, first, combine(b, stmt.fold, dtype, before, one))
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bringup.graph.index import Axis
+from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.scalar import register_type
 from bringup.llvm.text import Builder, Type, Val, poison, vec
@@ -22,13 +22,18 @@ class Registers:
     """The values of the register buffers at one point of a function.
 
     widths: elements of a vector, by buffer.
-    private: the buffers that begin within a vector loop, so that each lane has elements of its own:
-    a vector for each element.
+    private: buffers that begin within a vector loop, so that each lane has elements of its own: a
+    vector for each element.
+    padded: buffers of which no lane is read that is beyond the end of a vector loop.
     """
 
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
-        self.widths = _widths(body)
+        survey = _Survey(body)
+        self.widths = survey.widths
+        self.padded = {
+            name for name, forms in survey.forms.items() if len(forms) == 1 and None not in forms
+        }
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
         self.private: set[str] = set()
@@ -50,14 +55,16 @@ class Registers:
 
     def stored(self, body: Iterable[Stmt]) -> list[Part]:
         """The vectors of open buffers that statements may change."""
-        inside = list(statements(tuple(body)))
+        inside = tuple(statements(tuple(body)))
         names = {s.buffer.name for s in inside if isinstance(s, Store)}
-        # Another buffer of such a name, in a block that has ended, may have left values.
+        # What is allocated inside may have the name of a buffer of an earlier block.
         names -= {s.buffer.name for s in inside if isinstance(s, Alloc)}
         return [part for part in self.values if part[0] in names]
 
     def read(self, buffer: Buffer, first: int, lanes: int) -> Val:
         """``lanes`` elements from ``first`` on; those beyond the end are poison."""
+        if buffer.name in self.private:
+            return self.values[buffer.name, first]
         width = self.widths.get(buffer.name, 1)
         number, offset = divmod(first, width)
         if lanes == width and offset == 0:
@@ -79,6 +86,9 @@ class Registers:
 
     def write(self, buffer: Buffer, first: int, value: Val) -> None:
         """Set as many elements as the value has lanes; those beyond the end are dropped."""
+        if buffer.name in self.private:
+            self.values[buffer.name, first] = value
+            return
         width, lanes = self.widths.get(buffer.name, 1), value.type.lanes
         number, offset = divmod(first, width)
         if lanes == width and offset == 0:
@@ -93,24 +103,39 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-def _widths(body: Sequence[Stmt]) -> dict[str, int]:
-    """The most lanes of an access along a vector loop, by register buffer."""
-    widths: dict[str, int] = {}
-    _widen(body, None, widths)
-    return widths
+class _Survey:
+    """How the register buffers of a function are accessed.
 
+    widths: the most lanes of an access along a vector loop.
+    forms: the indices of accesses, each with the end of the vector loop round it; None for one
+    whose lanes are no vector of the buffer.
+    """
 
-def _widen(body: Sequence[Stmt], lane: Axis | None, widths: dict[str, int]) -> None:
-    for stmt in body:
-        if isinstance(stmt, For):
-            _widen(stmt.body, stmt.axis if stmt.kind == "vector" else lane, widths)
-        elif isinstance(stmt, If):
-            _widen(stmt.body, lane, widths)
-        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
-            stride = 0 if lane is None else stmt.index.coefficient(lane)
-            if lane is not None and stride == 1:
-                name = stmt.buffer.name
-                widths[name] = max(widths.get(name, 1), ceil_power_of_two(lane.size))
+    def __init__(self, body: Sequence[Stmt]) -> None:
+        self.widths: dict[str, int] = {}
+        self.forms: dict[str, set[tuple[Expr, Expr | None] | None]] = {}
+        self.walk(body, None)
+
+    def walk(self, body: Sequence[Stmt], vectors: For | None) -> None:
+        """Note the accesses in a block.  vectors: the vector loop round it."""
+        for stmt in body:
+            if isinstance(stmt, For):
+                self.walk(stmt.body, stmt if stmt.kind == "vector" else vectors)
+            elif isinstance(stmt, If):
+                self.walk(stmt.body, vectors)
+            elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
+                self.note(stmt.buffer.name, stmt.index, vectors)
+
+    def note(self, name: str, index: Expr, vectors: For | None) -> None:
+        """Note one access."""
+        form = None
+        if vectors is not None and index.coefficient(vectors.axis) == 1:
+            lanes = ceil_power_of_two(vectors.axis.size)
+            self.widths[name] = max(self.widths.get(name, 1), lanes)
+            others = [c for atom, c in index.terms if atom != vectors.axis]
+            if all(c % lanes == 0 for c in (*others, index.const)):
+                form = index, vectors.end
+        self.forms.setdefault(name, set()).add(form)
 
 
 __all__ = ["Part", "Registers"]

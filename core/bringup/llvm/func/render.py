@@ -15,13 +15,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeGuard
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
+from bringup.llvm.func.copies import Copies, copies_of
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.prefetch import Ahead, prefetches
 from bringup.llvm.func.registers import Registers
@@ -44,6 +43,7 @@ from bringup.loops.form import (
     Store,
 )
 from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.rewrite import used_scalars
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -73,16 +73,18 @@ def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
 
 
 def _work(body: Sequence[Stmt]) -> int:
-    """About how many scalar operations a body has."""
-    total = 0
+    """About how many scalar operations a body has; conditions in one block are alternatives."""
+    total = most = 0
     for stmt in body:
         if isinstance(stmt, For):
             total += stmt.axis.size * _work(stmt.body)
         elif isinstance(stmt, If):
-            total += _work(stmt.body)
+            most = max(most, _work(stmt.body))
         else:
-            total += isinstance(stmt, Let | Load)
-    return total
+            total += isinstance(stmt, Let | Load) or (
+                isinstance(stmt, Store) and stmt.factor is not None
+            )
+    return total + most
 
 
 class FuncEmitter:
@@ -180,7 +182,9 @@ class FuncEmitter:
                 case For():
                     self._for(stmt)
                 case Barrier() | Shuffle():
-                    raise UnsupportedError("a CPU has no threads that meet within a function")
+                    raise UnsupportedError(
+                        "a CPU has no threads that meet at a barrier or exchange values"
+                    )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)
@@ -276,8 +280,8 @@ class FuncEmitter:
         end = self._end(stmt)
         if stmt.kind == "vector":
             self._vector(stmt, end)
-        elif stmt.kind == "unroll" and end is None and _is_independent(stmt):
-            self._interleaved(stmt)
+        elif stmt.kind == "unroll" and self._copies(stmt):
+            return
         elif stmt.kind == "unroll" or stmt.axis.size == 1:
             for i in range(stmt.axis.size):
                 self.indices.axes[stmt.axis] = index = self.indices.const(i)
@@ -286,39 +290,90 @@ class FuncEmitter:
         else:
             self._serial(stmt, end)
 
-    def _interleaved(self, stmt: For) -> None:
-        """Copies of a vector loop, statement by statement, so that none waits for another."""
-        (vectors,) = stmt.body
-        assert isinstance(vectors, For)
-        outer = self.scalars
-        copies = [dict(outer) for _ in range(stmt.axis.size)]
+    def _copies(self, loop: For) -> bool:
+        """Emit a loop to unroll statement by statement, if that may be done, and say so."""
+        copies = copies_of(loop)
+        points = None if copies is None else self._points(copies)
+        if copies is None or points is None:
+            return False
+        if copies.vectors is None:
+            self._interleaved(copies, points)
+        elif points:
+            with self._vectors(copies.vectors, None):
+                self._interleaved(copies, points)
+        return True
 
-        def emit() -> None:
-            for inner in vectors.body:
-                if isinstance(inner, Load):
-                    square = self.memory.load_square(inner, stmt.axis)
-                    if square is not None:
-                        for scalars, value in zip(copies, square, strict=True):
-                            scalars[inner.result.name] = value
-                        continue
-                parts: list[Val] = []
-                for i, scalars in enumerate(copies):
-                    self.indices.axes[stmt.axis] = self.indices.const(i)
-                    self.scalars = scalars
-                    if _is_shared_fold(inner, stmt.axis):
-                        parts.append(scalars[inner.value.name])
-                    else:
-                        self.body((inner,))
-                if _is_shared_fold(inner, stmt.axis):
-                    step = partial(combine, self.b, inner.fold, inner.buffer.dtype)
-                    value = pairwise(parts, step)
-                    self.memory.store(inner, value, None, ())
-            for i in range(stmt.axis.size):
-                self.indices.axes[stmt.axis] = self.indices.const(i)
-                self._prefetch(vectors)
+    def _points(self, copies: Copies) -> list[Point] | None:
+        """The copies that exist, with the lanes that do; None if that is not known."""
+        early = copies.early()
+        if not early:
+            return [(at, None) for at in copies.points()]
+        points: list[Point] = []
+        for at in copies.points():
+            lanes = None
+            self._open(copies, at)
+            for loop in early:
+                end = self._end(loop)
+                last = loop.axis.size if end is None else end.integer
+                if last is None:
+                    return None
+                if loop is copies.vectors:
+                    lanes = _first_lanes(last, loop.axis.size)
+                    exists = last > 0
+                else:
+                    exists = at[copies.nest.index(loop)] < last
+                if not exists:
+                    break
+            else:
+                points.append((at, lanes))
+        return points
 
-        self._vector(vectors, None, emit)
-        self.scalars = outer
+    def _open(self, copies: Copies, at: Sequence[int]) -> None:
+        """Go to one of the copies."""
+        for loop, i in zip(copies.nest, at, strict=True):
+            self.indices.axes[loop.axis] = self.indices.const(i)
+
+    def _interleaved(self, copies: Copies, points: Sequence[Point]) -> None:
+        """Copies statement by statement, so that none waits for another.
+
+        Those that do not differ are one: a tile of products loads each factor once.
+        """
+        outer, alive = self.scalars, self.memory.alive
+        self.scalars = dict(outer)
+        groups: dict[tuple[int, ...], list[list[int]]] = {}
+        results: dict[str, list[Val]] = {}
+        for stmt in copies.body:
+            axes = copies.axes[stmt]
+            if axes not in groups:
+                groups[axes] = _equal(points, axes)
+            if isinstance(stmt, Load) and copies.is_plain:
+                square = self.memory.load_square(stmt, copies.nest[0].axis)
+                if square is not None:
+                    results[stmt.result.name] = square
+                    continue
+            used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
+            result: dict[int, Val] = {}
+            for numbers in groups[axes]:
+                at, lanes = points[numbers[0]]
+                self._open(copies, at)
+                self.memory.alive = alive if lanes is None else lanes
+                for name in used:
+                    self.scalars[name] = results[name][numbers[0]]
+                if isinstance(stmt, Store) and len(numbers) > 1:
+                    step = partial(combine, self.b, stmt.fold, stmt.buffer.dtype)
+                    parts = [results[stmt.value.name][number] for number in numbers]
+                    self.memory.store(stmt, pairwise(parts, step), None, ())
+                    continue
+                self.body((stmt,))
+                if isinstance(stmt, Let | Load):
+                    result.update(dict.fromkeys(numbers, self.scalars[stmt.result.name]))
+            if isinstance(stmt, Let | Load):
+                results[stmt.result.name] = [result[number] for number in range(len(points))]
+        if copies.vectors is not None:
+            for at, _ in points:
+                self._open(copies, at)
+                self._prefetch(copies.vectors)
+        self.scalars, self.memory.alive = outer, alive
 
     def _prefetch(self, stmt: For) -> None:
         for buffer, index in self.ahead.get(stmt, ()):
@@ -355,63 +410,59 @@ class FuncEmitter:
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
 
-    def _vector(self, stmt: For, end: Val | None, body: Callable[[], None] | None = None) -> None:
-        """The lanes of a vector loop; those beyond its end are masked.
+    def _vector(self, stmt: For, end: Val | None) -> None:
+        """The lanes of a vector loop; those beyond its end are masked."""
+        size = stmt.axis.size
+        known = size if end is None else end.integer
+        if known is not None:
+            if known > 0:
+                self._emit_vector(stmt, _first_lanes(known, size))
+            return
+        assert end is not None
+        assert stmt.end is not None
+        alive = lanes_below(self.b, clamp(self.b, end, size), ceil_power_of_two(size))
+        if stmt.end.first < 1:
+            some = self.b.icmp("sgt", end, self.indices.const(0))
+            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, alive))
+        else:
+            self._emit_vector(stmt, alive)
 
-        body: emits the statements, in place of their order.
-        """
-        indices, size = self.indices, stmt.axis.size
+    def _emit_vector(self, stmt: For, alive: Val | None) -> None:
+        with self._vectors(stmt, alive):
+            self.body(stmt.body)
+            self._prefetch(stmt)
+
+    @contextmanager
+    def _vectors(self, stmt: For, alive: Val | None) -> Iterator[None]:
+        """What is emitted within is in the lanes of a vector loop."""
+        indices = self.indices
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
-        lanes = ceil_power_of_two(size)
-        known = size if end is None else end.integer
-        if known is not None and known <= 0:
-            return
-        alive = None
-        if known is None:
-            assert end is not None
-            alive = lanes_below(self.b, clamp(self.b, end, size), lanes)
-        elif min(known, size) < lanes:
-            alive = const_vector(ir.i1, [i < min(known, size) for i in range(lanes)])
-
-        def emit() -> None:
-            indices.lane, indices.lanes = stmt.axis, lanes
-            indices.axes[stmt.axis] = self.indices.const(0)
-            with self._lanes(alive, guarded=False):
-                if body is None:
-                    self.body(stmt.body)
-                    self._prefetch(stmt)
-                else:
-                    body()
-            indices.lane, indices.lanes = None, 1
-
-        if known is None and stmt.end is not None and stmt.end.first < 1:
-            assert end is not None
-            self._branch(self.b.icmp("sgt", end, self.indices.const(0)), stmt.body, emit)
-        else:
-            emit()
+        indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
+        indices.axes[stmt.axis] = self.indices.const(0)
+        with self._lanes(alive, guarded=False):
+            yield
+        indices.lane, indices.lanes = None, 1
 
 
-def _is_independent(stmt: For) -> bool:
-    """Whether the copies of a loop are one vector loop each, of which none needs another's result.
-
-    What one stores no other loads, because loads and stores are of different buffers.
-    """
-    vectors = stmt.body[0] if len(stmt.body) == 1 else None
-    if not isinstance(vectors, For) or vectors.kind != "vector" or vectors.end is not None:
-        return False
-    if not all(isinstance(inner, Let | Load | Store) for inner in vectors.body):
-        return False
-    stored = {inner.buffer.name for inner in vectors.body if isinstance(inner, Store)}
-    loaded = {inner.buffer.name for inner in vectors.body if isinstance(inner, Load)}
-    return stored.isdisjoint(loaded)
+#: A copy that is written out: the iteration of each loop, and its lanes, None for all.
+Point = tuple[tuple[int, ...], Val | None]
 
 
-def _is_shared_fold(stmt: Stmt, axis: Axis) -> TypeGuard[Store]:
-    """Whether all iterations of a loop fold a value into the same elements."""
-    if not isinstance(stmt, Store) or not stmt.fold or stmt.factor is not None or stmt.operands:
-        return False
-    return axis not in stmt.index.axes() and not stmt.mask
+def _equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
+    """The numbers of the copies that agree in these loops."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, (at, _) in enumerate(points):
+        groups.setdefault(tuple(at[axis] for axis in axes), []).append(number)
+    return list(groups.values())
+
+
+def _first_lanes(count: int, size: int) -> Val | None:
+    """The mask of the first lanes of a vector loop; None for all."""
+    lanes = ceil_power_of_two(size)
+    if min(count, size) == lanes:
+        return None
+    return const_vector(ir.i1, [i < min(count, size) for i in range(lanes)])
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

@@ -16,7 +16,7 @@ from itertools import product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.integers import round_up
+from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.registers import Registers
@@ -344,7 +344,7 @@ class _ThreadEmitter(FuncEmitter):
         if stmt.kind == "thread":
             self._threads_of(stmt)
         elif stmt.kind == "unroll" and _is_straight((nest := _copied(stmt))[-1].body):
-            self._copies(nest)
+            self._loads_first(nest)
         else:
             super()._for(stmt)
 
@@ -372,7 +372,7 @@ class _ThreadEmitter(FuncEmitter):
 
     # -- loads in flight ---------------------------------------------------------------------------
 
-    def _copies(self, nest: Sequence[For]) -> None:
+    def _loads_first(self, nest: Sequence[For]) -> None:
         """Copies of straight code: all loads come first, so that they are in flight together.
 
         nest: the loops, of which the last one may be that of a vector.
@@ -387,7 +387,7 @@ class _ThreadEmitter(FuncEmitter):
             for point, scalars, alive in zip(points, copies, exists, strict=True):
                 self._go_to(loops, point)
                 self.scalars = scalars
-                with self._lanes(alive, guarded=False):
+                with self._lanes(alive, guarded=alive is not None):
                     self.body(part)
 
         def emit() -> None:
@@ -402,7 +402,8 @@ class _ThreadEmitter(FuncEmitter):
                 each((store,))
 
         if nest[-1].kind == "vector":
-            self._vector(nest[-1], None, emit)
+            with self._vectors(nest[-1], None):
+                emit()
         else:
             emit()
         self.scalars = outer
@@ -428,7 +429,9 @@ def _copied(stmt: For) -> list[For]:
     nest, inside = [stmt], stmt.body
     while len(inside) == 1 and isinstance(inside[0], For) and nest[-1].kind == "unroll":
         loop = inside[0]
-        if loop.kind != "unroll" and (loop.kind != "vector" or loop.end is not None):
+        size = loop.axis.size
+        is_whole = loop.kind == "vector" and loop.end is None and size == ceil_power_of_two(size)
+        if loop.kind != "unroll" and not is_whole:
             break
         nest.append(loop)
         inside = loop.body

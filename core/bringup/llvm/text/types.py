@@ -189,7 +189,7 @@ def scalar_text(type: Type, value: float) -> str:
     return str(number - (1 << type.bits) if number >> (type.bits - 1) else number)
 
 
-_constants: dict[tuple[Type, str], Val] = {}
+_constants: dict[tuple[Type, float | str], Val] = {}
 
 
 def const(type: Type, value: float) -> Val:
@@ -201,7 +201,7 @@ def const(type: Type, value: float) -> Val:
     (float 0x3FE0000000000000, <4 x i32> splat (i32 7))
     """
     # repr keeps 0.0 and -0.0 apart, which == does not.
-    key = (type, repr(value))
+    key = (type, value if value.__class__ is int else repr(value))
     constant = _constants.get(key)
     if constant is None:
         text = scalar_text(type.scalar, value)

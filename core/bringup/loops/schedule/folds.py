@@ -117,8 +117,13 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
 
 
 def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
-    """The loops of these names within a loop, or the loop itself."""
+    """The loops of these names within a loop, or the loop itself, without their bodies.
+
+    Copies that are written out have the end that all loops of the name have, if it is known round
+    the loop.  Lanes beyond an end cost nothing.
+    """
     result: list[For] = []
+    inside = {within.axis for within in loops_of((loop,))}
     for name in over:
         axes = [within for within in loops_of((loop,)) if within.name == name]
         if not axes:
@@ -138,7 +143,11 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
                 f"loop {name} is bound, so its iterations would not share registers",
                 fix="divide folds before loops are bound",
             )
-        result.append(axes[0])
+        ends = {within.end for within in axes}
+        end = ends.pop() if len(ends) == 1 and axes[0].kind == "unroll" else None
+        if end is not None and (end.first < 1 or not inside.isdisjoint(end.axes())):
+            end = None
+        result.append(For(axes[0].axis, (), axes[0].kind, end))
     return result
 
 
@@ -225,7 +234,7 @@ def _nested(loops: Sequence[For], body: Body) -> Body:
     """A block within loops over all points, run as those that it belongs to."""
     for loop in reversed(loops):
         kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
-        body = (For(loop.axis, body, kind),)
+        body = (For(loop.axis, body, kind, loop.end),)
     return body
 
 

@@ -46,6 +46,7 @@ from bringup.loops.schedule.rewrite import (
     loops_of,
     rebuilt,
     rewrite_loops,
+    with_body,
     with_kind,
 )
 
@@ -276,6 +277,68 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
     result = rewrite_loops(func, (loop,), change)
     check_threads(result)
     return result
+
+
+def specialize(func: Func, loop: str, count: int, at: str) -> Func:
+    """The body of loop ``at`` twice: for the first ``count`` iterations of ``loop``, and the rest.
+
+    Each stands under its condition, which decides ends and masks in it; ``loop`` is ``at`` or round
+    it.  So a register tile has a whole body and one for the last tile, which is smaller.
+    Raises ScheduleError for an unknown loop, one that is not round ``at``, and for a count that
+    leaves nothing to one of the two.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(y: out f32[10]) {
+    ...   for o in 3 parallel {
+    ...     for i in 4 until -4*o + 10 {
+    ...       %0: f32 = 2.0
+    ...       y[4*o + i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(specialize(func, "o", 2, "o"))
+    func f(y: out f32[10]) {
+      for o in 3 parallel {
+        if 0 <= o < 2 {
+          for i in 4 {
+            %0: f32 = 2.0
+            y[4*o + i] = %0
+          }
+        }
+        if 2 <= o < 3 {
+          for i in 4 until 2 {
+            %0_1: f32 = 2.0
+            y[i + 8] = %0_1
+          }
+        }
+      }
+    }
+    """
+    names = Names(func)
+
+    def change(outer: For, facts: Mask) -> Body:
+        axis, size = outer.axis, outer.axis.size
+        if not 0 < count < size:
+            raise ScheduleError(
+                f"loop {loop} has {size} iterations, of which the first {count} are not a part",
+                fix="give a number between them",
+            )
+        first, rest = (Bound(Expr.of(axis), *ends) for ends in ((0, count), (count, size)))
+        last = {axis: Expr(count)} if size - count == 1 else {}
+
+        def twice(old: For, inner: Mask) -> Body:
+            if has_barrier(old.body):
+                raise ScheduleError(
+                    f"threads meet inside loop {at}", fix="specialize before barriers are placed"
+                )
+            known = facts + outer.bounds + inner + old.bounds
+            whole = Substitution({}, (*known, first))(old.body)
+            other = Substitution(last, (*known, rest), names)(old.body)
+            return (with_body(old, (If((first,), whole), If((rest,), other))),)
+
+        return rewrite_loops(Func(func.name, func.params, (outer,)), (at,), twice).body
+
+    return rewrite_loops(func, (loop,), change)
 
 
 def _middle(old: For, first: int, last: int) -> int:
@@ -580,6 +643,7 @@ __all__ = [
     "parallelize",
     "peel",
     "serialize",
+    "specialize",
     "split",
     "unroll",
     "vectorize",

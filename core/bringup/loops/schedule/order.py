@@ -112,13 +112,16 @@ def reorder(func: Func, *loops: str) -> Func:
 
     body = walk(func.body, ())
     if not found:
-        raise ScheduleError(
-            f"no nest has all of the loops {', '.join(loops)}",
-            fix="name loops that hold one another",
-        )
+        raise _no_nest(loops)
     result = Func(func.name, func.params, body)
     check_nesting(result)
     return result
+
+
+def _no_nest(loops: Sequence[str]) -> ScheduleError:
+    return ScheduleError(
+        f"no nest has all of the loops {', '.join(loops)}", fix="name loops that hold one another"
+    )
 
 
 def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
@@ -237,7 +240,7 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     What an iteration holds from one part to the next goes to buffers with an element for each
     iteration: a buffer of the block becomes as many times as large, and a scalar that a further
     part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests, which all have the same names.
+    new nests.  Of several loops with the first name those count that hold all of the others.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
     to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
     then round them, unless these depend on the loops that are distributed.
@@ -249,9 +252,8 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
     ...   for i in 4 {
     ...     %0: f32 = x[3*i]
     ...     for j in 3 {
-    ...       %1: f32 = x[3*i + j]
-    ...       %2: f32 = sub(%1, %0)
-    ...       y[3*i + j] = %2
+    ...       %1: f32 = neg(%0)
+    ...       y[3*i + j] = %1
     ...     }
     ...   }
     ... }''')
@@ -265,14 +267,11 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
       for i in 4 unroll {
         %0_1: f32 = v0[i]
         for j in 3 {
-          %1: f32 = x[3*i + j]
-          %2: f32 = sub(%1, %0_1)
-          y[3*i + j] = %2
+          %1: f32 = neg(%0_1)
+          y[3*i + j] = %1
         }
       }
     }
-
-    With ``to="innermost"`` the second nest is ``for j in 3 { for i in 4 unroll { … } }``.
     """
     if space not in ("register", "scratch"):
         raise ScheduleError(
@@ -282,12 +281,19 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
         raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
     if not loops:
         raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
-    names = Names(func)
+    names, found = Names(func), 0
 
     def change(old: For, facts: Mask) -> Body:
+        nonlocal found
+        if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
+            return (old,)
+        found += 1
         return _Distribution(func, _nest_of(old, loops[1:]), names, space, to).blocks(facts)
 
-    return rewrite_loops(func, loops[:1], change)
+    result = rewrite_loops(func, loops[:1], change)
+    if not found:
+        raise _no_nest(loops)
+    return result
 
 
 def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:

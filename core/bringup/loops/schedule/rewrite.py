@@ -522,7 +522,7 @@ class Substitution:
             self._facts += For(stmt.axis, (), stmt.kind, end).bounds
         body = self._block(stmt.body)
         self._facts = before
-        if body is stmt.body and end is stmt.end:
+        if body is stmt.body and end is stmt.end and (end is None or not before):
             return (stmt,)
         loop = loop_until(stmt.axis, body, stmt.kind, end, before)
         self._has_dead |= not loop

@@ -9,14 +9,10 @@ from __future__ import annotations
 from bringup.llvm.func.schedules.grid import grid_steps
 from bringup.llvm.func.schedules.maps import map_steps
 from bringup.llvm.func.schedules.rows import row_steps
+from bringup.llvm.func.schedules.tiles import tile_steps
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled
-
-
-def has_steps(plan: Plan) -> bool:
-    """Whether steps say what a plan does: not yet of register tiles of products."""
-    return plan.is_map or plan.rows is None or _is_double(plan)
 
 
 def scheduled(plan: Plan) -> Scheduled:
@@ -28,6 +24,8 @@ def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
     if plan.is_map:
         return Schedule(tuple(map_steps(plan)))
+    if plan.rows is not None and not _is_double(plan):
+        return Schedule(tuple(tile_steps(plan)))
     return Schedule(tuple(grid_steps(plan) if plan.lane is not None else row_steps(plan)))
 
 
@@ -37,4 +35,4 @@ def _is_double(plan: Plan) -> bool:
     return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
 
 
-__all__ = ["has_steps", "scheduled", "steps_of"]
+__all__ = ["scheduled", "steps_of"]

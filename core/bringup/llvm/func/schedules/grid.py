@@ -10,10 +10,10 @@ from bringup.loops.schedule import Step
 
 def grid_steps(plan: Plan) -> list[Step]:
     """Units of a register tile of grid points, whose loops run for all points of it at once."""
-    return [*_accumulators(plan), *_Lanes(plan).steps()]
+    return [*block_accumulators(plan), *_Lanes(plan).steps()]
 
 
-def _accumulators(plan: Plan) -> list[Step]:
+def block_accumulators(plan: Plan) -> list[Step]:
     """Blocks of long sums, each with an accumulator of its own."""
     steps: list[Step] = []
     chain = SUMS if plan.rows is None else TILED
@@ -45,7 +45,6 @@ class _Lanes:
         self.name = f"g{plan.lane.id}"
         self.tiles: list[list[str]] = []
         self.rows: list[str] = []
-        self.masked: list[str] = []
 
     def steps(self) -> list[Step]:
         """The loops, in vectors, inside of those of the stages."""
@@ -90,8 +89,6 @@ class _Lanes:
         else:
             tile = [f"{self.name}.{letter}" for letter in letters]
             steps.append(Step("split", (whole, *tile, lanes)))
-        if size % lanes:
-            self.masked.append(tile[-1])
         if self.rows:
             steps.append(Step("reorder", (*self.rows, *tile)))
         self.tiles.append([*self.rows, *tile])
@@ -100,12 +97,12 @@ class _Lanes:
     def _kinds(self) -> list[Step]:
         """Lanes and registers, then the loops of stages round them."""
         steps = [Step("distribute", tuple(tile), (("to", "innermost"),)) for tile in self.tiles]
-        folds = any(stage.folds and stage.axes and stage.trips for stage in self.plan.kernel.stages)
-        if self.masked and folds:
-            steps.append(Step("pad", tuple(self.masked)))
         steps.append(Step("vectorize", tuple(tile[-1] for tile in self.tiles)))
         unroll = dict.fromkeys(loop for tile in self.tiles for loop in tile[:-1])
-        return [*steps, Step("unroll", tuple(unroll))] if unroll else steps
+        if unroll and not any(stage.folds for stage in self.plan.kernel.stages):
+            # Loops over registers are unrolled already.
+            steps.append(Step("unroll", tuple(unroll)))
+        return steps
 
 
-__all__ = ["grid_steps"]
+__all__ = ["block_accumulators", "grid_steps"]

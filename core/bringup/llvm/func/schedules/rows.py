@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bringup.graph.index import Expr
 from bringup.kernel.form import Stage
 from bringup.llvm.func.schedules.parts import split_whole, sum_blocks
-from bringup.llvm.loops.schedule import SUMS
+from bringup.llvm.loops.schedule import SUMS, Chain
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
 
@@ -21,7 +21,7 @@ def row_steps(plan: Plan) -> list[Step]:
     for number, stage in enumerate(plan.kernel.stages):
         first, registers = registers, registers + len(stage.folds)
         if stage.axes and stage.trips:
-            row = _Row(plan, number, stage)
+            row = Row(plan, number, stage)
             steps += row.steps(first)
             unroll += row.unroll
             vectorize += row.vectorize
@@ -30,19 +30,28 @@ def row_steps(plan: Plan) -> list[Step]:
     return [*steps, Step("vectorize", tuple(vectorize))] if vectorize else steps
 
 
-class _Row:
+class Row:
     """A stage whose lanes are along its last axis.
 
     A register tile is a number of columns, each a vector: additions that do not wait for another.
 
+    tile: loops over points of the grid, innermost, that have accumulators of their own.
+    chain: how many additions may wait for one another.
     around: a loop that is round all parts of the loop over the last axis.
     levels: for every axis its loop, or those of blocks of blocks, outermost first.  The last are of
     register tiles.
     unroll, vectorize: loops to run so, the first of them those of a register tile.
     """
 
-    def __init__(self, plan: Plan, number: int, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        stage: Stage,
+        tile: Sequence[str] = (),
+        chain: Chain = SUMS,
+    ) -> None:
+        self.stage, self.tile, self.chain = stage, tuple(tile), chain
         self.lanes = plan.lanes
         self.name = f"s{number}_{len(stage.axes) - 1}"
         self.size = stage.axes[-1].size
@@ -121,7 +130,7 @@ class _Row:
         """Blocks of loops in which more additions would be made than rounding errors allow."""
         if all(fold.monoid.is_exact(fold.dtype) for fold in self.stage.folds):
             return []
-        return sum_blocks(self.stage.axes, self.levels, SUMS, self.lanes * self.columns)
+        return sum_blocks(self.stage.axes, self.levels, self.chain, self.lanes * self.columns)
 
     def _accumulators(self, fold: str, is_exact: bool) -> list[Step]:
         """Lanes to fold into in place of one register, those of register tiles, and of blocks."""
@@ -138,9 +147,10 @@ class _Row:
         *outer, tiles = self.levels
         # What is folded where: by the loops that choose the element.
         parts: dict[tuple[str, ...], str] = {
-            (lanes,): divide(self.around, fold, (lanes,)) for lanes in self.vectorize
+            (*self.tile, lanes): divide(self.around, fold, (*self.tile, lanes))
+            for lanes in self.vectorize
         }
-        lanes = tuple(self.vectorize[:1])
+        lanes = (*self.tile, *self.vectorize[:1])
         main = (*self.unroll, *lanes)
         if self.unroll:
             parts[main] = divide(outer[0][0] if outer else tiles[0], parts[lanes], main)
@@ -158,4 +168,4 @@ class _Row:
         return steps
 
 
-__all__ = ["row_steps"]
+__all__ = ["Row", "row_steps"]

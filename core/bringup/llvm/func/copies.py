@@ -1,0 +1,109 @@
+"""Loops that are written out statement by statement, and which of their copies are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from bringup.loops.form import For, Let, Load, Stmt, Store
+from bringup.loops.schedule.rewrite import exprs_of, used_scalars
+from bringup.records import record
+
+
+@record(eq=False)
+class Copies:
+    """A body within ``unroll`` loops, whose copies need nothing of one another.
+
+    nest: the loops, outermost first.
+    vectors: the vector loop that is all the innermost of them holds, if there is one.
+    axes: numbers of the loops on which a statement depends.  Copies that agree there are one, or
+    fold into one element.
+    """
+
+    nest: tuple[For, ...]
+    vectors: For | None
+    body: tuple[Stmt, ...]
+    axes: Mapping[Stmt, tuple[int, ...]]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one loop is written out, and no loop ends early."""
+        return len(self.nest) == 1 and self.nest[0].end is None and not self.early()
+
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """The iterations, but for ends that differ between them."""
+        return product(*(range(_most(loop)) for loop in self.nest))
+
+    def early(self) -> list[For]:
+        """The loops whose ends differ between iterations, and a vector loop that ends early."""
+        loops = [loop for loop in self.nest if loop.end is not None and not loop.end.is_const]
+        if self.vectors is not None and self.vectors.end is not None:
+            loops.append(self.vectors)
+        return loops
+
+
+def _most(loop: For) -> int:
+    if loop.end is not None and loop.end.is_const:
+        return max(min(loop.axis.size, loop.end.const), 0)
+    return loop.axis.size
+
+
+def copies_of(loop: For) -> Copies | None:
+    """The copies of a loop and of those that it holds alone; None if they must come in order.
+
+    What one stores no other loads, because loads and stores are of different buffers.
+    """
+    nest: list[For] = []
+    body: tuple[Stmt, ...] = (loop,)
+    vectors: For | None = None
+    while len(body) == 1 and isinstance(body[0], For) and vectors is None:
+        inner = body[0]
+        if inner.kind == "vector":
+            vectors = inner
+        elif inner.kind == "unroll":
+            nest.append(inner)
+        else:
+            return None
+        body = inner.body
+    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+        return None
+    stores = [stmt.buffer.name for stmt in body if isinstance(stmt, Store)]
+    loads = {stmt.buffer.name for stmt in body if isinstance(stmt, Load)}
+    if len(set(stores)) < len(stores) or not loads.isdisjoint(stores):
+        return None
+    return Copies(tuple(nest), vectors, body, _axes(nest, vectors, body))
+
+
+def _axes(
+    nest: Sequence[For], vectors: For | None, body: Sequence[Stmt]
+) -> dict[Stmt, tuple[int, ...]]:
+    """The loops on which each statement depends; stores that are no plain folds count all."""
+    numbers = {loop.axis: n for n, loop in enumerate(nest)}
+    every = tuple(range(len(nest)))
+    lane, ends = None, frozenset[int]()
+    if vectors is not None and vectors.end is not None:
+        lane = vectors.axis
+        ends = frozenset(numbers[axis] for axis in vectors.end.axes() if axis in numbers)
+    scalars: dict[str, frozenset[int]] = {}
+    result: dict[Stmt, tuple[int, ...]] = {}
+    for stmt in body:
+        used = {axis for expr in exprs_of(stmt) for axis in expr.axes()}
+        mine = frozenset(numbers[axis] for axis in used if axis in numbers)
+        if isinstance(stmt, Let | Load):
+            mine = mine.union(*(scalars.get(s.name, ()) for s in used_scalars(stmt)))
+            mine |= ends if lane in used else frozenset()
+            scalars[stmt.result.name] = mine
+            result[stmt] = tuple(sorted(mine))
+        else:
+            is_plain = lane is None and _is_plain_fold(stmt)
+            result[stmt] = tuple(sorted(mine)) if is_plain else every
+    return result
+
+
+def _is_plain_fold(stmt: Stmt) -> bool:
+    return isinstance(stmt, Store) and bool(
+        stmt.fold and stmt.factor is None and not stmt.operands and not stmt.mask
+    )
+
+
+__all__ = ["Copies", "copies_of"]

@@ -1,0 +1,85 @@
+"""Ops that are no loop nest of a kernel, as functions of the loop level that run one after another.
+
+Each op is written once, for every machine that runs loops; what differs between machines is a
+parameter.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.records import record
+
+if TYPE_CHECKING:
+    from bringup.ops.table import Attrs, Types
+
+
+@record
+class LibraryOp:
+    """module: which has a function of the op's name.
+
+    needs: the ops that are applied to elements; what a fold of some kind needs is left out.
+    """
+
+    module: str
+    needs: tuple[str, ...]
+
+
+_ORDER = ("compare", "select", "convert")
+_FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", *_ORDER)
+#: What numbers of elements are computed with.
+INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", *_ORDER)
+LIBRARY: dict[str, LibraryOp] = {
+    "cholesky": LibraryOp("factors", _FIELD),
+    "cumulative": LibraryOp("scans", ("convert",)),
+    "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
+    "eigh": LibraryOp("jacobi", _FIELD),
+    "lu": LibraryOp("factors", _FIELD),
+    "qr": LibraryOp("reflections", _FIELD),
+    "scatter": LibraryOp("scattering", ("convert",)),
+    "sort": LibraryOp("sorting", _ORDER),
+    "svd": LibraryOp("jacobi", _FIELD),
+    "triangular_solve": LibraryOp("factors", _FIELD),
+}
+
+
+def library_loops(
+    op: str, operands: Types, results: Types, attrs: Attrs, *, units: int = 1
+) -> StepLoops | None:
+    """The functions that run one op on whole buffers; None if the library does not have it.
+
+    There is none to run if the results have no elements.
+
+    operands, results: their types.
+    units: how many iterations of parallel loops a machine runs at the same time.  More iterations
+    are made where that takes more work, only if there are fewer.
+
+    >>> from bringup.dtypes import f32
+    >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
+    >>> step = library_loops("cumulative", (f32[6],), (f32[6],), attrs)
+    >>> print(step.funcs[0])
+    func cumulative(x0: in f32[6], y0: out f32[6]) {
+      %0: f32 = -0.0
+      alloc total: register f32[1]
+      total[0] = %0
+      for k in 6 {
+        %1: f32 = x0[k]
+        total[0] add= %1
+        %2: f32 = total[0]
+        y0[k] = %2
+      }
+    }
+    """
+    if op not in LIBRARY:
+        return None
+    call = OpCall.of(op, operands, results, attrs, units)
+    if not any(type_.size for type_ in results):
+        return StepLoops(call, ())
+    function: Any = getattr(import_module(f"{__name__}.{LIBRARY[op].module}"), op)
+    loops: StepLoops = function(call)
+    return loops
+
+
+__all__ = ["INDEX_OPS", "LIBRARY", "LibraryOp", "OpCall", "StepLoops", "library_loops"]

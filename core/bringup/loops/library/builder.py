@@ -1,0 +1,215 @@
+"""Functions of the loop level written as algorithms: each call adds a statement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from bringup.dtypes import DType, f32
+from bringup.graph import Literal
+from bringup.graph.index import ZERO, Bound, Dyn, Expr
+from bringup.kernel.ops import KERNEL_OPS
+from bringup.loops.form import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Param,
+    Role,
+    Scalar,
+    Space,
+    Stmt,
+    Store,
+    named_axis,
+)
+from bringup.ops.table import lookup
+
+#: Scalars that the `Dyn` atoms of an index name, by their numbers.
+Named = Sequence[Scalar]
+
+
+def below(expr: Expr, end: int) -> Bound:
+    """The condition ``0 <= expr < end``."""
+    return Bound(expr, 0, end)
+
+
+def data(size: int, number: int = 0) -> Expr:
+    """The value of operand ``number`` of the access as an index, known to be in 0 … size − 1."""
+    return Expr.of(Dyn(number, 0, max(size - 1, 0)))
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype to compute in: f32 for narrower floats."""
+    return f32 if dtype.is_float and dtype.bits <= 16 else dtype
+
+
+class FuncBuilder:
+    """A function in the making.  Statements go into the block that is open.
+
+    >>> from bringup.dtypes import f32
+    >>> x, y = Buffer("x", f32, 6), Buffer("y", f32, 6)
+    >>> b = FuncBuilder("double", [("in", x), ("out", y)])
+    >>> with b.loop("i", 6, "parallel") as i:
+    ...     value = b.load(x, i)
+    ...     b.store(y, i, b.op("add", value, value))
+    >>> print(b.func())
+    func double(x: in f32[6], y: out f32[6]) {
+      for i in 6 parallel {
+        %0: f32 = x[i]
+        %1: f32 = add(%0, %0)
+        y[i] = %1
+      }
+    }
+    """
+
+    def __init__(self, name: str, params: Sequence[tuple[Role, Buffer]]) -> None:
+        self.name = name
+        self.params = tuple(Param(buffer, role) for role, buffer in params)
+        self._block: list[Stmt] = []
+        self._scalars = 0
+        self._uses = Counter[str]()
+
+    def func(self) -> Func:
+        """What was built."""
+        return Func(self.name, self.params, tuple(self._block))
+
+    # -- blocks ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(
+        self, name: str, size: int, kind: LoopKind = "serial", until: Expr | None = None
+    ) -> Iterator[Expr]:
+        """A loop, and its index.  until: an earlier end; below 1 there is no iteration."""
+        if until is not None and until.is_const:
+            size = max(min(size, until.const), 0)
+        if until is not None and until.first >= size:
+            until = None
+        outer, self._block = self._block, []
+        axis = named_axis(name, size)
+        yield Expr.of(axis)
+        stmt: Stmt = For(axis, tuple(self._block), kind, until)
+        if until is not None and until.first < 1:
+            stmt = If((Bound(until, 1, max(until.last, 1) + 1),), (stmt,))
+        self._block = outer
+        self._block.append(stmt)
+
+    @contextmanager
+    def lines(self, outer: int, inner: int) -> Iterator[tuple[Expr, Expr]]:
+        """Parallel loops over the lines along a dimension, with the dimensions round it."""
+        with self.parallel(o=outer, i=inner) as (o, i):
+            yield o, i
+
+    @contextmanager
+    def parallel(self, **sizes: int) -> Iterator[tuple[Expr, ...]]:
+        """Parallel loops within each other, by their names; none for a size of 1."""
+        with ExitStack() as stack:
+            yield tuple(
+                stack.enter_context(self.loop(name, size, "parallel")) if size != 1 else Expr()
+                for name, size in sizes.items()
+            )
+
+    @contextmanager
+    def where(self, *mask: Bound, test: Scalar | None = None) -> Iterator[None]:
+        """A condition: what always holds is left out."""
+        mask = tuple(bound for bound in mask if not bound.always)
+        outer, self._block = self._block, []
+        yield
+        body = tuple(self._block)
+        self._block = outer
+        self._block += [If(mask, body, test)] if mask or test is not None else body
+
+    # -- scalars -----------------------------------------------------------------------------------
+
+    def op(self, name: str, *operands: Scalar, **attrs: object) -> Scalar:
+        """One elementwise op of the op table."""
+        row = lookup(name)
+        bound = row.bind(attrs)
+        (type_,) = row.result_types(tuple(s.type for s in operands), bound)
+        result = self._fresh(type_.dtype)
+        self._block.append(Let(result, row, operands, bound))
+        return result
+
+    def compare(self, direction: str, x: Scalar, y: Scalar) -> Scalar:
+        """A comparison."""
+        return self.op("compare", x, y, direction=direction)
+
+    def not_(self, x: Scalar) -> Scalar:
+        """The opposite of a bool."""
+        return self.op("xor", x, self.constant(True, x.dtype))
+
+    def constant(self, value: object, dtype: DType) -> Scalar:
+        """A constant, rounded to the dtype."""
+        result = self._fresh(dtype)
+        literal = Literal.of(dtype.numpy.type(value), dtype)
+        self._block.append(Let(result, lookup("constant"), (), {"value": literal}))
+        return result
+
+    def convert(self, x: Scalar, dtype: DType) -> Scalar:
+        """A value of another dtype."""
+        return x if x.dtype is dtype else self.op("convert", x, dtype=dtype)
+
+    def index(self, expr: Expr, dtype: DType, named: Named = ()) -> Scalar:
+        """The value of an index expression."""
+        result = self._fresh(dtype)
+        attrs = {"index": expr, "dtype": dtype}
+        self._block.append(Let(result, KERNEL_OPS["index"], tuple(named), attrs))
+        return result
+
+    def inside(self, *mask: Bound, named: Named = ()) -> Scalar:
+        """Whether bounds hold."""
+        row = KERNEL_OPS["inside"]
+        result = self._fresh(row.result_types((), {"mask": mask})[0].dtype)
+        self._block.append(Let(result, row, tuple(named), {"mask": mask}))
+        return result
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def alloc(self, name: str, dtype: DType, size: int, space: Space = "scratch") -> Buffer:
+        """Memory of the block; a name that was used before gets a number."""
+        self._uses[name] += 1
+        name += str(self._uses[name]) if self._uses[name] > 1 else ""
+        buffer = Buffer(name, dtype, size, space)
+        self._block.append(Alloc(buffer))
+        return buffer
+
+    def variable(self, name: str, value: Scalar) -> Buffer:
+        """A register that holds a value at first."""
+        register = self.alloc(name, value.dtype, 1, "register")
+        self.store(register, Expr(), value)
+        return register
+
+    def load(self, buffer: Buffer, index: Expr = ZERO, *mask: Bound, named: Named = ()) -> Scalar:
+        """An element, 0 where a bound does not hold; the only one by default."""
+        result = self._fresh(buffer.dtype)
+        mask = tuple(bound for bound in mask if not bound.always)
+        self._block.append(Load(result, buffer, index, mask, tuple(named)))
+        return result
+
+    def store(
+        self,
+        buffer: Buffer,
+        index: Expr,
+        value: Scalar,
+        *,
+        fold: str = "",
+        factor: Scalar | None = None,
+        named: Named = (),
+    ) -> None:
+        """Write an element, or fold a value into it, times a factor."""
+        stmt = Store(buffer, index, value, fold=fold, factor=factor, operands=tuple(named))
+        self._block.append(stmt)
+
+    def set(
+        self, variable: Buffer, value: Scalar, fold: str = "", factor: Scalar | None = None
+    ) -> None:
+        """Change a `variable`."""
+        self.store(variable, Expr(), value, fold=fold, factor=factor)
+
+    def _fresh(self, dtype: DType) -> Scalar:
+        self._scalars += 1
+        return Scalar(str(self._scalars - 1), dtype)

@@ -1,0 +1,65 @@
+"""What the functions of the library take and give."""
+
+from __future__ import annotations
+
+from bringup.loops.form import Buffer, Func
+from bringup.ops.table import Attrs, Types
+from bringup.records import record
+from bringup.types import TensorType
+
+
+@record(eq=False)
+class OpCall:
+    """An op on whole buffers.
+
+    types: of the operands, then of the results.  operands, results: their buffers ``x0, x1, …`` and
+    ``y0, y1, …``.
+    units: how many iterations of parallel loops a machine runs at the same time.
+    """
+
+    name: str
+    types: Types
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    attrs: Attrs
+    units: int
+
+    @classmethod
+    def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, units: int) -> OpCall:
+        """The call of an op, with buffers for its operands and results."""
+        return cls(
+            name,
+            (*operands, *results),
+            tuple(_buffer(f"x{n}", type_) for n, type_ in enumerate(operands)),
+            tuple(_buffer(f"y{n}", type_) for n, type_ in enumerate(results)),
+            attrs,
+            units,
+        )
+
+
+def _buffer(name: str, type_: TensorType) -> Buffer:
+    return Buffer(name, type_.dtype, type_.size)
+
+
+@record(eq=False)
+class StepLoops:
+    """Functions that run one after the other, each of which sees what those before it wrote.
+
+    Their parameters are some of ``buffers``: the call's, and temporaries, which last from the first
+    function to the last and hold nothing at first.
+    copies: the first function copies operand 0 to result 0, which may be one memory: then it need
+    not run.
+    """
+
+    call: OpCall
+    funcs: tuple[Func, ...]
+    temporaries: tuple[Buffer, ...] = ()
+    copies: bool = False
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Operands, results and temporaries."""
+        return (*self.call.operands, *self.call.results, *self.temporaries)
+
+
+__all__ = ["OpCall", "StepLoops"]

@@ -1,0 +1,202 @@
+"""Calls of ops that the library has, with random operands, and their results by any means."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import ALL, DType, as_dtype, bool_, i32
+from bringup.loops import Func
+from bringup.loops.library import StepLoops, library_loops
+from bringup.ops.table import lookup
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+#: Runs a function on arrays, one for each parameter.
+Runner = Callable[[Func, Sequence[Array]], None]
+
+
+def loops_of(name: str, arrays: Sequence[Array], units: int, **attrs: Any) -> StepLoops:
+    """The functions of a call on arrays."""
+    row = lookup(name)
+    types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
+    bound = row.bind(attrs)
+    loops = library_loops(name, types, row.result_types(types, bound), bound, units=units)
+    assert loops is not None
+    return loops
+
+
+def run_loops(loops: StepLoops, arrays: Sequence[Array], run: Runner) -> list[Array]:
+    """The results; memory holds no value at first."""
+    call = loops.call
+    memory = dict(zip(call.operands, map(np.ascontiguousarray, arrays), strict=True))
+    for buffer in (*call.results, *loops.temporaries):
+        nothing = np.full(buffer.type.nbytes, 0xAA, np.uint8)
+        memory[buffer] = nothing.view(buffer.dtype.numpy)
+    for func in loops.funcs:
+        run(func, [memory[param.buffer] for param in func.params])
+    types = call.types[len(call.operands) :]
+    return [memory[y].reshape(t.shape) for y, t in zip(call.results, types, strict=True)]
+
+
+def reference(name: str, arrays: Sequence[Array], **attrs: Any) -> list[Array]:
+    """The results of the op's row."""
+    row = lookup(name)
+    results = row.reference(*arrays, **row.bind(attrs))
+    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+
+
+def few_values(rng: np.random.Generator, shape: Sequence[int], dtype: DType) -> Array:
+    """Elements of which many are equal: zeros of both signs, NaN, infinities, extremes."""
+    numpy = dtype.numpy
+    if dtype is bool_:
+        return rng.integers(0, 2, shape).astype(numpy)
+    if dtype.is_integer:
+        info = np.iinfo(numpy)
+        return rng.choice(np.array([info.min, 0, 1, info.max], numpy), shape)
+    return rng.choice(np.array([0.0, -0.0, 1, -1, np.nan, -np.nan, np.inf, -np.inf], numpy), shape)
+
+
+def sorts(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Sorts of lines of many lengths, by one key and by several, with what moves along."""
+    every = [*((dtype,) for dtype in ALL), (as_dtype("f16"), bool_, i32)]
+    shapes = (((0,), 0), ((1,), 0), ((2,), 0), ((13,), 0), ((2, 9, 3), 1), ((3, 16), 1))
+    for number, (shape, dim) in enumerate(shapes):
+        for dtypes in every[number % 3 :: 3] if number < 4 else every[number % 2 :: 2]:
+            keys = [few_values(rng, shape, dtype) for dtype in dtypes]
+            places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+            for descending in (False, True):
+                yield [*keys, places], {
+                    "dim": dim, "num_keys": len(keys), "descending": descending,
+                }  # fmt: skip
+
+
+def scans(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Scans along each dimension; sums that no order rounds."""
+    for dtype in (as_dtype(name) for name in ("i8", "u64", "f16", "f32", "f64")):
+        for kind, shape in (("add", (2, 11, 3)), ("max", (1, 23, 1)), ("mul", (0, 2, 2))):
+            x = rng.integers(0, 4, shape).astype(dtype.numpy)
+            for dim in range(3):
+                for reverse, exclusive in ((False, False), (True, False), (True, True)):
+                    yield [x], {
+                        "kind": kind, "dim": dim, "reverse": reverse, "exclusive": exclusive,
+                    }  # fmt: skip
+
+
+def scatters(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Windows in any direction, that overlap, lie outside, or are batched."""
+    rows = {"offset": (1, 2), "index_map": (0,), "index_dim": 1}
+    points = {"offset": (), "index_map": (1, 0), "index_dim": 0, "collapsed": (0, 1)}
+    batched = {
+        "offset": (0,), "index_map": (1,), "index_dim": 2, "batch": ((0,), (0,)),
+    }  # fmt: skip
+    shapes = (
+        ((6, 5), (4, 1), (4, 2, 5), rows),
+        ((6, 5), (4, 1), (4, 2, 3), rows),
+        ((6, 5), (2, 7), (7,), points),
+        ((3, 8), (3, 4), (2, 3, 4), batched),
+        ((6, 5), (0, 1), (0, 2, 5), rows),
+    )
+    for shape, at, updates, numbers in shapes:
+        for dtype in ("f16", "f32", "i8"):
+            for kind in ("set", "add", "max"):
+                for index, unique in (("i32", False), ("u8", False), ("i64", True)):
+                    numpy = as_dtype(dtype).numpy
+                    x, new = (rng.integers(0, 5, s).astype(numpy) for s in (shape, updates))
+                    indices = rng.integers(-2 if index[0] == "i" else 0, 7, at)
+                    if unique:
+                        indices = _distinct(rng, at)
+                    arrays = [x, indices.astype(as_dtype(index).numpy), new]
+                    yield arrays, {**numbers, "kind": kind, "unique": unique}
+
+
+def _distinct(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Starts of windows that do not overlap, if windows are two rows or one element."""
+    count = math.prod(shape)
+    return (10 * rng.permutation(count) - 20 * (count > 1)).reshape(shape)
+
+
+def updates(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Windows inside and outside the array."""
+    for dtype in ("f8e5m2", "bool", "f64"):
+        numpy = as_dtype(dtype).numpy
+        for shape, size in (((6, 5), (2, 3)), ((6, 5), (6, 5)), ((7,), (3,)), ((7,), (0,))):
+            x, new = (rng.integers(0, 2, s).astype(numpy) for s in (shape, size))
+            for start in (-3, 1, 99):
+                starts = [np.array(start, np.int8) for _ in shape]
+                yield [x, new, *starts], {}
+
+
+def matrices(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Calls of an op on stacks of matrices: usual ones, dependent rows, not finite, no elements."""
+    rng = np.random.default_rng(3)
+    square = name in ("cholesky", "eigh", "triangular_solve")
+    for dtype in ("f16", "f32", "f64"):
+        numpy = as_dtype(dtype).numpy
+        for m, n in ((1, 1), (5, 5), (0, 0), *([] if square else [(2, 5), (5, 3), (3, 0)])):
+            a = rng.standard_normal((3, m, n))
+            if name == "cholesky":
+                a = a @ np.swapaxes(a, -1, -2) + np.eye(n)
+            if n > 1 and name != "triangular_solve":
+                a[1, :, 1] = a[1, :, 0]
+                a[2, -1, 0] = np.nan
+            if name == "triangular_solve":
+                a += 4 * np.eye(n)
+            for attrs in ATTRS.get(name, [{}]):
+                arrays = [a.astype(numpy)]
+                if name == "triangular_solve":
+                    sides = (3, n, 3) if attrs["left"] else (3, 3, n)
+                    arrays.append(rng.standard_normal(sides).astype(numpy))
+                yield arrays, attrs
+
+
+_FORMS = ("left", "lower", "transpose", "unit")
+#: The attributes of ops on matrices that have any.
+ATTRS: dict[str, list[dict[str, Any]]] = {
+    "eigh": [{"vectors": True}, {"vectors": False}],
+    "qr": [{"complete": True}, {"complete": False}],
+    "svd": [
+        {"complete": True, "vectors": True},
+        {"complete": False, "vectors": True},
+        {"complete": False, "vectors": False},
+    ],
+    "triangular_solve": [
+        dict(zip(_FORMS, forms, strict=True))
+        for forms in itertools.product((False, True), repeat=4)
+    ],
+}
+
+
+def judge(name: str, arrays: Sequence[Array], results: Sequence[Array], attrs: Any) -> list[str]:
+    """What the bounds of the op's row say against results."""
+    row = lookup(name)
+    bound = row.bind(attrs)
+    wide = [np.asarray(x).astype(np.float64) for x in arrays]
+    known = reference(name, wide, **attrs)
+    residual = row.accuracy.residual
+    assert residual is not None
+    got = [r.astype(np.float64) if r.dtype.kind == "f" else r for r in results]
+    judged = residual(wide, got, known, bound, as_dtype(arrays[0].dtype))
+    wrong = [
+        what
+        for what, error, allowed in judged
+        if not ((error <= allowed) | np.isinf(allowed)).all()
+    ]
+    special = [~np.isfinite(r) for r in known]
+    for what, x, y in zip(special, got, known, strict=True):
+        if not np.array_equal(x[what], y[what], equal_nan=True):
+            wrong.append("special values")
+    return wrong
+
+
+#: What gives each element exactly, by op.
+EXACT = {
+    "cumulative": scans,
+    "dynamic_update_slice": updates,
+    "scatter": scatters,
+    "sort": sorts,
+}

@@ -1,0 +1,42 @@
+"""The op library: what its functions compute, by the interpreter of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from library_cases import EXACT, Array, judge, loops_of, matrices, reference, run_loops
+
+from bringup.loops import Func, evaluate_func, verify_func
+from bringup.loops.library import LIBRARY
+
+
+def interpret(func: Func, arrays: Sequence[Array]) -> None:
+    verify_func(func)
+    evaluate_func(func, arrays)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes at which long lines and long runs are cut, so that small ones are, too."""
+    monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
+    monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
+    monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
+
+
+@pytest.mark.parametrize("units", [1, 64])
+@pytest.mark.parametrize("name", EXACT)
+def test_every_bit(name: str, units: int) -> None:
+    for arrays, attrs in EXACT[name](np.random.default_rng(7)):
+        results = run_loops(loops_of(name, arrays, units, **attrs), arrays, interpret)
+        for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
+            assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
+
+
+@pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))
+def test_matrices(name: str) -> None:
+    for arrays, attrs in matrices(name):
+        results = run_loops(loops_of(name, arrays, 1, **attrs), arrays, interpret)
+        assert not judge(name, arrays, results, attrs), (attrs, arrays, results)
