@@ -20,12 +20,16 @@ Array = np.ndarray[Any, Any]
 Runner = Callable[[Func, Sequence[Array]], None]
 
 
-def loops_of(name: str, arrays: Sequence[Array], units: int, **attrs: Any) -> StepLoops:
+def loops_of(
+    name: str, arrays: Sequence[Array], units: int, vector_bits: int = 0, **attrs: Any
+) -> StepLoops:
     """The functions of a call on arrays."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    loops = library_loops(name, types, row.result_types(types, bound), bound, units=units)
+    loops = library_loops(
+        name, types, row.result_types(types, bound), bound, units=units, vector_bits=vector_bits
+    )
     assert loops is not None
     return loops
 

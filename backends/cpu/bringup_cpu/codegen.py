@@ -19,6 +19,7 @@ from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
+from bringup.program.loops import is_in_place
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
@@ -125,12 +126,14 @@ class _Generator:
         return replace(self._shared(self.literals), offset=offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
-        native = self._native_step(step)
+        native = self._native_step(step, in_place=is_in_place(frame.program, step))
         used = round_up(native.shared_bytes, LINE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, used)
-        refs = [*(self._ref(frame, s) for s in step.slots), MemoryRef(OWN, SCRATCH)]
-        for phase in native.phases:
-            self._run(frame, phase, step.name, refs, used)
+        refs = [self._ref(frame, s) for s in step.slots]
+        refs += [MemoryRef(OWN, SCRATCH, offset) for offset in native.shared]
+        for number, phase in enumerate(native.phases):
+            chosen = [refs[n] for n in native.buffers[number]] if native.buffers else refs
+            self._run(frame, phase, step.name, chosen, used)
 
     def _run(
         self, frame: Frame, native: NativeKernel, label: str, refs: Sequence[MemoryRef], used: int
@@ -160,11 +163,13 @@ class _Generator:
             self.kernels[key] = native
         return native
 
-    def _native_step(self, step: OpStep) -> NativeStep:
+    def _native_step(self, step: OpStep, *, in_place: bool) -> NativeStep:
         types = [slot.type for slot in step.slots]
-        key = f"{step.op.name} {attrs_key(step.attrs)!r} {types}"
+        key = f"{step.op.name} {attrs_key(step.attrs)!r} {types} {in_place}"
         native = self.op_steps.get(key)
         if native is None:
             name = f"{ENTRY}.op{len(self.op_steps)}.{step.name}"
-            native = self.op_steps[key] = emit_step(self.module, step, name, self.target)
+            native = self.op_steps[key] = emit_step(
+                self.module, step, name, self.target, in_place=in_place
+            )
         return native

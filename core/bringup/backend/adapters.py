@@ -431,19 +431,17 @@ class LoopsDevice(RenderingDevice["Func"]):
         step = program.steps[number]
         if not isinstance(step, OpStep) or self._function_of(step):
             return super()._launches(program, number)
-        from bringup.program.loops import step_loops
+        from bringup.program.loops import numbered_loops
 
-        loops = step_loops(step, number, self.library_units)
+        loops = numbered_loops(program, number, self.library_units)
         if loops is None:
             return None
-        numbers = {buffer.name: n for n, buffer in enumerate(loops.buffers)}
-        funcs = loops.funcs[1:] if loops.copies and _in_place(program, step) else loops.funcs
         if config.level("BRINGUP_CHECK"):
             from bringup.loops import verify_func
 
-            for func in funcs:
+            for func in loops.funcs:
                 verify_func(func)
-        launches = [(func, [numbers[p.buffer.name] for p in func.params]) for func in funcs]
+        launches = list(zip(loops.funcs, loops.numbers, strict=True))
         return StepLaunches(launches, [buffer.type for buffer in loops.temporaries])
 
     @abstractmethod
@@ -458,16 +456,6 @@ class LoopsDevice(RenderingDevice["Func"]):
         Not called if every output is without elements.  May return before the work is done if
         the device is declared asynchronous.
         """
-
-
-def _in_place(program: Program, step: OpStep) -> bool:
-    """Whether the first result has the memory of the first operand."""
-    source, target = step.operands[0], step.results[0]
-    if source == target:
-        return True
-    return (source.space, target.space) == ("input", "output") and (
-        (target.index, source.index) in program.aliases
-    )
 
 
 def scheduled_loops(

@@ -10,17 +10,42 @@ from bringup.loops.library import StepLoops, library_loops
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
 
-def step_loops(step: OpStep, number: int, units: int = 1) -> StepLoops | None:
+def step_loops(
+    step: OpStep, prefix: str, *, in_place: bool = False, units: int = 1, vector_bits: int = 0
+) -> StepLoops | None:
     """The functions of a step that the op library has, else None; see `library_loops`.
 
-    number: of the step among those of its program, which makes the names of functions different.
+    prefix: of their names.
+    in_place: the first result has the memory of the first operand, so that it is not copied.
     """
     operands, results = (tuple(s.type for s in slots) for slots in (step.operands, step.results))
-    loops = library_loops(step.op.name, operands, results, step.attrs, units=units)
+    loops = library_loops(
+        step.op.name, operands, results, step.attrs, units=units, vector_bits=vector_bits
+    )
     if loops is None:
         return None
-    funcs = tuple(replace(func, name=f"o{number}_{func.name}") for func in loops.funcs)
-    return replace(loops, funcs=funcs)
+    funcs = loops.funcs[1:] if loops.copies and in_place else loops.funcs
+    return replace(loops, funcs=tuple(replace(f, name=prefix + f.name) for f in funcs))
+
+
+def numbered_loops(program: Program, number: int, units: int = 1) -> StepLoops | None:
+    """Those of a step of a program, None if it is no step of the op library.
+
+    No two functions of a program have one name.
+    """
+    step = program.steps[number]
+    if not isinstance(step, OpStep):
+        return None
+    in_place = is_in_place(program, step)
+    return step_loops(step, f"o{number}_", in_place=in_place, units=units)
+
+
+def is_in_place(program: Program, step: OpStep) -> bool:
+    """Whether the first result of a step has the memory of the first operand."""
+    source, target = step.operands[0], step.results[0]
+    if (source.space, target.space) == ("input", "output"):
+        return (target.index, source.index) in program.aliases
+    return source == target
 
 
 def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
@@ -33,8 +58,8 @@ def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
         elif isinstance(step, ControlStep):
             for inner in step.programs:
                 yield from program_loops(inner, kernels)
-        elif loops := step_loops(step, number):
+        elif loops := numbered_loops(program, number):
             yield from loops.funcs
 
 
-__all__ = ["program_loops", "step_loops"]
+__all__ = ["is_in_place", "numbered_loops", "program_loops", "step_loops"]

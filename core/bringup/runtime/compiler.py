@@ -31,7 +31,7 @@ from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.evaluate import check_program
 from bringup.program.in_place import find_inplace_updates
 from bringup.program.plan import plan
-from bringup.program.program import OpStep, Program
+from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
@@ -422,7 +422,7 @@ def _dump(
     report: Sequence[str],
 ) -> None:
     from bringup.loops import lower_kernel
-    from bringup.program.loops import step_loops
+    from bringup.program.loops import numbered_loops
 
     target = dump_folder(folder, graph, graph.name)
 
@@ -439,8 +439,8 @@ def _dump(
         else:
             write(f"92-loops-{number:02}", scheduled.before)
             write(f"93-schedule-{number:02}", scheduled)
-    for number, step in enumerate(program.steps):
-        loops = step_loops(step, number) if isinstance(step, OpStep) else None
+    for number in range(len(program.steps)):
+        loops = numbered_loops(program, number)
         for func in () if loops is None else loops.funcs:
             write(f"92-loops-{func.name}", func)
 

@@ -107,7 +107,7 @@ def test_claims_follow_from_those_of_kernels() -> None:
     assert len(every) == len(list(every))
     assert "cumulative" not in every
     assert "tan" not in every
-    parts = ["add", "sub", "max", "min", "and", "shr", "compare", "select", "convert"]
+    parts = ["add", "sub", "max", "min", "and", "shr", "bitcast", "compare", "select", "convert"]
     few = LibraryClaims(claims(parts, [f32, i32]))
     assert set(few) == {
         "cumulative.add", "cumulative.max", "cumulative.min", "dynamic_update_slice",

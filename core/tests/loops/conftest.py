@@ -1,6 +1,4 @@
-"""Lets the tests of this folder import ``growing``, of the tests of kernels, ``schedules``, and
-``library_cases`` beside the folder.
-"""
+"""Lets the tests of this folder import what stands in it, beside it and in that of kernels."""
 
 from __future__ import annotations
 
@@ -8,4 +6,4 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE.parent / "kernel"), str(HERE.parent), str(HERE)]
+sys.path += [str(HERE.parent / "kernel"), str(HERE), str(HERE.parent)]

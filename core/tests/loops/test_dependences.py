@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bringup.dtypes import f32
+from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops import Buffer, Load, Scalar, named_axis
+from bringup.loops import Buffer, Load, Scalar, named_axis, parse_func
+from bringup.loops.schedule import Schedule, apply
 from bringup.loops.schedule.dependences import Access, meets_only_within
 
 FIRST, SECOND, THIRD = (named_axis(name, size) for name, size in (("i", 3), ("j", 4), ("k", 2)))
@@ -126,3 +128,30 @@ def test_what_it_says_is_true(
     other = access(linear(*(terms if is_same else others), const=shift), tuple(facts[:1]))
     if meets_only_within(one, other, axis, frozenset(AXES)):
         assert really_meets_only_within(one, other, axis)
+
+
+GATHERED = """\
+func window(at: in i32[4], x: in f32[4], y: inout f32[100]) {
+  for i in 4 {
+    %0: i32 = at[i]
+    for j in 4 {
+      %1: i32 = at[j]
+      %2: f32 = x[j]
+      y[d0[0:96] + j](%0) = %2
+    }
+  }
+}"""
+
+
+def test_an_index_that_is_loaded_outside_of_a_loop_is_one_for_all_of_its_iterations() -> None:
+    func = parse_func(GATHERED)
+    assert "for j in 4 vector" in str(apply(func, Schedule.parse("vectorize j")))
+    with pytest.raises(ScheduleError, match="iterations of loop i touch the same elements of y"):
+        apply(func, Schedule.parse("parallelize i"))
+    inside = parse_func(GATHERED.replace("](%0)", "](%1)"))
+    with pytest.raises(ScheduleError, match="iterations of loop j touch the same elements of y"):
+        apply(inside, Schedule.parse("vectorize j"))
+    two = GATHERED.replace("%1: i32 = at[j]", "%1: f32 = y[d0[0:96] + j](%3)")
+    two = parse_func(two.replace("    for j", "    %3: i32 = at[0]\n    for j"))
+    with pytest.raises(ScheduleError, match="iterations of loop j touch the same elements of y"):
+        apply(two, Schedule.parse("vectorize j"))

@@ -23,14 +23,23 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 
 
-@pytest.mark.parametrize("units", [1, 64])
-@pytest.mark.parametrize("name", EXACT)
-def test_every_bit(name: str, units: int) -> None:
+#: Units, and bits of vectors.
+MACHINES = [
+    *((name, units, 0) for name in EXACT for units in (1, 64)),
+    ("cumulative", 1, 128),
+    ("cumulative", 64, 256),
+]
+
+
+@pytest.mark.parametrize(("name", "units", "bits"), MACHINES)
+def test_every_bit(name: str, units: int, bits: int) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
-        results = run_loops(loops_of(name, arrays, units, **attrs), arrays, interpret)
+        loops = loops_of(name, arrays, units, bits, **attrs)
+        results = run_loops(loops, arrays, interpret)
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
 

@@ -184,7 +184,7 @@ def test_names_in_sibling_blocks_are_apart() -> None:
     ("line", "instead", "complaint"),
     [
         ("func all.kinds(", "fun all.kinds(", "line 1: expected a head such as func f"),
-        ("x: in f32[24]", "x: both f32[24]", "line 1: expected a parameter such as"),
+        ("x: in f32[24]", "x: ref f32[24]", "line 1: expected a parameter such as"),
         ("x: in f32[24]", "x: in f33[24]", "line 1: not a tensor type: 'f33[24]'"),
         ("at: in i32[8]", "at in i32[8]", "line 1: expected a parameter such as"),
         ("alloc whole: global", "alloc whole: heap", "line 2: expected a buffer such as"),

@@ -69,6 +69,10 @@ class Registers:
         number, offset = divmod(first, width)
         if lanes == width and offset == 0:
             return self.values[buffer.name, number]
+        if lanes == width:
+            nothing = poison(self._vector(buffer))
+            low, high = (self.values.get((buffer.name, n), nothing) for n in (number, number + 1))
+            return self.b.shufflevector(low, high, range(offset, offset + lanes))
         elements = [self._element(buffer, first + i) for i in range(lanes)]
         if lanes == 1:
             return elements[0]

@@ -30,10 +30,14 @@ class NativeStep:
 
     phases: in order; each may read what all units of earlier phases wrote.
     shared_bytes: memory whose contents last from phase to phase.
+    shared: the offsets of buffers in it, the last of a phase's buffers.
+    buffers: which buffers each phase takes, of the step's and the shared ones; all if empty.
     """
 
     phases: tuple[NativeKernel, ...]
     shared_bytes: int = 0
+    shared: tuple[int, ...] = (0,)
+    buffers: tuple[tuple[int, ...], ...] = ()
 
 
 #: Emits a step into a module, as functions whose names begin with the given name.
@@ -92,11 +96,23 @@ class PhaseBuilder:
         return NativeKernel(self.name, units, self._scratch_bytes, work)
 
 
-def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_step(
+    module: Module, step: OpStep, name: str, target: LoopTarget, *, in_place: bool = False
+) -> NativeStep:
     """Emit ``step`` into ``module``; no phase if its results have no element.
 
+    in_place: the first result has the memory of the first operand.
     Raises UnsupportedError for an op without emitter.
     """
+    if step.op.name in FROM_LIBRARY:
+        from bringup.llvm.steps.library import emit_library
+        from bringup.program.loops import step_loops
+
+        bits = target.vector_bits
+        prefix = f"{name}."
+        loops = step_loops(step, prefix, in_place=in_place, units=_UNITS, vector_bits=bits)
+        assert loops is not None
+        return emit_library(module, loops, target)
     if step.op.name not in OP_EMITTERS:  # pragma: no cover - only wrong claims
         raise UnsupportedError(
             f"{step.name} is in no kernel and no native function runs it", location=step.location
@@ -111,23 +127,26 @@ def step_claims(*others: str) -> Claims:
 
     others: names of further steps, which it runs in other ways.
     """
-    return RowClaims(dict.fromkeys((*OP_EMITTERS, *others), frozenset(STORED)))
+    return RowClaims(dict.fromkeys((*OP_EMITTERS, *FROM_LIBRARY, *others), frozenset(STORED)))
 
 
 def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
     return {name: (f"bringup.llvm.steps.{module}", f"emit_{name}") for name in names}
 
 
-#: The emitter of each op that has one.
+#: Ops whose loops are those of the op library.
+FROM_LIBRARY = ("cumulative", "dynamic_update_slice", "scatter")
+#: So many units keep the threads busy; not how many threads there are, which results, such as those
+#: of sums in chunks, must not depend on.
+_UNITS = 16
+#: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
         **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
-        **_of("cumulative", "cumulative"),
         **_of("eigh", "eigh", "svd"),
         **_of("factors", "cholesky", "lu", "triangular_solve"),
         **_of("qr", "qr"),
-        **_of("scatter", "scatter", "dynamic_update_slice"),
         **_of("sort.emit", "sort"),
     }
 )

@@ -30,7 +30,7 @@ class LibraryOp:
 _ORDER = ("compare", "select", "convert")
 _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", *_ORDER)
 #: What numbers of elements are computed with.
-INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", *_ORDER)
+INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
@@ -46,7 +46,13 @@ LIBRARY: dict[str, LibraryOp] = {
 
 
 def library_loops(
-    op: str, operands: Types, results: Types, attrs: Attrs, *, units: int = 1
+    op: str,
+    operands: Types,
+    results: Types,
+    attrs: Attrs,
+    *,
+    units: int = 1,
+    vector_bits: int = 0,
 ) -> StepLoops | None:
     """The functions that run one op on whole buffers; None if the library does not have it.
 
@@ -55,6 +61,8 @@ def library_loops(
     operands, results: their types.
     units: how many iterations of parallel loops a machine runs at the same time.  More iterations
     are made where that takes more work, only if there are fewer.
+    vector_bits: of the machine's vector registers, where an op needs lanes beside each other; 0
+    leaves vectors to its compiler.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
@@ -74,7 +82,7 @@ def library_loops(
     """
     if op not in LIBRARY:
         return None
-    call = OpCall.of(op, operands, results, attrs, units)
+    call = OpCall.of(op, operands, results, attrs, units=units, vector_bits=vector_bits)
     if not any(type_.size for type_ in results):
         return StepLoops(call, ())
     function: Any = getattr(import_module(f"{__name__}.{LIBRARY[op].module}"), op)

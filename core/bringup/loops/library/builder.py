@@ -198,10 +198,12 @@ class FuncBuilder:
         *,
         fold: str = "",
         factor: Scalar | None = None,
+        mask: Sequence[Bound] = (),
         named: Named = (),
     ) -> None:
-        """Write an element, or fold a value into it, times a factor."""
-        stmt = Store(buffer, index, value, fold=fold, factor=factor, operands=tuple(named))
+        """Write an element where bounds hold, or fold a value into it, times a factor."""
+        mask = tuple(bound for bound in mask if not bound.always)
+        stmt = Store(buffer, index, value, mask, fold, factor, operands=tuple(named))
         self._block.append(stmt)
 
     def set(

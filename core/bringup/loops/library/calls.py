@@ -15,6 +15,7 @@ class OpCall:
     types: of the operands, then of the results.  operands, results: their buffers ``x0, x1, …`` and
     ``y0, y1, …``.
     units: how many iterations of parallel loops a machine runs at the same time.
+    vector_bits: of its vector registers; 0 leaves vectors to its compiler.
     """
 
     name: str
@@ -22,10 +23,11 @@ class OpCall:
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     attrs: Attrs
-    units: int
+    units: int = 1
+    vector_bits: int = 0
 
     @classmethod
-    def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, units: int) -> OpCall:
+    def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, **machine: int) -> OpCall:
         """The call of an op, with buffers for its operands and results."""
         return cls(
             name,
@@ -33,7 +35,7 @@ class OpCall:
             tuple(_buffer(f"x{n}", type_) for n, type_ in enumerate(operands)),
             tuple(_buffer(f"y{n}", type_) for n, type_ in enumerate(results)),
             attrs,
-            units,
+            **machine,
         )
 
 
@@ -60,6 +62,12 @@ class StepLoops:
     def buffers(self) -> tuple[Buffer, ...]:
         """Operands, results and temporaries."""
         return (*self.call.operands, *self.call.results, *self.temporaries)
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Which of ``buffers`` each function takes."""
+        number = {buffer: n for n, buffer in enumerate(self.buffers)}
+        return tuple(tuple(number[p.buffer] for p in func.params) for func in self.funcs)
 
 
 __all__ = ["OpCall", "StepLoops"]

@@ -1,96 +1,243 @@
-"""Running folds.  Each line is one loop; a few long lines are cut into chunks, whose folds come
-first.
+"""Running folds: a loop for each line.
+
+On a machine with vectors, lanes are neighbouring lines.  Where lines are contiguous, a vector is
+scanned in log2(lanes) steps, and its last lane is carried on.  A few long lines are cut into
+chunks, whose folds come first.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from bringup.dtypes import DType
-from bringup.graph.index import Expr
-from bringup.integers import ceil_div
-from bringup.loops.form import Buffer, Func, Role
-from bringup.loops.library.builder import FuncBuilder, wide
+from bringup.graph.index import Bound, Expr
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
+from bringup.loops.form import Buffer, Func, Role, Scalar
+from bringup.loops.library.builder import FuncBuilder, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.ops.monoids import MONOIDS
 from bringup.records import record
 
-#: A chunk has at least so many elements: starting one takes as long as a few of them.
-_LEAST_CHUNK = 1024
+#: The least elements of a chunk, and the most chunks of a line.
+_LEAST_CHUNK = 1 << 15
+_MOST_CHUNKS = 256
+#: A longer chain of additions would make the errors of sums too large, if there are several.
+_LONGEST_CHAIN = 1 << 13
+#: Vectors of neighbouring lines that walk along the dimension together.
+_COLUMNS = 4
 
 
 def cumulative(call: OpCall) -> StepLoops:
     """Scan ``outer * inner`` lines of ``length`` elements."""
     (shape, _), dim = (type_.shape for type_ in call.types), call.attrs["dim"]
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
-    chunks = min(ceil_div(call.units, max(outer * inner, 1)), length // _LEAST_CHUNK)
-    size = max(ceil_div(length, max(chunks, 1)), 1)
-    chunks = max(ceil_div(length, size), 1)
-    scan = _Scan(call, wide(call.operands[0].dtype), outer, length, inner, size, chunks)
-    if chunks == 1:
-        return StepLoops(call, (scan.results(None),))
-    totals = Buffer("totals", scan.dtype, outer * inner * chunks)
-    return StepLoops(call, (scan.totals(totals), scan.results(totals)), (totals,))
+    dtype = wide(call.operands[0].dtype)
+    lanes = max(call.vector_bits // max(32, dtype.bits), 1)
+    if inner > 1:
+        lanes = min(lanes, ceil_power_of_two(inner))
+    size = max(_LEAST_CHUNK, round_up(ceil_div(length, _MOST_CHUNKS), lanes))
+    is_whole = length < 2 * size or (inner > 1 and lanes > 1)
+    if outer * inner >= call.units and length <= lanes * _LONGEST_CHAIN:
+        is_whole = True
+    if is_whole or call.units == 1:
+        size = max(length, 1)
+    scan = _Scan(call, dtype, outer, length, inner, lanes, size, max(ceil_div(length, size), 1))
+    if scan.chunks == 1:
+        return StepLoops(call, (scan.func(None, call.name),))
+    totals = Buffer("totals", dtype, outer * inner * scan.chunks)
+    first = scan.func(totals, f"{call.name}_totals", is_first=True)
+    return StepLoops(call, (first, scan.func(totals, call.name)), (totals,))
 
 
 @record(eq=False)
 class _Scan:
-    """dtype: of the folds.  size, chunks: of a line's chunks."""
+    """dtype: of the folds.  lanes: of a vector, which are neighbouring lines, or elements of one
+    line if ``inner`` is 1.  size, chunks: of a line's chunks.
+    """
 
     call: OpCall
     dtype: DType
     outer: int
     length: int
     inner: int
+    lanes: int
     size: int
     chunks: int
+
+    @property
+    def kind(self) -> str:
+        """The monoid."""
+        name: str = self.call.attrs["kind"]
+        return name
+
+    def neutral(self, b: FuncBuilder, *, is_result: bool = False) -> Scalar:
+        """The fold of no element, which is neutral if it is no result."""
+        monoid = MONOIDS[self.kind]
+        value = (monoid.empty if is_result else monoid.neutral)(self.dtype.numpy)
+        return b.constant(value, self.dtype)
 
     def index(self, o: Expr, i: Expr, k: Expr) -> Expr:
         """Of element ``k`` of a line in the order of the scan."""
         k = k * -1 + (self.length - 1) if self.call.attrs["reverse"] else k
         return (o * self.length + k) * self.inner + i
 
-    def start(self, b: FuncBuilder, *, is_result: bool) -> Buffer:
-        """The variable that holds the fold of no element, which is neutral if it is no result."""
-        monoid = MONOIDS[self.call.attrs["kind"]]
-        value = (monoid.empty if is_result else monoid.neutral)(self.dtype.numpy)
-        return b.variable("total", b.constant(value, self.dtype))
-
-    def fold(self, b: FuncBuilder, total: Buffer, place: Expr) -> None:
-        """Fold an element of the operand into the total."""
-        value = b.convert(b.load(self.call.operands[0], place), self.dtype)
-        b.set(total, value, fold=self.call.attrs["kind"])
-
-    def totals(self, totals: Buffer) -> Func:
-        """The fold of each chunk."""
-        b = FuncBuilder(
-            f"{self.call.name}_totals", [("in", self.call.operands[0]), ("out", totals)]
-        )
-        with b.parallel(o=self.outer, c=self.chunks, i=self.inner) as (o, c, i):
-            total = self.start(b, is_result=False)
-            with b.loop("k", self.size, until=c * -self.size + self.length) as k:
-                self.fold(b, total, self.index(o, i, c * self.size + k))
-            b.store(totals, (o * self.inner + i) * self.chunks + c, b.load(total))
-        return b.func()
-
-    def results(self, totals: Buffer | None) -> Func:
-        """The scan of each chunk, after the folds of those before it."""
+    def func(self, totals: Buffer | None, name: str, *, is_first: bool = False) -> Func:
+        """The scan of each chunk after ``totals``, those before it; or these, if ``is_first``."""
         (x,), (y,) = self.call.operands, self.call.results
-        params: list[tuple[Role, Buffer]] = [("in", x), ("out", y)]
-        params += [("in", totals)] if totals else []
-        exclusive = self.call.attrs["exclusive"]
-        b = FuncBuilder(self.call.name, params)
-        with b.parallel(o=self.outer, c=self.chunks, i=self.inner) as (o, c, i):
-            total = self.start(b, is_result=exclusive)
-            if totals is not None:
-                with b.loop("before", self.chunks - 1, until=c) as before:
-                    value = b.load(totals, (o * self.inner + i) * self.chunks + before)
-                    b.set(total, value, fold=self.call.attrs["kind"])
-            with b.loop("k", self.size, until=c * -self.size + self.length) as k:
-                place = self.index(o, i, c * self.size + k)
-                if not exclusive:
-                    self.fold(b, total, place)
-                b.store(y, place, b.convert(b.load(total), y.dtype))
-                if exclusive:
-                    self.fold(b, total, place)
+        params: list[tuple[Role, Buffer]] = [("in", x)]
+        params += [] if totals is None else [("out" if is_first else "in", totals)]
+        b = FuncBuilder(name, params if is_first else [*params, ("out", y)])
+        chunk = _Chunk(self, b, totals, is_first)
+        along = self.inner == 1 and self.lanes > 1
+        columns = 1 if self.lanes == 1 else min(_COLUMNS, ceil_div(self.inner, self.lanes))
+        lines = 1 if along else self.lanes * columns
+        blocks, left = ceil_div(self.inner, lines), self.inner % lines
+        with b.parallel(o=self.outer, c=self.chunks, i=blocks) as (o, c, block):
+            if along:
+                chunk.row(o, c)
+            elif self.inner >= lines:
+                with b.where(below(block, self.inner // lines)):
+                    chunk.lines((o, c, block * lines), lines)
+            if not along and left:  # a vector that is not whole, apart from those without a mask
+                with b.where(Bound(block, blocks - 1, blocks)):
+                    chunk.lines((o, c, block * lines), left)
         return b.func()
+
+
+@record(eq=False)
+class _Chunk:
+    """Writes the statements for one chunk.  is_first: only its fold is wanted."""
+
+    scan: _Scan
+    b: FuncBuilder
+    totals: Buffer | None
+    is_first: bool
+
+    @contextmanager
+    def lanes(self, count: int) -> Iterator[Expr]:
+        """The lanes of one vector or of several; no loop if there is one lane."""
+        lanes = min(count, self.scan.lanes)
+        with ExitStack() as stack:
+            vectors, lane = Expr(), Expr()
+            if count > lanes:
+                vectors = stack.enter_context(self.b.loop("v", count // lanes, "unroll"))
+            if lanes > 1:
+                lane = stack.enter_context(self.b.loop("l", lanes, "vector"))
+            yield vectors * lanes + lane
+
+    def fold(self, target: Buffer, index: Expr, value: Scalar) -> None:
+        """Fold a value into an element."""
+        self.b.store(target, index, value, fold=self.scan.kind)
+
+    def value(self, place: Expr, *mask: Bound) -> Scalar:
+        """An element of the operand; neutral where a bound does not hold."""
+        b, scan = self.b, self.scan
+        value = b.convert(b.load(scan.call.operands[0], place, *mask), scan.dtype)
+        if all(bound.always for bound in mask):
+            return value
+        return b.op("select", b.inside(*mask), value, scan.neutral(b))
+
+    def put(self, place: Expr, value: Scalar, *mask: Bound) -> None:
+        """Write an element of the result where bounds hold."""
+        y = self.scan.call.results[0]
+        self.b.store(y, place, self.b.convert(value, y.dtype), mask=mask)
+
+    def start(self, place: tuple[Expr, Expr, Expr], count: int) -> Buffer:
+        """The running folds before the chunk, ``count`` of them in whole vectors."""
+        b, scan, (o, c, i) = self.b, self.scan, place
+        exclusive = scan.call.attrs["exclusive"] and not self.is_first
+        lanes = self.whole(count)
+        total = b.alloc("total", scan.dtype, lanes, "register")
+        first = scan.neutral(b, is_result=exclusive)
+        with self.lanes(lanes) as lane:
+            b.store(total, lane, first)
+        if self.totals is not None and not self.is_first:
+            with b.loop("n", scan.chunks - 1, until=c) as n, self.lanes(lanes) as lane:
+                place_ = (o * scan.chunks + n) * scan.inner + i + lane
+                before = b.load(self.totals, place_, below(lane, count))
+                self.fold(total, lane, before)
+        return total
+
+    def whole(self, count: int) -> int:
+        """The lanes of as many vectors as hold so many elements; one is no vector."""
+        return round_up(count, self.scan.lanes) if count > 1 else count
+
+    def lines(self, place: tuple[Expr, Expr, Expr], count: int) -> None:
+        """Lanes that are ``count`` neighbouring lines."""
+        b, scan, (o, c, i) = self.b, self.scan, place
+        exclusive = scan.call.attrs["exclusive"]
+        total, lanes = self.start(place, count), self.whole(count)
+        with b.loop("k", scan.size, until=c * -scan.size + scan.length) as k:
+            index = scan.index(o, i, c * scan.size + k)
+            with self.lanes(lanes) as lane:
+                before = b.load(total, lane)
+                exists = below(lane, count)
+                value = b.load(scan.call.operands[0], index + lane, exists)
+                self.fold(total, lane, b.convert(value, scan.dtype))
+                if not self.is_first:
+                    value = before if exclusive else b.load(total, lane)
+                    self.put(index + lane, value, exists)
+        if self.totals is not None and self.is_first:
+            with self.lanes(lanes) as lane:
+                to = (o * scan.chunks + c) * scan.inner + i + lane
+                b.store(self.totals, to, b.load(total, lane), mask=[below(lane, count)])
+
+    def row(self, o: Expr, c: Expr) -> None:
+        """Lanes along one line: vectors, and the rest of the last chunk."""
+        b, scan, lanes = self.b, self.scan, self.scan.lanes
+        left = c * -scan.size + scan.length
+        total = self.start((o, c, Expr()), lanes if self.is_first else 1)
+        step = self.gather if self.is_first else self.vector
+        if scan.length >= lanes:
+            with b.loop("q", scan.size // lanes, until=left // lanes) as q:
+                step(total, o, c * scan.size + q * lanes, lanes)
+        rest = scan.length % lanes
+        if rest:
+            with b.where(Bound(c, scan.chunks - 1, scan.chunks)):
+                step(total, o, Expr(scan.length - rest), rest)
+        if self.totals is not None and self.is_first:
+            one = b.variable("one", scan.neutral(b))
+            with self.lanes(lanes) as lane:
+                self.fold(one, Expr(), b.load(total, lane))
+            b.store(self.totals, o * scan.chunks + c, b.load(one))
+
+    def gather(self, total: Buffer, o: Expr, k: Expr, count: int) -> None:
+        """Fold the elements from ``k`` on, lane by lane."""
+        with self.lanes(count) as lane:
+            self.fold(total, lane, self.value(self.scan.index(o, Expr(), k + lane)))
+
+    def vector(self, total: Buffer, o: Expr, k: Expr, count: int) -> None:
+        """Scan the elements from ``k`` on: each lane is combined with those at growing distances
+        before it, then with the running fold.
+        """
+        b, scan, lanes = self.b, self.scan, self.scan.lanes
+        nothing, start = scan.neutral(b), b.load(total)
+        folds = self.after(nothing)
+        with self.lanes(lanes) as lane:
+            value = self.value(scan.index(o, Expr(), k + lane), below(lane, count))
+            b.store(folds, lane + lanes, value)
+        distance = 1
+        while distance < lanes:
+            further = self.after(nothing)
+            with self.lanes(lanes) as lane:
+                b.store(further, lane + lanes, b.load(folds, lane + (lanes - distance)))
+                self.fold(further, lane + lanes, b.load(folds, lane + lanes))
+            folds, distance = further, 2 * distance
+        running = self.after(start)
+        with self.lanes(lanes) as lane:
+            b.store(running, lane + lanes, start)
+            self.fold(running, lane + lanes, b.load(folds, lane + lanes))
+        shift = lanes - 1 if scan.call.attrs["exclusive"] else lanes
+        with self.lanes(lanes) as lane:
+            value = b.load(running, lane + shift)
+            self.put(scan.index(o, Expr(), k + lane), value, below(lane, count))
+        self.fold(total, Expr(), b.load(folds, Expr(2 * lanes - 1)))
+
+    def after(self, value: Scalar) -> Buffer:
+        """A vector behind another one, all of whose lanes are one value."""
+        vectors = self.b.alloc("folds", self.scan.dtype, 2 * self.scan.lanes, "register")
+        with self.lanes(self.scan.lanes) as lane:
+            self.b.store(vectors, lane, value)
+        return vectors

@@ -20,14 +20,17 @@ from bringup.loops.form import Buffer, Func, Scalar
 from bringup.loops.library.builder import FuncBuilder, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.ops._windows import Windows
+from bringup.ops.build import unsigned
 from bringup.ops.monoids import ROUNDING
 from bringup.ops.scattering import scatter_windows
 from bringup.records import record
 
 Ints = tuple[int, ...]
 
-#: Neighbouring elements that one iteration of the parallel loops copies or writes.
+#: Neighbouring elements that one iteration of the parallel loops copies or writes at most.
 _RUN = 4096
+#: Iterations share a run of at least so many elements, if few run at the same time.
+_SHARED_RUN = 128
 
 
 def scatter(call: OpCall) -> StepLoops:
@@ -131,17 +134,30 @@ class _Start:
     stride: int
     last: int
 
-    def load(self, b: FuncBuilder, position: Sequence[Expr]) -> tuple[Scalar, Scalar]:
-        """The start as it is, and moved inside."""
+    def load(self, b: FuncBuilder, position: Sequence[Expr]) -> Scalar:
+        """The start as it is."""
         offset, strides = self.place
-        index = sum((position[d] * stride for d, stride in strides), Expr(offset))
-        start = b.load(self.buffer, index)
-        inside, info = start, np.iinfo(start.dtype.numpy)
+        return b.load(
+            self.buffer, sum((position[d] * stride for d, stride in strides), Expr(offset))
+        )
+
+    def moved(self, b: FuncBuilder, start: Scalar) -> Scalar:
+        """The nearest start of a window inside the array."""
+        info = np.iinfo(start.dtype.numpy)
         if info.min < 0:
-            inside = b.op("max", inside, b.constant(0, start.dtype))
+            start = b.op("max", start, b.constant(0, start.dtype))
         if self.last < info.max:
-            inside = b.op("min", inside, b.constant(self.last, start.dtype))
-        return start, inside
+            start = b.op("min", start, b.constant(self.last, start.dtype))
+        return start
+
+    def fits(self, b: FuncBuilder, start: Scalar) -> Scalar | None:
+        """Whether a window lies inside the array; None if all do."""
+        number = unsigned(start.dtype)
+        if self.last >= np.iinfo(number.numpy).max:
+            return None
+        if start.dtype is not number:
+            start = b.op("bitcast", start, dtype=number)
+        return b.compare("le", start, b.constant(self.last, number))
 
 
 @record(eq=False)
@@ -176,6 +192,9 @@ class _Write:
         """Write all windows."""
         rows = self.shape[: len(self.shape) - self.run]
         width = math.prod(self.shape[len(rows) :])
+        busy = math.prod(rows[d] for d in self.free if d < len(rows))
+        parts = min(ceil_div(self.call.units, busy), max(width // _SHARED_RUN, 1))
+        each = min(_RUN, ceil_div(width, parts))
         places = dict.fromkeys(start.buffer for start in self.starts)
         b = FuncBuilder(
             self.call.name,
@@ -185,15 +204,15 @@ class _Write:
         free = [d for d in range(len(rows)) if d in self.free]
         with ExitStack() as stack:
             sizes = {f"u{d}": rows[d] for d in free}
-            *indices, c = stack.enter_context(b.parallel(**sizes, c=ceil_div(width, _RUN)))
+            *indices, c = stack.enter_context(b.parallel(**sizes, c=ceil_div(width, each)))
             for d, index in zip(free, indices, strict=True):
                 position[d] = index
             for d in range(len(rows)):
                 if d not in self.free:
                     position[d] = stack.enter_context(b.loop(f"u{d}", rows[d]))
             begin, named = self.begin(b, stack, position)
-            with b.loop("e", min(_RUN, width), until=c * -_RUN + width) as e:
-                source, target = c * _RUN + e, begin + c * _RUN + e
+            with b.loop("e", each, until=c * -each + width) as e:
+                source, target = c * each + e, begin + c * each + e
                 for d, index in enumerate(position):
                     source += index * _stride(self.shape, d)
                     target += index * self.strides[d]
@@ -208,16 +227,17 @@ class _Write:
 
         Opens a block that runs only for windows inside.
         """
-        named: list[Scalar] = []
-        begin = Expr()
+        values = [start.load(b, position) for start in self.starts]
         test: Scalar | None = None
-        for start in self.starts:
-            value, inside = start.load(b, position)
-            if not self.moves and inside is not value:
-                fits = b.compare("eq", value, inside)
+        for n, start in enumerate(self.starts):
+            if self.moves:
+                values[n] = start.moved(b, values[n])
+            elif fits := start.fits(b, values[n]):
                 test = fits if test is None else b.op("and", test, fits)
+        stack.enter_context(b.where(test=test))
+        begin, named = Expr(), list[Scalar]()
+        for start, value in zip(self.starts, values, strict=True):
             if start.last:
                 begin += data(start.last + 1, len(named)) * start.stride
-                named.append(b.convert(inside, i32 if start.last < 2**31 else i64))
-        stack.enter_context(b.where(test=test))
+                named.append(b.convert(value, i32 if start.last < 2**31 else i64))
         return begin, named

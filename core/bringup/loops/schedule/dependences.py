@@ -9,10 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
 from bringup.kernel.ranges import span
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Shuffle, Stmt, Store
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Shuffle,
+    Stmt,
+    Store,
+    statements,
+)
 from bringup.loops.schedule.rewrite import Body, Mask
 from bringup.records import record
 
@@ -24,12 +39,14 @@ class Access:
     kind: ``load``, ``store``, or the monoid of a fold.
     facts: what holds wherever it happens.
     axes: the loops of the block round it.
+    outer: those of its operands that are defined outside the block.
     """
 
     stmt: Load | Store
     kind: str
     facts: Mask
     axes: tuple[Axis, ...]
+    outer: frozenset[Scalar] = frozenset()
 
     @property
     def buffer(self) -> Buffer:
@@ -46,6 +63,9 @@ def accesses(body: Body, facts: Mask = (), axes: tuple[Axis, ...] = ()) -> tuple
     """The accesses of a block to memory that outlives it."""
     private: set[Buffer] = set()
     found = tuple(_accesses(body, facts, axes, private))
+    if any(access.stmt.operands for access in found):
+        inside = {s.result for s in statements(tuple(body)) if isinstance(s, Let | Load)}
+        found = tuple(replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found)
     return tuple(a for a in found if a.buffer not in private) if private else found
 
 
@@ -138,10 +158,16 @@ def is_apart(one: Access, other: Access, inner: frozenset[Axis]) -> bool:
     first, second = _Parts(one, inner), _Parts(other, inner)
     if first.fixed == second.fixed:
         return _is_apart(first, second)
-    if not inner.isdisjoint(one.index.axes() & other.index.axes()):
+    # Loops that both are in may be in different iterations.
+    if not inner.isdisjoint(_named(one) & _named(other)):
         return False
     low, high = span(one.index + other.index * -1, one.facts + other.facts)
     return low > 0 or high < 0
+
+
+def _named(access: Access) -> frozenset[Axis]:
+    """The loops in the index of an access and in the conditions round it."""
+    return access.index.axes().union(*(bound.expr.axes() for bound in access.facts))
 
 
 def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[Axis]) -> bool:
@@ -187,10 +213,14 @@ class _Parts:
         self.const = access.index.const
         self.facts = access.facts
         self.terms: dict[Atom, int] = {}
-        fixed: list[tuple[Atom, int]] = []
+        fixed: list[tuple[object, int]] = []
+        operands = access.stmt.operands
         for atom, c in access.index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
+            elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
+                fixed.append((operands[atom.operand], c))
+                continue
             else:
                 # A loaded index may differ as the memory that it came from.
                 varies = isinstance(atom, Dyn) or not inner.isdisjoint(Expr(0, ((atom, 1),)).axes())

@@ -1,0 +1,56 @@
+"""Steps that the op library has, as native functions: their loops, with vectors."""
+
+from __future__ import annotations
+
+from bringup.integers import ceil_power_of_two, round_up
+from bringup.llvm.func.render import emit_func
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
+from bringup.llvm.steps.base import NativeStep
+from bringup.llvm.text import Module
+from bringup.loops.form import For, Func, Let, Load, Store, statements
+from bringup.loops.library import StepLoops
+from bringup.loops.schedule import Schedule, Step, apply
+
+
+def emit_library(module: Module, loops: StepLoops, target: LoopTarget) -> NativeStep:
+    """Emit the functions of a step, under their names."""
+    phases = [
+        emit_func(module, apply(func, vectors_of(func, target)), func.name) for func in loops.funcs
+    ]
+    offsets, end = [], 0
+    for buffer in loops.temporaries:
+        offsets.append(end)
+        end = round_up(end + buffer.type.nbytes, LINE_BYTES)
+    return NativeStep(tuple(phases), end, tuple(offsets), loops.numbers)
+
+
+def vectors_of(func: Func, target: LoopTarget) -> Schedule:
+    """Vectors along the innermost loops over neighbouring elements, masked at the end."""
+    steps: list[Step] = []
+    for loop in _along(func):
+        bits = max(s.buffer.dtype.bits for s in loop.body if isinstance(s, Load | Store))
+        lanes = min(target.vector_bits // max(bits, 16), ceil_power_of_two(loop.axis.size))
+        if lanes > 1:
+            blocks, vector = f"{loop.name}.b", f"{loop.name}.v"
+            steps.append(Step("split", (loop.name, blocks, vector, lanes)))
+            if loop.axis.size % lanes and loop.end is None and loop.axis.size > lanes:
+                steps.append(Step("peel", (blocks, 0, 1)))
+            steps.append(Step("vectorize", (vector,)))
+    return Schedule(tuple(steps))
+
+
+def _along(func: Func) -> list[For]:
+    """The loops, one of each name, in which every access is to neighbouring elements."""
+    loops: dict[str, For] = {}
+    for loop in statements(func.body):
+        if not isinstance(loop, For) or loop.kind != "serial" or loop.axis.size < 2:
+            continue
+        if not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
+            continue
+        indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
+        if indices and all(index.coefficient(loop.axis) == 1 for index in indices):
+            loops.setdefault(loop.name, loop)
+    return list(loops.values())
+
+
+__all__ = ["emit_library", "vectors_of"]
