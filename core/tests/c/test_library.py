@@ -11,6 +11,7 @@ import pytest
 from library_cases import EXACT, Array, judge, loops_of, matrices, reference, run_loops
 from toolchain import Compiled
 
+from bringup.c import DIALECTS, Dialect, render_c
 from bringup.loops import Func
 from bringup.loops.library import LIBRARY, StepLoops
 
@@ -43,6 +44,20 @@ def test_every_bit(name: str) -> None:
     for (arrays, attrs), results in zip(2 * drawn, run_c(calls), strict=True):
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
+def test_every_dialect_renders_it(dialect: Dialect) -> None:
+    """In f32, which all have; a function of threads goes over its units in strides."""
+    x = np.zeros((4, 300), np.float32)
+    for name, attrs in (("sort", {"dim": 1}), ("svd", {}), ("cumulative", SCAN)):
+        for func in loops_of(name, [x], 1 << 20, **attrs).funcs:
+            source = render_c(func, dialect)
+            strides = f"+= {dialect.ids['units']})" if dialect.has_threads else "< end"
+            assert strides in source, (func.name, source)
+
+
+SCAN = {"kind": "add", "dim": 1, "reverse": False, "exclusive": False}
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from functions import TEXTS
+from library_cases import EXACT, judge, loops_of, matrices, reference, run_loops
 from scalars import COUNT, all_ops
 from test_functions import arrays_of
 from test_functions import check as check_func
@@ -18,6 +19,7 @@ from toolchain import Array
 from bringup.c import OPENCL, geometry, render_c, scratch_bytes, symbol
 from bringup.dtypes import STORED, DType
 from bringup.loops import Func, parse_func
+from bringup.loops.library import LIBRARY
 
 cl = pytest.importorskip("pyopencl", reason="no pyopencl")
 
@@ -68,3 +70,23 @@ def test_every_op(dtype: DType) -> None:
     run(func, [*shared.values(), *results], blocks=3, threads=16)
     for case, y in zip(cases, results, strict=True):
         check(case, [shared[name] for name in case.names], y)
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_library(name: str) -> None:
+    """Every op of the library, its lines shared by many threads."""
+
+    def launch(func: Func, arrays: Sequence[Array]) -> None:
+        run(func, arrays, blocks=3, threads=4)
+
+    exact = name in EXACT
+    cases = EXACT[name](np.random.default_rng(13)) if exact else matrices(name)
+    # A buffer of OpenCL has elements.
+    drawn = [case for case in cases if all(x.size for x in case[0])]
+    for arrays, attrs in drawn[::17] if exact else drawn[::5]:
+        results = run_loops(loops_of(name, arrays, 1 << 20, **attrs), arrays, launch)
+        if not exact:
+            assert not judge(name, arrays, results, attrs), (attrs, arrays, results)
+            continue
+        for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
+            assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)

@@ -276,7 +276,7 @@ def test_columns_of_nothing() -> None:
 
 
 def test_a_tile_of_a_unit_has_an_element_for_each_of_its_points() -> None:
-    """Exponentials are kept from one pass to the next."""
+    """Exponentials are kept from one pass to the next; both bodies have the same memory."""
 
     def soft(x: Value) -> Value:
         powers = rows.exp(x)
@@ -285,8 +285,10 @@ def test_a_tile_of_a_unit_has_an_element_for_each_of_its_points() -> None:
     check(graph_of(soft, f32[40, 100]), as_run)
     (launch,) = fuse(graph_of(soft, f32[40, 100]), Limits())
     assert launch.kernel is not None
-    tiles = [s.buffer for s in statements(as_run(launch.kernel).body) if isinstance(s, Alloc)]
-    assert [b.size for b in tiles if b.space == "scratch"] == [40 * 32, 40 * 8]
+    func = as_run(launch.kernel)
+    tiles = [s.buffer for s in statements(func.body) if isinstance(s, Alloc)]
+    assert [b.size for b in tiles if b.space == "scratch"] == 2 * [40 * 32]
+    assert text_of(func)[0].tile_bytes == 40 * 32 * 4
 
 
 @pytest.mark.parametrize(
@@ -298,9 +300,9 @@ def test_a_tile_of_a_unit_has_an_element_for_each_of_its_points() -> None:
             (5, 64),
             """
             split g0 g0.o g0.i 32
-            split g0.i g0.c g0.v 8
-            distribute g0.c g0.v to=innermost
-            vectorize g0.v
+            split g0.i g0.i.c g0.i.v 8
+            distribute g0.i.c g0.i.v to=innermost
+            vectorize g0.i.v
             """,
         ),
         (
@@ -310,23 +312,19 @@ def test_a_tile_of_a_unit_has_an_element_for_each_of_its_points() -> None:
             split s0_0 s0_0.o0 s0_0.x0 64
             rfactor s0_0.x0 r0
             split g0 g0.o g0.i 32
-            split g0.i g0.b g0.w 32 tail=peel
-            split g0.w g0.c g0.v 8
-            split g0.i.t g0.r g0.u 8
-            distribute g0.c g0.v to=innermost
-            distribute g0.r g0.u to=innermost
-            vectorize g0.v g0.u
+            split g0.i g0.i.c g0.i.v 8
+            distribute g0.i.c g0.i.v to=innermost
+            vectorize g0.i.v
+            specialize g0.o 2 g0.o
             """,
         ),
         (
             lambda x: sum_(x, (1,)),
             (6, 5, 16),
             """
-            split g0 g0.o g0.d 2
-            reorder g0.o g1 g0.d
+            split g0 g0.o g0.i 2
             split g1 g1.c g1.v 8
-            reorder g0.d g1.c g1.v
-            distribute g0.d g1.c g1.v to=innermost
+            distribute g0.i g1.c g1.v to=innermost
             vectorize g1.v
             """,
         ),

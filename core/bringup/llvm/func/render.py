@@ -42,7 +42,6 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
-from bringup.loops.form import statements as all_statements
 from bringup.loops.schedule.rewrite import used_scalars
 
 
@@ -70,6 +69,23 @@ def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
         nest.append(body[0])
         body = body[0].body
     return nest, body
+
+
+def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
+    """Set offsets of the scratch buffers of a block, from ``start`` on; returns where they end.
+
+    Blocks beside one another have the same memory, because a buffer lives to the end of its block.
+    """
+    end = start
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            end = max(end, _place(stmt.body, start, offsets))
+        elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
+            offsets[stmt] = start
+            element = memory_type(stmt.buffer.dtype)
+            start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
+            end = max(end, start)
+    return end
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -143,23 +159,13 @@ class FuncEmitter:
         for number, buffer in enumerate(p.buffer for p in self.func.params):
             pointer = b.load(ir.ptr, b.gep(buffers, number, ir.ptr), 8)
             self.memory.pointers[buffer.name] = pointer
-        allocs = [
-            stmt
-            for stmt in all_statements(self.func.body)
-            if isinstance(stmt, Alloc) and stmt.buffer.space != "register"
-        ]
-        if not allocs:
+        offsets: dict[Stmt, int] = {}
+        self.tile_bytes = _place(self.func.body, 0, offsets)
+        if not offsets:
             return
-        offsets: list[int] = []
-        for stmt in allocs:
-            offsets.append(self.tile_bytes)
-            element = memory_type(stmt.buffer.dtype)
-            self.tile_bytes += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
         scratch = b.load(ir.ptr, b.gep(buffers, len(self.func.params), ir.ptr), 8)
         base = b.gep(scratch, b.mul(worker, i64_const(self.tile_bytes)), ir.i8)
-        self.scratch = {
-            stmt: b.gep(base, offset, ir.i8) for stmt, offset in zip(allocs, offsets, strict=True)
-        }
+        self.scratch = {stmt: b.gep(base, offset, ir.i8) for stmt, offset in offsets.items()}
 
     # -- statements --------------------------------------------------------------------------------
 

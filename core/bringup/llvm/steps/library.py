@@ -40,17 +40,22 @@ def vectors_of(func: Func, target: LoopTarget) -> Schedule:
 
 
 def _along(func: Func) -> list[For]:
-    """The loops, one of each name, in which every access is to neighbouring elements."""
-    loops: dict[str, For] = {}
-    for loop in statements(func.body):
-        if not isinstance(loop, For) or loop.kind != "serial" or loop.axis.size < 2:
-            continue
-        if not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
-            continue
-        indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
-        if indices and all(index.coefficient(loop.axis) == 1 for index in indices):
-            loops.setdefault(loop.name, loop)
-    return list(loops.values())
+    """The loops, one of each name, in which every access is to neighbouring elements.
+
+    A step names all loops of a name, so that all of them must be such loops.
+    """
+    named: dict[str, list[For]] = {}
+    for stmt in statements(func.body):
+        if isinstance(stmt, For) and stmt.kind == "serial" and stmt.axis.size > 1:
+            named.setdefault(stmt.name, []).append(stmt)
+    return [loops[0] for loops in named.values() if all(map(_is_along, loops))]
+
+
+def _is_along(loop: For) -> bool:
+    if not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
+        return False
+    indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
+    return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)
 
 
 __all__ = ["emit_library", "vectors_of"]

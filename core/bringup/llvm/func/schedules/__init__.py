@@ -6,7 +6,6 @@ kernels has a module.
 
 from __future__ import annotations
 
-from bringup.llvm.func.schedules.grid import grid_steps
 from bringup.llvm.func.schedules.maps import map_steps
 from bringup.llvm.func.schedules.rows import row_steps
 from bringup.llvm.func.schedules.tiles import tile_steps
@@ -24,15 +23,8 @@ def steps_of(plan: Plan) -> Schedule:
     """The steps that make the loops of a kernel what the plan says."""
     if plan.is_map:
         return Schedule(tuple(map_steps(plan)))
-    if plan.rows is not None and not _is_double(plan):
-        return Schedule(tuple(tile_steps(plan)))
-    return Schedule(tuple(grid_steps(plan) if plan.lane is not None else row_steps(plan)))
-
-
-def _is_double(plan: Plan) -> bool:
-    """Whether a register tile has two rows that share no operand."""
-    rows = plan.rows
-    return plan.lane is not None and rows is not None and rows.count == plan.columns == 2
+    is_tile = plan.lane is not None or plan.rows is not None
+    return Schedule(tuple(tile_steps(plan) if is_tile else row_steps(plan)))
 
 
 __all__ = ["scheduled", "steps_of"]
