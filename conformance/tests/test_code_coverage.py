@@ -130,4 +130,4 @@ def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
     assert "bringup.llvm.simt" not in native
     gpus = set(reporting._named(["bringup.llvm.simt"], modules))
     assert "bringup.llvm.math.elementary" in gpus
-    assert gpus.isdisjoint({"bringup.llvm.steps.sort.emit", "bringup.llvm.loops.packing"})
+    assert gpus.isdisjoint({"bringup.llvm.steps.sort.emit", "bringup.llvm.func.schedules.packed"})

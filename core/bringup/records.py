@@ -2,18 +2,20 @@
 
 The standard decorator writes and compiles six methods for every class, 0.3 ms each time a process
 starts, used or not; some seventy classes stand between a program and its first result.  A `record`
-shares its methods with all others and compiles the one that must be its own, ``__init__``, when
-the first object is made.  To everyone else it is a dataclass: `dataclasses.replace`, `fields` and
-`asdict`, checkers, ``match`` and `inspect.signature` see one.
+shares its methods with all others; the one that must be its own, ``__init__``, is made with the
+first object, of code that classes with as many fields share.  To everyone else it is a dataclass:
+`dataclasses.replace`, `fields` and `asdict`, checkers, ``match`` and `inspect.signature` see one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import cache
 from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 _T = TypeVar("_T")
@@ -114,35 +116,56 @@ class _Init:
 
 
 def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callable[..., None]:
-    """Compile ``__init__``: a slot's own setter is quicker than `object.__setattr__`."""
+    """``__init__`` of a class: the code that classes of so many fields share, with its names."""
     scope: dict[str, Any] = {}
-    arguments = ["self", "*"] if kw_only else ["self"]
-    lines: list[str] = []
+    values: dict[str, Any] = {}
+    has_factory: list[bool] = []
     names = [name for name in owner.__slots__ if name not in _HIDDEN]  # type: ignore[attr-defined]
-    for name in names:
-        scope[f"set_{name}"] = owner.__dict__[name].__set__
-        value = name
+    for number, name in enumerate(names):
+        # A slot's own setter is quicker than `object.__setattr__`.
+        scope[f"set_{number}"] = owner.__dict__[name].__set__
         default: Any = defaults.get(name, MISSING)
         factory: Any = MISSING
         if isinstance(default, Field):
             default, factory = default.default, default.default_factory
+        has_factory.append(factory is not MISSING)
         if factory is not MISSING:
-            scope[f"make_{name}"] = factory
-            value = f"make_{name}() if {name} is default_{name} else {name}"
-            default = _Made(factory)
-        scope[f"default_{name}"] = default
-        arguments.append(name if default is MISSING else f"{name}=default_{name}")
-        lines.append(f"    set_{name}(self, {value})")
-    if hasattr(owner, "__post_init__"):
-        lines.append("    self.__post_init__()")
-    source = f"def __init__({', '.join(arguments)}):\n" + "\n".join(lines or ["    pass"])
-    exec(source, scope)
-    made: Callable[..., None] = scope["__init__"]
+            scope[f"make_{number}"] = factory
+            scope[f"default_{number}"] = default = _Made(factory)
+        if default is not MISSING:
+            values[name] = default
+    last = names[len(names) - len(values) :]
+    assert kw_only or list(values) == last, (
+        f"a field of {owner.__name__} follows one with a default"
+    )
+    code = _init_code(tuple(has_factory), kw_only, hasattr(owner, "__post_init__"))
+    code = code.replace(co_varnames=("self", *names))
+    made = FunctionType(code, scope, "__init__", None if kw_only else tuple(values.values()))
+    made.__kwdefaults__ = values if kw_only else None
     made.__qualname__ = f"{owner.__qualname__}.__init__"
     made.__module__ = owner.__module__
     annotations = {n: owner.__annotations__[n] for n in names}
     made.__annotations__ = {**annotations, "return": None}
     return made
+
+
+@cache
+def _init_code(has_factory: tuple[bool, ...], kw_only: bool, has_post_init: bool) -> CodeType:
+    """``__init__`` of so many fields.  Compiling it for each class would take most of the time that
+    first results need for records.
+    """
+    arguments = ["self", "*"] if kw_only and has_factory else ["self"]
+    lines = ["    pass"]
+    for n, is_made in enumerate(has_factory):
+        arguments.append(f"x{n}")
+        value = f"make_{n}() if x{n} is default_{n} else x{n}" if is_made else f"x{n}"
+        lines.append(f"    set_{n}(self, {value})")
+    if has_post_init:
+        lines.append("    self.__post_init__()")
+    scope: dict[str, Any] = {}
+    exec(f"def __init__({', '.join(arguments)}):\n" + "\n".join(lines), scope)
+    code: CodeType = scope["__init__"].__code__
+    return code
 
 
 class _Made:

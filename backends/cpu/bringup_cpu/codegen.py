@@ -19,7 +19,6 @@ from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
-from bringup.program.loops import is_in_place
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
@@ -126,6 +125,8 @@ class _Generator:
         return replace(self._shared(self.literals), offset=offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
+        from bringup.program.loops import is_in_place  # most programs have no such step
+
         native = self._native_step(step, in_place=is_in_place(frame.program, step))
         used = round_up(native.shared_bytes, LINE_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, used)

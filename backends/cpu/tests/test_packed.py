@@ -16,7 +16,8 @@ import pytest
 import bringup as bu
 from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32
 from bringup.kernel.contraction import recognise
-from bringup.llvm.loops import blocking, packed
+from bringup.llvm.func.schedules import packed
+from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
 from bringup.llvm.loops.schedule import LoopTarget
 from bringup_cpu.target import named

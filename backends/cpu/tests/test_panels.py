@@ -16,7 +16,8 @@ import pytest
 import bringup as bu
 from bringup.api import freeze
 from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32
-from bringup.llvm.loops import blocking, packed
+from bringup.llvm.func.schedules import packed
+from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
 from bringup.llvm.loops.schedule import LoopTarget
 from bringup.passes.panels import in_panels
@@ -204,8 +205,7 @@ def test_packed_columns_need_no_memory(plans: list[Blocking], monkeypatch: Any) 
     ready, packs = (generate(c.program, host_loops(), threads=1).arena_bytes for c in lowered)
     plan = plans[1]
     assert replace(plans[0], cut=plan.cut, ready=None) == plan
-    spare = plan.tile.lanes * max(plan.tile.rows, plan.tile.columns)
-    columns = (plan.columns * plan.cut.depth + spare) * f32.bits // 8
+    columns = plan.columns * plan.cut.depth * f32.bits // 8
     assert packs - ready == -(-columns // 64) * 64
 
 

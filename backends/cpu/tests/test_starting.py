@@ -50,3 +50,11 @@ def test_no_function_or_step_is_read_that_the_program_does_not_call(read: set[st
     }
     steps = {name for name in read if name.startswith("bringup.llvm.steps.")}
     assert steps == {"bringup.llvm.steps.base"}
+
+
+def test_no_primitive_of_schedules_is_read_that_the_program_does_not_take(read: set[str]) -> None:
+    own = "bringup.loops.schedule."
+    taken = {"dependences", "folds", "iteration", "rewrite", "steps"}
+    assert {n.removeprefix(own) for n in read if n.startswith(own)} == taken
+    own = "bringup.llvm.func.schedules."
+    assert {n.removeprefix(own) for n in read if n.startswith(own)} == {"parts", "rows"}

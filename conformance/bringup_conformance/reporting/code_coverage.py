@@ -27,7 +27,7 @@ _EXCLUDED = (
     r"^\s*(((async )?def .*?)?\)(\s*->.*?)?:\s*)?\.\.\.\s*(#|$)",
     r"if (typing\.)?TYPE_CHECKING:",
 )
-# The class of tables in `bringup.llvm` that name modules of the same package in strings.
+# The class of tables in `bringup` that name modules of the same package in strings.
 _TABLE = "LazyTable"
 
 

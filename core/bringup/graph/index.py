@@ -214,13 +214,15 @@ class Expr:
 
     def __add__(self, other: Expr | Atom | int) -> Expr:
         if isinstance(other, int):
-            return Expr(self.const + other, self.terms)
+            return Expr(self.const + other, self.terms) if other else self
         return _sum(self, Expr.of(other))
 
     def __mul__(self, factor: int) -> Expr:
+        if factor == 1:
+            return self
         if factor == 0:
             return ZERO
-        return Expr(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
+        return Expr(self.const * factor, tuple([(a, c * factor) for a, c in self.terms]))
 
     def __floordiv__(self, by: int) -> Expr:
         return _quotient(self, by)
@@ -234,17 +236,21 @@ class Expr:
 
     def rewrite(self, leaf: Callable[[Axis | Dyn | Element], Expr | None]) -> Expr:
         """Replace leaves (None keeps one), simplifying on the way."""
-        result = Expr(self.const)
+        const, terms = self.const, list[tuple[Atom, int]]()
         for atom, c in self.terms:
-            part: Expr
+            part: Expr | None
             if isinstance(atom, Div):
                 part = atom.of.rewrite(leaf) // atom.by
             elif isinstance(atom, Mod):
                 part = atom.of.rewrite(leaf) % atom.by
             else:
-                part = leaf(atom) or Expr.of(atom)
-            result = result + part * c
-        return result
+                part = leaf(atom)
+            if part is None:
+                terms.append((atom, c))
+            else:
+                const += part.const * c
+                terms += [(a, d * c) for a, d in part.terms]
+        return _collect(const, terms)
 
     def __str__(self) -> str:
         parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]

@@ -5,7 +5,7 @@ do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,15 +30,39 @@ def span(expr: Expr, mask: Mask = ()) -> Span:
     >>> span(Expr.of(a) + -2, (Bound(Expr.of(a), 2, 8),))
     (0, 5)
     """
-    facts = _facts(mask)
-    low, high = _span(expr, facts)
-    for bound in (*mask, *(more for each in mask for more in _undivided(each))):
+    bounds = (*mask, *(more for each in mask for more in _undivided(each)))
+    return _span(expr, _facts(mask), bounds)
+
+
+def _span(expr: Expr, facts: Mapping[Atom, Span], bounds: Mask) -> Span:
+    low, high = _span_of_atoms(expr, facts, bounds)
+    parts: list[Bound] = []
+    for bound in bounds:
+        if _multiple(expr, bound.expr):
+            parts.append(bound)
+            least, most = _span_of_parts(expr, [bound], facts, bounds)
+            low, high = max(low, least), min(high, most)
+    if len(parts) > 1:
+        # All of them together, such as the ends of rows and of columns; the narrowest first.
+        parts.sort(key=lambda bound: (-len(bound.expr.terms), bound.high - bound.low))
+        least, most = _span_of_parts(expr, parts, facts, bounds)
+        low, high = max(low, least), min(high, most)
+    return low, high
+
+
+def _span_of_parts(
+    expr: Expr, parts: Iterable[Bound], facts: Mapping[Atom, Span], bounds: Mask
+) -> Span:
+    """The range of an expression as a sum of multiples of bounded ones and a rest."""
+    low = high = 0
+    for bound in parts:
         factor = _multiple(expr, bound.expr)
         if factor:
-            rest_low, rest_high = _span(expr + bound.expr * -factor, facts)
+            expr = expr + bound.expr * -factor
             ends = sorted((factor * bound.low, factor * (bound.high - 1)))
-            low, high = max(low, rest_low + ends[0]), min(high, rest_high + ends[1])
-    return low, high
+            low, high = low + ends[0], high + ends[1]
+    least, most = _span_of_atoms(expr, facts, bounds)
+    return low + least, high + most
 
 
 def _undivided(bound: Bound) -> Iterator[Bound]:
@@ -65,18 +89,18 @@ def _facts(mask: Mask) -> dict[Atom, Span]:
     return facts
 
 
-def _span(expr: Expr, facts: Mapping[Atom, Span]) -> Span:
+def _span_of_atoms(expr: Expr, facts: Mapping[Atom, Span], bounds: Mask) -> Span:
     low = high = expr.const
     for atom, c in expr.terms:
-        ends = sorted(c * end for end in _atom_span(atom, facts))
+        ends = sorted(c * end for end in _atom_span(atom, facts, bounds))
         low, high = low + ends[0], high + ends[1]
     return low, high
 
 
-def _atom_span(atom: Atom, facts: Mapping[Atom, Span]) -> Span:
+def _atom_span(atom: Atom, facts: Mapping[Atom, Span], bounds: Mask) -> Span:
     low, high = atom.first, atom.last
     if isinstance(atom, Div | Mod):
-        first, last = _span(atom.of, facts)
+        first, last = _span(atom.of, facts, bounds)
         if isinstance(atom, Div):
             low, high = first // atom.by, last // atom.by
         elif first // atom.by == last // atom.by:

@@ -99,8 +99,8 @@ class Indices:
             if known is not None:
                 constant += c * known
                 continue
-            part = self._mul(part, self.const(c)) if c != 1 else part
-            total = self._add(total, part) if total is not None else part
+            term = part if c == 1 else self._mul(part, self.const(c))
+            total = term if total is None else self._add(total, term)
         if total is None:
             return self.const(constant)
         return self._add(total, self.const(constant)) if constant else total

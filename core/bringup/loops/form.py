@@ -196,6 +196,9 @@ class Shuffle:
 
 
 Stmt = Let | Load | Store | Alloc | If | For | Barrier | Shuffle
+Body = tuple[Stmt, ...]
+#: Statements with statements within them; a union would be made anew for each test.
+NESTING = (For, If)
 
 
 @record(eq=False)
@@ -246,29 +249,27 @@ def named_axis(name: str, size: int) -> Axis:
     return Axis(0, size, name)
 
 
-def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def statements(body: Body) -> Iterator[Stmt]:
     """Every statement, outer ones before those within them."""
     result: list[Stmt] = []
     _collect(body, result)
     return iter(result)
 
 
-def _collect(body: tuple[Stmt, ...], result: list[Stmt]) -> None:
+def _collect(body: Body, result: list[Stmt]) -> None:
     for stmt in body:
         result.append(stmt)
-        if isinstance(stmt, _NESTING):
+        if isinstance(stmt, NESTING):
             _collect(stmt.body, result)
-
-
-#: Statements with statements within them; a union would be made anew for each test.
-_NESTING = (For, If)
 
 
 __all__ = [
     "CONCURRENT",
+    "NESTING",
     "PRIVATE",
     "Alloc",
     "Barrier",
+    "Body",
     "Buffer",
     "For",
     "Func",

@@ -8,7 +8,6 @@ loops is never used.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -39,7 +38,8 @@ def folder() -> Path:
 
 def path_of(machine: str) -> Path:
     """The file of a machine.  machine: the backend's name and the product, or an architecture."""
-    return folder() / (re.sub(r"[^A-Za-z0-9]+", "-", machine).strip("-").lower() + ".txt")
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in machine).split()
+    return folder() / f"{'-'.join(words).lower()}.txt"
 
 
 def key_of(func: Func) -> str:

@@ -40,8 +40,8 @@ def text_of(func: Func) -> tuple[NativeKernel, str]:
     return native, str(module)
 
 
-def run(func: Func | str, *inputs: Array) -> list[Array]:
-    """The outputs; units are run one by one, the last first.
+def run(func: Func | str, *inputs: Array, together: bool = False) -> list[Array]:
+    """The outputs; units are run one by one, the last first, or all together in one call.
 
     Every buffer is behind and before guards, which must stay as they are.
     """
@@ -59,8 +59,9 @@ def run(func: Func | str, *inputs: Array) -> list[Array]:
     scratch = np.zeros(2 * native.tile_bytes + 64, np.uint8)
     pointers = [memory.ctypes.data + _GUARD_BYTES for memory in guarded]
     table = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, scratch.ctypes.data)
-    for unit in reversed(range(native.units)):
-        entry(ctypes.addressof(table), unit, unit + 1, 1)
+    ranges = [(0, native.units)] if together else [(n, n + 1) for n in range(native.units)]
+    for begin, end in reversed(ranges):
+        entry(ctypes.addressof(table), begin, end, 1)
     outputs: list[Array] = []
     for param, memory in zip(func.params, guarded, strict=True):
         middle = memory[_GUARD_BYTES:-_GUARD_BYTES]

@@ -594,21 +594,61 @@ def test_parallel_loops_that_end_early() -> None:
     assert y.tolist() == [0, 1, 2, 3, 10, 11, 12]
 
 
-def test_loops_one_after_the_other_are_one_unit() -> None:
-    func = parse_func(
-        """func f(y: out i64[4]) {
-          for i in 2 parallel {
-            %0: i64 = index i
-            y[i] = %0
-          }
-          for i in 2 parallel {
-            %0: i64 = index -1*i
-            y[i + 2] = %0
-          }
-        }"""
-    )
-    assert text_of(func)[0].units == 1
-    assert run(func)[0].tolist() == [0, 1, 0, -1]
+# Each iteration of two loops sums with a register of its own, of one name.
+SIBLINGS = """func f(x: in f32[8], y: out f32[4], z: out f32[4]) {
+  for i in 2 parallel {
+    alloc r: register f32[1]
+    %0: f32 = -0.0
+    r[0] = %0
+    for j in 4 {
+      %1: f32 = x[4*i + j]
+      r[0] add= %1
+    }
+    %2: f32 = r[0]
+    y[i] = %2
+  }
+  for i in 4 parallel {
+    alloc r: register f32[1]
+    %0: f32 = 1.0
+    r[0] = %0
+    for j in 2 {
+      %1: f32 = x[2*i + j]
+      r[0] mul= %1
+    }
+    %2: f32 = r[0]
+    z[i] = %2
+    if 0 <= i < 2 {
+      y[i + 2] = %2
+    }
+  }
+}"""
+
+
+def test_independent_loops_one_after_the_other_have_units_of_their_own() -> None:
+    x = np.arange(8, dtype=np.float32)
+    assert text_of(parse_func(SIBLINGS))[0].units == 6
+    y, z = run(SIBLINGS, x)
+    assert y.tolist() == [6, 22, 0, 6]
+    assert z.tolist() == [0, 6, 20, 42]
+
+
+def test_registers_of_one_name_in_blocks_side_by_side() -> None:
+    x = np.arange(8, dtype=np.float32)
+    y, z = run(SIBLINGS.replace(" parallel", ""), x)
+    assert y.tolist() == [6, 22, 0, 6]
+    assert z.tolist() == [0, 6, 20, 42]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("y[i + 2] = %2", "y[i + 1] = %2"),
+        ("%1: f32 = x[2*i + j]", "%1: f32 = y[2*i + j] if 0 <= i < 1"),
+    ],
+)
+def test_loops_that_need_one_another_are_one_unit(before: str, after: str) -> None:
+    assert before in SIBLINGS
+    assert text_of(parse_func(SIBLINGS.replace(before, after)))[0].units == 1
 
 
 def test_no_iterations() -> None:

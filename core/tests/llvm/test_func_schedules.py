@@ -19,7 +19,8 @@ from bringup.kernel.limits import Limits
 from bringup.llvm.func.schedules import scheduled, steps_of
 from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Alloc, For, If, Load, lower_kernel, statements
-from bringup.ops.build import broadcast_to, convert, kept, rows, sum_
+from bringup.ops.build import broadcast_to, convert, kept, pad, rows, sum_
+from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
@@ -69,6 +70,75 @@ def test_narrow_elements(dtype: Any) -> None:
 def test_transpositions_and_reversals() -> None:
     exact(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[70, 45])
     exact(lambda x: rows.neg(rows.slice(x, start=(76,), limit=(-1,), stride=(-1,))), f32[77])
+
+
+def roll(x: Value, shift: int, dim: int) -> Value:
+    size = x.shape[dim]
+    at = size - shift % size
+
+    def part(low: int, high: int) -> Value:
+        start, limit = [0] * len(x.shape), list(x.shape)
+        start[dim], limit[dim] = low, high
+        return rows.slice(x, start=tuple(start), limit=tuple(limit), stride=(1,) * len(x.shape))
+
+    return rows.concatenate(part(at, size), part(0, at), dim=dim)
+
+
+def periodic(x: Value) -> Value:
+    across = rows.add(roll(x, 1, 0), roll(x, -1, 0))
+    return rows.add(across, rows.add(roll(x, 1, 1), roll(x, -1, 1)))
+
+
+def steps_for(build: Callable[..., Value], *types: TensorType) -> list[str]:
+    (launch,) = fuse(graph_of(build, *types), Limits())
+    assert launch.kernel is not None
+    return str(steps_of(schedule(launch.kernel, TARGET))).splitlines()
+
+
+# Seams are peeled off rows of 64 elements and more; a vector is 8.
+@pytest.mark.parametrize(
+    "shape", [(3, 63), (3, 64), (5, 70), (2, 77), (1, 130), (3, 2050), (65, 2050)]
+)
+def test_seams_of_periodic_rows(shape: tuple[int, int]) -> None:
+    exact(periodic, f32[shape])
+
+
+@pytest.mark.parametrize("shift", [1, -1, 9, -9, 16, -17, 40])
+def test_a_roll_by_less_and_more_than_a_vector(shift: int) -> None:
+    exact(lambda x: rows.neg(roll(x, shift, 1)), f32[3, 160])
+    exact(lambda x: rows.neg(roll(x, shift, 1)), i8[3, 160])
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (0, 3), (20, 0), (2, 30)])
+def test_padded_rows(low: int, high: int) -> None:
+    exact(lambda x: rows.neg(pad(x, 0, (1, low), (0, high))), f32[3, 150])
+
+
+def test_no_load_between_seams_is_masked() -> None:
+    (launch,) = fuse(graph_of(periodic, f32[100, 200]), Limits())
+    assert launch.kernel is not None
+    func = as_run(launch.kernel)
+    masked: dict[str, set[str]] = {}
+    for loop in statements(func.body):
+        if isinstance(loop, For) and loop.kind == "vector":
+            loads = [s for s in statements(loop.body) if isinstance(s, Load)]
+            axes = {axis.name for s in loads for bound in s.mask for axis in bound.expr.axes()}
+            masked[loop.name] = masked.get(loop.name, set()) | axes
+    assert masked == {
+        "g1.first": {"g1.first"},
+        "g1.v": set(),
+        "g1.u": set(),
+        "g1.last": {"g1.last"},
+    }
+    # The first row, those between, and the last one.
+    assert [loop.axis.size for loop in func.body if isinstance(loop, For)] == [1, 98, 1]
+    assert text_of(func)[0].units == 100
+    assert "peel g0 1 1" not in steps_for(periodic, f32[10, 200])
+
+
+def test_long_rows_that_are_few_are_cut_for_threads_and_not_peeled() -> None:
+    assert "split g1 g1.o g1.i 2048" in steps_for(periodic, f32[3, 5000])
+    assert "peel g1 8 8" in steps_for(periodic, f32[64, 5000])
 
 
 def test_lines_that_share_a_set_of_the_cache_are_transposed_in_squares() -> None:
@@ -200,9 +270,8 @@ def test_long_sums_have_blocks_for_their_errors() -> None:
     assert [s for s in steps if s.endswith(" 64")] == [
         "split s0_0.b.x1 s0_0.b.o0 s0_0.b.x0 64",
     ]
-    assert [s.split()[1] for s in steps if s.startswith("rfactor")] == [
-        "s0_0.q", "s0_0.b.o1", "s0_0.b.o0", "s0_0.b.x0",
-    ]  # fmt: skip
+    divided = [s.split()[1] for s in steps if s.startswith("rfactor")]
+    assert divided == ["s0_0.b.o1", "s0_0.b.o0", "s0_0.b.x0"]
 
 
 def test_the_second_pass_over_a_row_prefetches_the_next() -> None:

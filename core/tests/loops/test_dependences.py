@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from bringup.dtypes import f32
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops import Buffer, Load, Scalar, named_axis, parse_func
+from bringup.loops import Buffer, For, Load, Scalar, named_axis, parse_func
 from bringup.loops.schedule import Schedule, apply
 from bringup.loops.schedule.dependences import Access, meets_only_within
 
 FIRST, SECOND, THIRD = (named_axis(name, size) for name, size in (("i", 3), ("j", 4), ("k", 2)))
 AXES = (FIRST, SECOND, THIRD)
+LOOPS = tuple(For(axis, ()) for axis in AXES)
 
 
 def access(index: Expr, facts: tuple[Bound, ...] = ()) -> Access:
-    return Access(Load(Scalar("0", f32), Buffer("x", f32, 100), index), "load", facts, AXES)
+    return Access(Load(Scalar("0", f32), Buffer("x", f32, 100), index), facts, LOOPS)
 
 
 def linear(*terms: int, const: int = 0) -> Expr:

@@ -72,6 +72,54 @@ y[i] add= %0
 }"""
 
 REFUSED: dict[str, tuple[str, str, str]] = {
+    "a loop of a layout that is outside": (
+        WAVE.replace("y[4*i + j + 1]", "x[4*i + j + 1]").replace("f(y", "f(x: in f32[20], y"),
+        "precompute %0 i t i,j",
+        "there is no loop i round it",
+    ),
+    "a scalar of another loop": (
+        loop(COPY),
+        "precompute %7 . t i",
+        "%7 is not computed in .",
+    ),
+    "a scalar first that is written meanwhile": (
+        STENCIL,
+        "precompute %0 . t i",
+        "y may be written there",
+    ),
+    "a scalar first that depends on more": (
+        WAVE.replace("y[4*i + j + 1]", "x[4*i + j + 1]").replace("f(y", "f(x: in f32[16], y"),
+        "precompute %0 . t i",
+        "it depends on loop j",
+    ),
+    "a fold into what is not neutral": (SUM, "overwrite y", "nothing folds into each element of y"),
+    "what stands beside one of two loops": (
+        SIBLINGS.replace("for k", "for j").replace("[k]", "[j]").replace("+ k]", "+ j]"),
+        "sink j",
+        "there are several loops j in a block",
+    ),
+    "a narrower dtype that does not hold all": (
+        loop(
+            "%0: f32 = x[i]\n %1: f64 = convert(%0) {dtype=f64}\n"
+            "%2: f32 = convert(%1) {dtype=f32}\n y[i] = %2"
+        ),
+        "narrow %1 f16",
+        "f16 does not hold every f32",
+    ),
+    "segments across iterations that meet": (
+        """func f(x: in f32[24], y: out f32[40]) {
+for k in 2 {
+for o in 5 {
+for i in 4 {
+%0: f32 = x[6*(4*o + i)//5 + (4*o + i)%5 + k]
+y[4*o + k] = %0
+}
+}
+}
+}""",
+        "reorder o k i\nsegment i s k",
+        "iterations of loop i meet at elements of y",
+    ),
     "an unknown loop": (loop(COPY), "split j a b 4", "there is no loop j"),
     "a name that exists": (SIBLINGS, "split i j b 4", "a loop j exists already"),
     "a name for both halves": (loop(COPY), "split i a a 4", "a loop a exists already"),
@@ -146,7 +194,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "counts registers of y.a",
     ),
     "a name that is a kind of loop": (loop(COPY), "split i vector b 5", "cannot be called vector"),
-    "memory for no machine": (loop(COPY), "stage x i space=shared", "cannot stage in shared"),
+    "memory for no machine": (
+        loop(COPY),
+        "stage x i space=shared",
+        "copies do not lie in 'shared'",
+    ),
     "a buffer that is not there": (loop(COPY), "stage z i", "nothing is read or written"),
     "a layout of other loops": (
         loop(COPY),

@@ -22,6 +22,7 @@ from schedule_functions import (
     TILES,
     WITHIN,
 )
+from schedule_product_cases import PRODUCT_CASES
 from schedules import assert_equal_values
 
 from bringup.loops import parse_func
@@ -30,6 +31,7 @@ from bringup.loops.schedule import PRIMITIVES, Schedule, apply
 #: A function, a schedule, and the function after it; the first word is the primitive.
 CASES: dict[str, tuple[str, str, str]] = {
     **MORE_CASES,
+    **PRODUCT_CASES,
     "split: a size that divides has no end": (
         NEST,
         """

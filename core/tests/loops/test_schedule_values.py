@@ -47,6 +47,10 @@ class _Choices:
         self.fresh += 1
         return f"n{self.fresh}"
 
+    def scalar(self, func: Func) -> str:
+        scalars = [str(s.result) for s in statements(func.body) if isinstance(s, Let | Load)]
+        return scalars[self.below(len(scalars))] if scalars else "%none"
+
     def step(self, func: Func) -> Step:
         name = list(PRIMITIVES)[self.below(len(PRIMITIVES))]
         loop = self.loop(func)
@@ -82,15 +86,27 @@ class _Choices:
             case "distribute":
                 space = ("register", "scratch")[self.below(2)]
                 to = ("parts", "innermost")[self.below(2)]
-                return Step(name, self.loops(func), (("space", space), ("to", to)))
+                scalars = ("keep", "repeat")[self.below(2)]
+                options = (("space", space), ("to", to), ("scalars", scalars))
+                return Step(name, self.loops(func), options)
             case "reorder":
                 return Step(name, self.loops(func))
             case "share":
-                scalars = [
-                    s.result.name for s in statements(func.body) if isinstance(s, Let | Load)
-                ]
-                chosen = scalars[self.below(len(scalars))] if scalars else "none"
-                return Step(name, (*self.loops(func), f"%{chosen}"), (("pad", self.below(2)),))
+                return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
+            case "precompute":
+                layout = ",".join(self.loops(func))
+                space = ("scratch", "scratch", "register")[self.below(3)]
+                at = "." if self.below(3) == 0 else loop
+                args = (self.scalar(func), at, self.name(), layout)
+                return Step(name, args, (("space", space),))
+            case "narrow":
+                return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
+            case "overwrite":
+                buffers = [s.buffer.name for s in statements(func.body) if isinstance(s, Store)]
+                return Step(name, (buffers[self.below(len(buffers))] if buffers else "none",))
+            case "segment":
+                around = self.loop(func) if self.below(3) == 0 else loop
+                return Step(name, (loop, self.name(), around))
         return Step(name, (loop,))
 
 

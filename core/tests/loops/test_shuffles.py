@@ -115,6 +115,12 @@ def test_what_depends_on_an_exchange_stays_in_its_loop() -> None:
     verify_func(func)
 
 
+def test_what_depends_on_an_exchange_is_not_computed_first() -> None:
+    text = TEXT.replace("%2: f32 = shuffle %1 over g xor 1", "%2: f32 = neg(%1)")
+    with pytest.raises(ScheduleError, match="threads exchange what it needs"):
+        apply(parse_func(text), Schedule.parse("precompute %2 b z g,t"))
+
+
 CALLS = {
     "CUDA": (CUDA, "const float vy_2 = __shfl_xor_sync(0xffffffffu, vy_1, 1);"),
     "HIP": (HIP, "const float vy_2 = __shfl_xor(vy_1, 1);"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from bringup.graph.index import Axis
+from bringup.llvm.func.squares import is_transposed
+from bringup.llvm.text import Val
 from bringup.loops.form import For, Let, Load, Stmt, Store
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
@@ -30,15 +33,22 @@ class Copies:
         """Whether one loop is written out, and no loop ends early."""
         return len(self.nest) == 1 and self.nest[0].end is None and not self.early()
 
+    def is_transposed(self, stmt: Store) -> bool:
+        """Whether copies of the innermost loop are better stored together, lane by lane."""
+        if self.vectors is None or any(loop.end is not None for loop in self.nest) or self.early():
+            return False
+        return is_transposed(stmt, self.nest[-1].axis, self.vectors.axis)
+
     def points(self) -> Iterator[tuple[int, ...]]:
         """The iterations, but for ends that differ between them."""
         return product(*(range(_most(loop)) for loop in self.nest))
 
     def early(self) -> list[For]:
-        """The loops whose ends differ between iterations, and a vector loop that ends early."""
+        """The loops whose ends differ between iterations, and a vector loop whose end does."""
         loops = [loop for loop in self.nest if loop.end is not None and not loop.end.is_const]
         if self.vectors is not None and self.vectors.end is not None:
-            loops.append(self.vectors)
+            outer = {loop.axis for loop in self.nest}
+            loops += [] if outer.isdisjoint(self.vectors.end.axes()) else [self.vectors]
         return loops
 
 
@@ -46,6 +56,27 @@ def _most(loop: For) -> int:
     if loop.end is not None and loop.end.is_const:
         return max(min(loop.axis.size, loop.end.const), 0)
     return loop.axis.size
+
+
+@record(eq=False)
+class Point:
+    """A copy of loops that are written out.
+
+    at: the iteration of each loop.  axes: the same as constants.  lanes: those of the vector loop
+    within that exist; None for all.
+    """
+
+    at: tuple[int, ...]
+    axes: Mapping[Axis, Val]
+    lanes: Val | None
+
+
+def equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
+    """The numbers of the copies that agree in these loops."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, point in enumerate(points):
+        groups.setdefault(tuple(point.at[axis] for axis in axes), []).append(number)
+    return list(groups.values())
 
 
 def copies_of(loop: For) -> Copies | None:
@@ -106,4 +137,4 @@ def _is_plain_fold(stmt: Stmt) -> bool:
     )
 
 
-__all__ = ["Copies", "copies_of"]
+__all__ = ["Copies", "Point", "copies_of", "equal"]

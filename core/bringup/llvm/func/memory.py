@@ -9,6 +9,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import LaneSteps, interleaved, repeated, store_square, words
 from bringup.llvm.index import Indices
 from bringup.llvm.scalar import combine, memory_type, narrow, neutral, widen
 from bringup.llvm.text import Builder, Type, Val, i64_const, vec
@@ -18,6 +19,7 @@ from bringup.llvm.text.masked import (
     masked_load,
     masked_scatter,
     masked_store,
+    pairwise,
 )
 from bringup.llvm.transpose import transposed
 from bringup.loops.form import Load, Store
@@ -32,6 +34,7 @@ class Memory:
     pointers: of the buffers in memory, by name.
     alive: the lanes of the open vector loop that exist; None means all.
     guarded: whether it may be that no lane exists, as in an `If` that differs between lanes.
+    first_lanes: how many lanes exist, if they are the first ones and not all.
     """
 
     def __init__(self, b: Builder, indices: Indices, registers: Registers) -> None:
@@ -41,6 +44,7 @@ class Memory:
         self.pointers: dict[str, Val] = {}
         self.alive: Val | None = None
         self.guarded = False
+        self.first_lanes: Val | None = None
 
     # -- loads -------------------------------------------------------------------------------------
 
@@ -112,12 +116,20 @@ class Memory:
             if mask is None:
                 return b.load(element, address, element.bits // 8)
             return masked_load(b, element, address, mask, ir.zero(element))
-        mask = indices.both(mask, self.alive)
         wide, align = vec(element, indices.lanes), element.bits // 8
+        is_uniform = self.alive is None and stmt.buffer.size >= indices.lanes
+        if stride == 1 and mask is not None and mask.type.lanes == 1 and is_uniform:
+            return self._load_whole(stmt, loaded, mask, wide)
+        mask = indices.both(mask, self.alive)
         if mask is not None:
             mask = indices.splat(mask)
         if stride == 1:
             return self._load_contiguous(stmt, loaded, mask, wide)
+        if stride is None and mask is None and indices.lane is not None:
+            steps = LaneSteps.of(stmt.index, indices.lane)
+            if steps is not None and (steps.apart, steps.within) == (0, 1):
+                address = self._address(stmt.buffer.name, stmt.index, loaded, element)
+                return repeated(b, address, wide, steps.group)
         if stride == -1 and mask is None:
             first = stmt.index + -(indices.lanes - 1)
             address = self._address(stmt.buffer.name, first, loaded, element)
@@ -139,6 +151,14 @@ class Memory:
         if mask is None:
             return b.load(wide, address, align)
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
+
+    def _load_whole(self, stmt: Load, loaded: Sequence[Val], inside: Val, wide: Type) -> Val:
+        """A vector where a condition holds that is the same for all lanes; elsewhere zeros."""
+        b = self.b
+        offset = b.select(inside, self.indices.scalar(stmt.index, loaded), i64_const(0))
+        address = b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
+        value = b.load(wide, address, wide.scalar.bits // 8)
+        return b.select(self.indices.splat(inside), value, ir.zero(wide))
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
         return self.b.gep(self.pointers[name], self.indices.scalar(index, loaded), element)
@@ -172,6 +192,32 @@ class Memory:
 
     # -- stores ------------------------------------------------------------------------------------
 
+    def store_across(self, stmt: Store, copies: Axis, rows: Sequence[Val], square: Val) -> None:
+        """Store the vectors of all copies of a store for which `is_transposed` holds.
+
+        copies: the loop over them.  square: memory that is free.
+        """
+        b, indices, lane = self.b, self.indices, self.indices.lane
+        assert lane is not None
+        steps = LaneSteps.of(stmt.index, lane)
+        assert steps is not None
+        indices.axes[copies] = i64_const(0)
+        rows = [words(b, indices.splat(row), steps.group) for row in rows]
+        adjoin = steps.apart == len(rows) * steps.group
+        if stmt.buffer.space == "register":
+            first = indices.scalar(stmt.index).integer
+            assert first is not None, "register buffers have constant indices"
+            self.registers.write(stmt.buffer, first, interleaved(b, rows))
+            return
+        address = self._address(stmt.buffer.name, stmt.index, (), memory_type(stmt.buffer.dtype))
+        if adjoin and len(rows) in (2, 4) and self.alive is None:
+            b.store(interleaved(b, rows), address, stmt.buffer.dtype.itemsize)
+            return
+        columns = self.first_lanes
+        if columns is not None and steps.group > 1:
+            columns = b.udiv(columns, i64_const(steps.group))
+        store_square(b, square, address, rows, steps.apart // steps.group, columns)
+
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
         alive = self.alive
@@ -184,6 +230,9 @@ class Memory:
         )
         if stride == 0 and stmt.fold and self.indices.lanes > 1:
             self._fold_across(stmt, value, factor, mask, loaded)
+            return
+        if stride is None and stmt.fold and stmt.buffer.space == "register" and mask is None:
+            self._fold_groups(stmt, value, factor)
             return
         if stride == 0 and differs and stmt.buffer.space == "register":
             raise UnsupportedError(f"the lanes of a vector loop store to one element: {stmt.index}")
@@ -252,6 +301,24 @@ class Memory:
         address = self._address(stmt.buffer.name, stmt.index, loaded, memory_type(dtype))
         before = self._from_memory(b.load(memory_type(dtype), address), dtype)
         self._put(combine(b, stmt.fold, dtype, before, one), dtype, address, None)
+
+    def _fold_groups(self, stmt: Store, value: Val, factor: Val | None) -> None:
+        """Fold groups of lanes into elements side by side."""
+        b, dtype, lanes = self.b, stmt.buffer.dtype, self.indices.lanes
+        assert self.indices.lane is not None
+        steps = LaneSteps.of(stmt.index, self.indices.lane)
+        first = self.indices.scalar(stmt.index).integer
+        if steps is None or (steps.apart, steps.within) != (1, 0) or first is None:
+            raise UnsupportedError(f"lanes that fold to elements apart: {stmt.index}")
+        value = self.indices.splat(value)
+        if factor is not None:
+            value = self._folded(stmt, neutral(stmt.fold, dtype, lanes), value, factor)
+        parts = [
+            b.shufflevector(value, None, range(n, lanes, steps.group)) for n in range(steps.group)
+        ]
+        total = pairwise(parts, lambda x, y: combine(b, stmt.fold, dtype, x, y))
+        before = self.registers.read(stmt.buffer, first, lanes // steps.group)
+        self.registers.write(stmt.buffer, first, combine(b, stmt.fold, dtype, before, total))
 
     def _fold_memory(
         self,

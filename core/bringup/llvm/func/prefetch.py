@@ -1,11 +1,13 @@
-"""What the units of a function ask for ahead of their loads."""
+"""What the units of a function ask for ahead of their loads and stores."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from bringup.graph.index import Axis, Expr
-from bringup.loops.form import Buffer, For, If, Load, Stmt, statements
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.loops.form import Buffer, For, If, Load, Stmt, Store, statements
+from bringup.records import record
 
 #: An element whose cache line is asked for.
 Ahead = tuple[Buffer, Expr]
@@ -66,4 +68,68 @@ def _vectors(loop: For, outer: tuple[Axis, ...]) -> Iterator[tuple[tuple[Axis, .
                     yield from _vectors(inner, axes)
 
 
-__all__ = ["Ahead", "prefetches"]
+@record(eq=False)
+class Results:
+    """Stores to the caller's memory behind a loop that only fills registers.
+
+    condition: under which they happen.  rows: the loop round them; the memory of each of its
+    iterations is asked for before the first loop runs.  columns: the loops inside it.
+    """
+
+    condition: tuple[Bound, ...]
+    rows: For
+    columns: tuple[For, ...]
+    store: Store
+
+
+def results_behind(body: Sequence[Stmt]) -> dict[For, list[Results]]:
+    """What follows each serial loop that only fills registers, as the sums of a tile do."""
+    found: dict[For, list[Results]] = {}
+    _find_results(body, found)
+    return found
+
+
+def _find_results(body: Sequence[Stmt], found: dict[For, list[Results]]) -> None:
+    last: For | None = None
+    for stmt in body:
+        if isinstance(stmt, For) and stmt.kind == "serial" and _fills_registers(stmt):
+            last = stmt
+        elif last is not None and isinstance(stmt, For | If):
+            condition = stmt.mask if isinstance(stmt, If) else ()
+            rows = stmt.body[0] if isinstance(stmt, If) else stmt
+            if isinstance(rows, For) and rows.kind == "serial" and len(condition) < 2:
+                results = _stores(rows.body, (), condition, rows)
+                found.setdefault(last, []).extend(results)
+        elif isinstance(stmt, For | If):
+            _find_results(stmt.body, found)
+
+
+def _fills_registers(loop: For) -> bool:
+    stores = [stmt for stmt in statements(loop.body) if isinstance(stmt, Store)]
+    return bool(stores) and all(stmt.buffer.space == "register" for stmt in stores)
+
+
+def _stores(
+    body: Sequence[Stmt], columns: tuple[For, ...], condition: tuple[Bound, ...], rows: For
+) -> Iterator[Results]:
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _stores(stmt.body, (*columns, stmt), condition, rows)
+        elif isinstance(stmt, If):
+            yield from _stores(stmt.body, columns, condition, rows)
+        elif isinstance(stmt, Store) and stmt.buffer.space == "global":
+            results = Results(condition, rows, columns, stmt)
+            if _are_apart(results):
+                yield results
+
+
+def _are_apart(results: Results) -> bool:
+    """Whether vectors are stored in rows that do not follow one another in memory."""
+    index, columns = results.store.index, results.columns
+    if not columns or columns[-1].kind != "vector" or index.coefficient(columns[-1].axis) != 1:
+        return False
+    width = math.prod(loop.axis.size for loop in columns if loop.kind != "serial")
+    return abs(index.coefficient(results.rows.axis) or 0) > width
+
+
+__all__ = ["Ahead", "Results", "prefetches", "results_behind"]

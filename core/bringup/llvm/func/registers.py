@@ -6,7 +6,7 @@ is one value.  LLVM's code generator makes no registers from memory, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
@@ -29,19 +29,27 @@ class Registers:
 
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
-        survey = _Survey(body)
-        self.widths = survey.widths
-        self.padded = {
-            name for name, forms in survey.forms.items() if len(forms) == 1 and None not in forms
-        }
+        self.widths: dict[str, int] = {}
+        for stmt, vectors in _accesses(body, None):
+            if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
+                name, lanes = stmt.buffer.name, ceil_power_of_two(vectors.axis.size)
+                self.widths[name] = max(self.widths.get(name, 1), lanes)
+        self.padded: set[str] = set()
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
         self.private: set[str] = set()
 
-    def alloc(self, buffer: Buffer, lanes: int) -> None:
-        """A buffer begins, once for each of the lanes; its elements are poison."""
+    def alloc(self, buffer: Buffer, scope: Sequence[Stmt], lanes: int) -> None:
+        """A buffer begins, once for each of the lanes; its elements are poison.
+
+        scope: the rest of its block.
+        """
         self.buffers[buffer.name] = buffer
+        self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
+        forms = {_form(*access) for access in _accesses(scope, None) if access[0].buffer == buffer}
+        if len(forms) == 1 and None not in forms:
+            self.padded.add(buffer.name)
         if lanes > 1:
             self.private.add(buffer.name)
             for number in range(buffer.size):
@@ -49,6 +57,12 @@ class Registers:
             return
         for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
             self.values[buffer.name, number] = poison(self._vector(buffer))
+
+    def free(self, buffer: Buffer) -> None:
+        """A buffer ends with its block, whose values are none outside it."""
+        width = 1 if buffer.name in self.private else self.widths.get(buffer.name, 1)
+        for number in range(ceil_div(buffer.size, width)):
+            del self.values[buffer.name, number]
 
     def _vector(self, buffer: Buffer) -> Type:
         return vec(register_type(buffer.dtype), self.widths.get(buffer.name, 1))
@@ -107,39 +121,27 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-class _Survey:
-    """How the register buffers of a function are accessed.
+def _accesses(
+    body: Sequence[Stmt], vectors: For | None
+) -> Iterator[tuple[Load | Store, For | None]]:
+    """The accesses to register buffers in a block, each with the vector loop round it."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _accesses(stmt.body, stmt if stmt.kind == "vector" else vectors)
+        elif isinstance(stmt, If):
+            yield from _accesses(stmt.body, vectors)
+        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
+            yield stmt, vectors
 
-    widths: the most lanes of an access along a vector loop.
-    forms: the indices of accesses, each with the end of the vector loop round it; None for one
-    whose lanes are no vector of the buffer.
-    """
 
-    def __init__(self, body: Sequence[Stmt]) -> None:
-        self.widths: dict[str, int] = {}
-        self.forms: dict[str, set[tuple[Expr, Expr | None] | None]] = {}
-        self.walk(body, None)
-
-    def walk(self, body: Sequence[Stmt], vectors: For | None) -> None:
-        """Note the accesses in a block.  vectors: the vector loop round it."""
-        for stmt in body:
-            if isinstance(stmt, For):
-                self.walk(stmt.body, stmt if stmt.kind == "vector" else vectors)
-            elif isinstance(stmt, If):
-                self.walk(stmt.body, vectors)
-            elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
-                self.note(stmt.buffer.name, stmt.index, vectors)
-
-    def note(self, name: str, index: Expr, vectors: For | None) -> None:
-        """Note one access."""
-        form = None
-        if vectors is not None and index.coefficient(vectors.axis) == 1:
-            lanes = ceil_power_of_two(vectors.axis.size)
-            self.widths[name] = max(self.widths.get(name, 1), lanes)
-            others = [c for atom, c in index.terms if atom != vectors.axis]
-            if all(c % lanes == 0 for c in (*others, index.const)):
-                form = index, vectors.end
-        self.forms.setdefault(name, set()).add(form)
+def _form(stmt: Load | Store, vectors: For | None) -> tuple[Expr, Expr | None] | None:
+    """The index of an access and the end of its lanes; None if they are no vector of the buffer."""
+    if vectors is None or stmt.index.coefficient(vectors.axis) != 1:
+        return None
+    lanes = ceil_power_of_two(vectors.axis.size)
+    others = (c for atom, c in stmt.index.terms if atom != vectors.axis)
+    is_whole = all(c % lanes == 0 for c in (*others, stmt.index.const))
+    return (stmt.index, vectors.end) if is_whole else None
 
 
 __all__ = ["Part", "Registers"]

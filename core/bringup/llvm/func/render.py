@@ -1,9 +1,9 @@
 """Functions of the loop level as LLVM functions for CPUs.
 
 The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.  It runs the units
-``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, which threads
-may share in any way.  ``buffers`` holds one pointer per parameter, then one to scratch memory, of
-which each worker has `NativeKernel.tile_bytes`.
+``begin … end - 1``: the iterations of the ``parallel`` loops round everything else, or of several
+such nests side by side, which threads may share in any way.  ``buffers`` holds one pointer per
+parameter, then one to scratch memory, of which each worker has `NativeKernel.tile_bytes`.
 
 The iterations of a ``vector`` loop are lanes: a scalar is a vector exactly where it depends on
 them.  ``unroll`` loops are written out.
@@ -15,15 +15,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, product
 
 from bringup.errors import UnsupportedError
+from bringup.graph.index import Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
-from bringup.llvm.func.copies import Copies, copies_of
+from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, prefetches
+from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
 from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
@@ -32,6 +35,7 @@ from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import (
     Alloc,
     Barrier,
+    Body,
     For,
     Func,
     If,
@@ -42,7 +46,10 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
-from bringup.loops.schedule.rewrite import used_scalars
+from bringup.loops.form import statements as all_statements
+from bringup.loops.schedule.dependences import are_apart, outliving
+from bringup.loops.schedule.rewrite import exprs_of, used_scalars
+from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -51,24 +58,70 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     Raises UnsupportedError for what CPUs do not run: blocks of threads, vector loops within vector
     loops, and ends of loops that differ between lanes.
     """
-    nest, body = _units(func)
-    units = math.prod(loop.axis.size for loop in nest)
-    if not units:
+    nests = [_nest(body) for body in _independent(func.body)]
+    if len(nests) > 1 and any(each.before for nest in nests for each in nest.loops):
+        nests = [_nest(func.body)]
+    if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
     function = unit_function(module, name)
     b = Builder(function.block("entry"))
     memory = Memory(b, Indices(b), Registers(b, func.body))
-    return FuncEmitter(func, function, memory).run(nest, body, units)
+    return FuncEmitter(func, function, memory).run(nests)
 
 
-def _units(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
-    """The parallel loops round everything else, outermost first, and what is within them."""
-    nest: list[For] = []
-    body = func.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
-        nest.append(body[0])
-        body = body[0].body
-    return nest, body
+@record(eq=False)
+class _Parallel:
+    """A parallel loop whose iterations are units, or parts of several.
+
+    before: what stands before it in its block and fills private memory.  Every worker does that
+    once for all the units of the block that it runs one after the other.
+    """
+
+    before: Body
+    loop: For
+
+
+@record(eq=False)
+class _Nest:
+    """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
+
+    loops: tuple[_Parallel, ...]
+    body: Body
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return math.prod(each.loop.axis.size for each in self.loops)
+
+
+def _nest(body: Body) -> _Nest:
+    nest: list[_Parallel] = []
+    while body:
+        *before, last = body
+        if not isinstance(last, For) or last.kind != "parallel":
+            break
+        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
+            break
+        nest.append(_Parallel(tuple(before), last))
+        body = last.body
+    return _Nest(tuple(nest), body)
+
+
+def _independent(body: Body) -> list[Body]:
+    """The parts of a function whose iterations may all run side by side.
+
+    They are parallel loops, of which none touches an element that another one writes.
+    """
+    parts = [(stmt,) for stmt in body if isinstance(stmt, For) and stmt.kind == "parallel"]
+    if len(parts) < max(len(body), 2):
+        return [body]
+    groups = [outliving(part) for part in parts]
+    for number, group in enumerate(groups):
+        for one, other in product(group, chain(*groups[number + 1 :])):
+            writes = one.kind != "load" or other.kind != "load"
+            if one.buffer == other.buffer and writes and not are_apart(one, other):
+                return [body]
+    return list(parts)
 
 
 def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
@@ -86,6 +139,14 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
             start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
             end = max(end, start)
     return end
+
+
+def _fills(body: Sequence[Stmt]) -> bool:
+    """Whether statements change nothing but memory that each worker has of its own."""
+    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+        return False
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -127,27 +188,76 @@ class FuncEmitter:
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
-        self.ahead: Mapping[For, Sequence[Ahead]] = {}
+        self.ahead: dict[For, Sequence[Ahead]] = {}
+        self.results: Mapping[For, Sequence[Results]] = {}
+        self.quotients: dict[For, list[Expr]] = {}
 
-    def run(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> NativeKernel:
+    def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
+        self.results = results_behind(self.func.body)
+        _fixed_quotients(self.func.body, (), self.quotients)
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
-        if nest:
-            self.ahead = prefetches(nest[-1].axis, body)
-        with b.loop(begin, end) as loop, self.indices.block():
-            unit: Val = loop.index
-            for n, each in reversed(list(enumerate(nest))):
-                axis = each.axis
-                self.indices.axes[axis] = i64_const(0)
-                if axis.size > 1:
-                    size = i64_const(axis.size)
-                    self.indices.axes[axis] = b.urem(unit, size) if n else unit
-                    unit = b.udiv(unit, size) if n else unit
-            self._inside_ends(nest, body)
+        size = square_bytes(self.func.body)
+        if size:
+            self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
+        for nest in nests:
+            if nest.loops:
+                self.ahead |= prefetches(nest.loops[-1].loop.axis, nest.body)
+        filling = [each for nest in nests for each in nest.loops if each.before]
+        units = 0
+        with b.loop(begin, end, carried=[i64_const(-1)] * len(filling)) as loop:
+            numbers: list[Val] = []
+            for nest in nests:
+                unit = b.sub(loop.index, i64_const(units))
+                if len(nests) == 1:
+                    with self.indices.block():
+                        numbers = self._unit(unit, nest, loop.carried)
+                else:
+                    is_mine = b.icmp("ult", unit, i64_const(nest.units))
+                    self._branch(is_mine, nest.body, partial(self._unit, unit, nest, ()))
+                units += nest.units
+            if filling:
+                loop.next(*numbers)
         b.ret()
-        return NativeKernel(self.function.name, units, self.tile_bytes, _work(body))
+        work = sum(nest.units * _work(nest.body) for nest in nests)
+        work += sum(_work(each.before) for each in filling)
+        return NativeKernel(self.function.name, units, self.tile_bytes, work // units)
+
+    def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
+        """One iteration of all parallel loops; the rest as in `_fill`."""
+        self._indices(unit, nest.loops)
+        numbers = self._fill(unit, nest.loops, last)
+        self._inside_ends([each.loop for each in nest.loops], nest.body)
+        return numbers
+
+    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+        """Set the index of each parallel loop."""
+        b = self.b
+        for n, each in reversed(list(enumerate(nest))):
+            axis = each.loop.axis
+            self.indices.axes[axis] = i64_const(0)
+            if axis.size > 1:
+                size = i64_const(axis.size)
+                self.indices.axes[axis] = b.urem(unit, size) if n else unit
+                unit = b.udiv(unit, size) if n else unit
+
+    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+        """Emit what stands before parallel loops, where the unit before was of another iteration.
+
+        last: the numbers of the iterations for which memory is filled.  Returns the new ones.
+        """
+        b = self.b
+        numbers: list[Val] = []
+        for n, each in enumerate(nest):
+            if each.before:
+                inner = math.prod(further.loop.axis.size for further in nest[n:])
+                numbers.append(b.udiv(unit, i64_const(inner)))
+                differs = b.icmp("ne", numbers[-1], last[len(numbers) - 1])
+                with b.if_then(differs), self.indices.block():
+                    self.body(each.before)
+        return numbers
 
     def _inside_ends(self, nest: Sequence[For], body: tuple[Stmt, ...]) -> None:
         """The body of a unit, if none of its loops has ended before."""
@@ -171,26 +281,33 @@ class FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
+        for number, stmt in enumerate(body):
+            self._stmt(stmt, body[number + 1 :])
         for stmt in body:
-            match stmt:
-                case Let():
-                    self._define(stmt, self._let(stmt))
-                case Load():
-                    self._define(stmt, self.memory.load(stmt, self._values(stmt.operands)))
-                case Store():
-                    value = self.scalars[stmt.value.name]
-                    factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
-                    self.memory.store(stmt, value, factor, self._values(stmt.operands))
-                case Alloc():
-                    self._alloc(stmt)
-                case If():
-                    self._if(stmt)
-                case For():
-                    self._for(stmt)
-                case Barrier() | Shuffle():
-                    raise UnsupportedError(
-                        "a CPU has no threads that meet at a barrier or exchange values"
-                    )
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
+                self.registers.free(stmt.buffer)
+
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        """Emit one statement.  scope: the rest of its block."""
+        match stmt:
+            case Let():
+                self._define(stmt, self._let(stmt))
+            case Load():
+                self._define(stmt, self.memory.load(stmt, self._values(stmt.operands)))
+            case Store():
+                value = self.scalars[stmt.value.name]
+                factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
+                self.memory.store(stmt, value, factor, self._values(stmt.operands))
+            case Alloc():
+                self._alloc(stmt, scope)
+            case If():
+                self._if(stmt)
+            case For():
+                self._for(stmt)
+            case Barrier() | Shuffle():
+                raise UnsupportedError(
+                    "a CPU has no threads that meet at a barrier or exchange values"
+                )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)
@@ -202,9 +319,9 @@ class FuncEmitter:
         if stmt in self.divisors and value.type.lanes == 1:
             self.reciprocals[name] = reciprocal(self.b, value)
 
-    def _alloc(self, stmt: Alloc) -> None:
+    def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer, self.indices.lanes)
+            self.registers.alloc(stmt.buffer, scope, self.indices.lanes)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 
@@ -262,7 +379,7 @@ class FuncEmitter:
         yield
         self.memory.alive, self.memory.guarded = before
 
-    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], None]) -> None:
+    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
         """``emit`` where a scalar condition holds.  body: the statements that it emits."""
         parts = self.registers.stored(body)
         values = self.registers.values
@@ -305,19 +422,23 @@ class FuncEmitter:
         if copies.vectors is None:
             self._interleaved(copies, points)
         elif points:
-            with self._vectors(copies.vectors, None):
+            end = None if copies.vectors in copies.early() else self._end(copies.vectors)
+            if end is not None and copies.vectors.end is not None and copies.vectors.end.first < 1:
+                return False
+            with self._vectors(copies.vectors, *self._alive(copies.vectors, end)):
                 self._interleaved(copies, points)
         return True
 
     def _points(self, copies: Copies) -> list[Point] | None:
         """The copies that exist, with the lanes that do; None if that is not known."""
         early = copies.early()
-        if not early:
-            return [(at, None) for at in copies.points()]
         points: list[Point] = []
         for at in copies.points():
-            lanes = None
-            self._open(copies, at)
+            axes = {
+                loop.axis: self.indices.const(i) for loop, i in zip(copies.nest, at, strict=True)
+            }
+            lanes, exists = None, True
+            self.indices.axes.update(axes)
             for loop in early:
                 end = self._end(loop)
                 last = loop.axis.size if end is None else end.integer
@@ -325,19 +446,12 @@ class FuncEmitter:
                     return None
                 if loop is copies.vectors:
                     lanes = _first_lanes(last, loop.axis.size)
-                    exists = last > 0
+                    exists &= last > 0
                 else:
-                    exists = at[copies.nest.index(loop)] < last
-                if not exists:
-                    break
-            else:
-                points.append((at, lanes))
+                    exists &= at[copies.nest.index(loop)] < last
+            if exists:
+                points.append(Point(at, axes, lanes))
         return points
-
-    def _open(self, copies: Copies, at: Sequence[int]) -> None:
-        """Go to one of the copies."""
-        for loop, i in zip(copies.nest, at, strict=True):
-            self.indices.axes[loop.axis] = self.indices.const(i)
 
     def _interleaved(self, copies: Copies, points: Sequence[Point]) -> None:
         """Copies statement by statement, so that none waits for another.
@@ -351,18 +465,21 @@ class FuncEmitter:
         for stmt in copies.body:
             axes = copies.axes[stmt]
             if axes not in groups:
-                groups[axes] = _equal(points, axes)
+                groups[axes] = equal(points, axes)
             if isinstance(stmt, Load) and copies.is_plain:
                 square = self.memory.load_square(stmt, copies.nest[0].axis)
                 if square is not None:
                     results[stmt.result.name] = square
                     continue
+            if isinstance(stmt, Store) and self._is_across(copies, stmt):
+                self._store_across(copies, points, stmt, results)
+                continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
             result: dict[int, Val] = {}
             for numbers in groups[axes]:
-                at, lanes = points[numbers[0]]
-                self._open(copies, at)
-                self.memory.alive = alive if lanes is None else lanes
+                point = points[numbers[0]]
+                self.indices.axes.update(point.axes)
+                self.memory.alive = alive if point.lanes is None else point.lanes
                 for name in used:
                     self.scalars[name] = results[name][numbers[0]]
                 if isinstance(stmt, Store) and len(numbers) > 1:
@@ -376,16 +493,60 @@ class FuncEmitter:
             if isinstance(stmt, Let | Load):
                 results[stmt.result.name] = [result[number] for number in range(len(points))]
         if copies.vectors is not None:
-            for at, _ in points:
-                self._open(copies, at)
+            for point in points:
+                self.indices.axes.update(point.axes)
                 self._prefetch(copies.vectors)
         self.scalars, self.memory.alive = outer, alive
+
+    def _is_across(self, copies: Copies, stmt: Store) -> bool:
+        """Whether the copies of a store are stored together, lane by lane."""
+        return not self.lane_registers and copies.is_transposed(stmt)
+
+    def _store_across(
+        self,
+        copies: Copies,
+        points: Sequence[Point],
+        stmt: Store,
+        results: Mapping[str, list[Val]],
+    ) -> None:
+        """Store the copies of the innermost loop together, lane by lane."""
+        name, count = stmt.value.name, copies.nest[-1].axis.size
+        values = results[name] if name in results else [self.scalars[name]] * len(points)
+        for start in range(0, len(points), count):
+            self.indices.axes.update(points[start].axes)
+            rows = values[start : start + count]
+            self.memory.store_across(stmt, copies.nest[-1].axis, rows, self.square)
 
     def _prefetch(self, stmt: For) -> None:
         for buffer, index in self.ahead.get(stmt, ()):
             element, pointer = memory_type(buffer.dtype), self.memory.pointers[buffer.name]
             offset = self.indices.scalar(index)
             prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
+
+    def _prefetch_results(self, results: Results) -> None:
+        """Ask for the memory of stores: their rows may be pages apart, and each would wait."""
+        b, buffer = self.b, results.store.buffer
+        vectors = [loop for loop in results.columns if loop.kind == "unroll"]
+        pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
+
+        def emit() -> None:
+            rows = self.indices.const(results.rows.axis.size)
+            with b.loop(self.indices.const(0), rows) as loop, self.indices.block():
+                self.indices.axes[results.rows.axis] = loop.index
+                for column in results.columns:
+                    self.indices.axes[column.axis] = self.indices.const(0)
+                for i in range(vectors[0].axis.size if vectors else 1):
+                    if vectors:
+                        self.indices.axes[vectors[0].axis] = self.indices.const(i)
+                    offset = self.indices.scalar(results.store.index)
+                    prefetch(b, b.gep(pointer, offset, element, flags=""), write=True)
+
+        inside = self.indices.inside(results.condition)
+        if inside is None:
+            emit()
+        elif inside.integer != 0:
+            with b.if_then(inside), self.indices.block():
+                emit()
 
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
@@ -406,6 +567,10 @@ class FuncEmitter:
         stop = self.indices.const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
             stop = b.smin(end, self.indices.const(axis.size))
+        for results in self.results.get(stmt, ()):
+            self._prefetch_results(results)
+        for quotient in self.quotients.get(stmt, ()):
+            self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
@@ -418,49 +583,42 @@ class FuncEmitter:
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""
-        size = stmt.axis.size
-        known = size if end is None else end.integer
-        if known is not None:
-            if known > 0:
-                self._emit_vector(stmt, _first_lanes(known, size))
-            return
-        assert end is not None
-        assert stmt.end is not None
-        alive = lanes_below(self.b, clamp(self.b, end, size), ceil_power_of_two(size))
-        if stmt.end.first < 1:
+        if end is None or (end.integer is not None and end.integer > 0):
+            self._emit_vector(stmt, end)
+        elif end.integer is None and stmt.end is not None and stmt.end.first < 1:
             some = self.b.icmp("sgt", end, self.indices.const(0))
-            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, alive))
-        else:
-            self._emit_vector(stmt, alive)
+            self._branch(some, stmt.body, lambda: self._emit_vector(stmt, end))
+        elif end.integer is None:
+            self._emit_vector(stmt, end)
 
-    def _emit_vector(self, stmt: For, alive: Val | None) -> None:
-        with self._vectors(stmt, alive):
+    def _emit_vector(self, stmt: For, end: Val | None) -> None:
+        with self._vectors(stmt, *self._alive(stmt, end)):
             self.body(stmt.body)
             self._prefetch(stmt)
 
+    def _alive(self, stmt: For, end: Val | None) -> tuple[Val | None, Val | None]:
+        """The mask of the lanes of a vector loop and how many there are; None for all."""
+        size = stmt.axis.size
+        known = size if end is None else end.integer
+        if known is not None:
+            mask = _first_lanes(known, size)
+            return mask, None if mask is None else self.indices.const(min(known, size))
+        assert end is not None
+        count = clamp(self.b, end, size)
+        return lanes_below(self.b, count, ceil_power_of_two(size)), count
+
     @contextmanager
-    def _vectors(self, stmt: For, alive: Val | None) -> Iterator[None]:
-        """What is emitted within is in the lanes of a vector loop."""
+    def _vectors(self, stmt: For, alive: Val | None, count: Val | None) -> Iterator[None]:
+        """What is emitted within is in the lanes of a vector loop.  count: of those that exist."""
         indices = self.indices
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
         indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
         indices.axes[stmt.axis] = self.indices.const(0)
+        self.memory.first_lanes = count
         with self._lanes(alive, guarded=False):
             yield
         indices.lane, indices.lanes = None, 1
-
-
-#: A copy that is written out: the iteration of each loop, and its lanes, None for all.
-Point = tuple[tuple[int, ...], Val | None]
-
-
-def _equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
-    """The numbers of the copies that agree in these loops."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, (at, _) in enumerate(points):
-        groups.setdefault(tuple(at[axis] for axis in axes), []).append(number)
-    return list(groups.values())
 
 
 def _first_lanes(count: int, size: int) -> Val | None:
@@ -469,6 +627,32 @@ def _first_lanes(count: int, size: int) -> Val | None:
     if min(count, size) == lanes:
         return None
     return const_vector(ir.i1, [i < min(count, size) for i in range(lanes)])
+
+
+def _fixed_quotients(
+    body: Sequence[Stmt], outer: tuple[For, ...], found: dict[For, list[Expr]]
+) -> None:
+    """The quotients and remainders in each loop that no loop inside it changes.
+
+    They are computed before the outermost loop of which that is true.
+    """
+    for stmt in body:
+        for expr in exprs_of(stmt):
+            for atom in expr.atoms():
+                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+                    continue
+                axes = atom.of.axes()
+                inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
+                free = outer[inside[-1] + 1 :] if inside else outer
+                serial = next((loop for loop in free if loop.kind == "serial"), None)
+                if serial is not None:
+                    value = Expr.of(atom)
+                    known = found.setdefault(serial, [])
+                    if value not in known:
+                        known.append(value)
+        if isinstance(stmt, For | If):
+            around = (*outer, stmt) if isinstance(stmt, For) else outer
+            _fixed_quotients(stmt.body, around, found)
 
 
 def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:

@@ -108,7 +108,7 @@ class Panels:
 class Blocking:
     """How a contraction is blocked.
 
-    rows, columns: of a unit; whole tiles.
+    rows, columns: of a unit; whole bands and tiles.
     band: rows that are packed at a time; whole tiles.
     ready: panels of the columns that are in memory and need no packing.
     """
@@ -295,13 +295,13 @@ def _units(
     for i in _parts(down):
         for j in _parts(across):
             band = _band(i * tile.rows, tile, cut, bytes_each, target.cache_bytes)
-            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band)
+            unit = Blocking(tile, cut, round_up(i * tile.rows, band), j * tile.columns, band)
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
-            packing = _packing(unit, ceil_div(down, i), bytes_each, target, ready)
+            packing = _packing(unit, ceil_div(rows, unit.rows), bytes_each, target, ready)
             cost = (products + packing) * inner + _START
-            units = members * ceil_div(down, i) * ceil_div(across, j)
+            units = members * ceil_div(rows, unit.rows) * ceil_div(across, j)
             rounds = math.ceil(units / target.threads)
             # A late thread costs less if there are more units to share.
             total = rounds * cost * (1 + 0.02 / rounds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bringup.kernel.form import Kernel
 from bringup.llvm.func.render import emit_func
 from bringup.llvm.func.schedules import scheduled
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel, Schedule, schedule
+from bringup.llvm.loops.schedule import LoopTarget, NativeKernel, schedule
 from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule as Steps
@@ -32,13 +32,10 @@ def emit_kernel(
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
     if steps is not None:
-        return emit_func(module, _applied(schedule(kernel, target), steps).after, name)
-    packed = _packed_plan(kernel, target)
-    if packed is not None:
-        from bringup.llvm.loops.packed import emit_packed
-
-        return emit_packed(module, *packed, name)
-    return emit_func(module, scheduled(schedule(kernel, target)).after, name)
+        return emit_func(module, _applied(kernel, target, steps).after, name)
+    made = scheduled_kernel(kernel, target)
+    assert made is not None, "a grid with points"
+    return emit_func(module, made.after, name)
 
 
 def scheduled_kernel(
@@ -49,21 +46,30 @@ def scheduled_kernel(
     steps: in place of those that this module would choose.  Raises ScheduleError if they do not
     fit.
     """
-    if not kernel.points or _packed_plan(kernel, target) is not None:
+    if not kernel.points:
         return None
-    plan = schedule(kernel, target)
-    return scheduled(plan) if steps is None else _applied(plan, steps)
+    if steps is not None:
+        return _applied(kernel, target, steps)
+    packed = _packed_plan(kernel, target)
+    if packed is None:
+        return scheduled(schedule(kernel, target))
+    from bringup.llvm.func.schedules.packed import scheduled_packed
+
+    return scheduled_packed(*packed)
 
 
-def _applied(plan: Schedule, steps: Steps) -> Scheduled:
-    return Scheduled.of(lower_kernel(plan.kernel), steps)
+def _applied(kernel: Kernel, target: LoopTarget, steps: Steps) -> Scheduled:
+    """The loops of a kernel after steps that were not chosen here."""
+    if _packed_plan(kernel, target) is None:
+        kernel = schedule(kernel, target).kernel
+    return Scheduled.of(lower_kernel(kernel), steps)
 
 
 def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
     first = kernel.stages[0]
     if first.limits or not any(f.product for f in first.folds):
         return None
-    from bringup.llvm.loops.packed import packed_plan
+    from bringup.llvm.func.schedules.packed import packed_plan
 
     return packed_plan(kernel, target)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bringup.llvm.lazy import LazyTable
+from bringup.lazy import LazyTable
 from bringup.llvm.math.convert import (
     bf16_to_f32,
     f8e4m3fn_to_f32,

@@ -308,21 +308,19 @@ class _ThreadEmitter(FuncEmitter):
                 self._barrier()
             loop.next(b.xor(self.parity, const(1)))
 
-    def body(self, body: Sequence[Stmt]) -> None:
-        """Emit the statements of a block, in order."""
-        for stmt in body:
-            if isinstance(stmt, Barrier):
-                self._barrier()
-            elif isinstance(stmt, Shuffle):
-                self.scalars[stmt.result.name] = self._shuffle(stmt)
-            elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
-                pointer = self.shared.pointer(self.b, stmt, self.parity)
-                self.memory.pointers[stmt.buffer.name] = pointer
-            elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
-                is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
-                self._branch(is_first, (stmt,), partial(super().body, (stmt,)))
-            else:
-                super().body((stmt,))
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        if isinstance(stmt, Barrier):
+            self._barrier()
+        elif isinstance(stmt, Shuffle):
+            self.scalars[stmt.result.name] = self._shuffle(stmt)
+        elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
+            pointer = self.shared.pointer(self.b, stmt, self.parity)
+            self.memory.pointers[stmt.buffer.name] = pointer
+        elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
+            is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
+            self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
+        else:
+            super()._stmt(stmt, scope)
 
     def _barrier(self) -> None:
         """Wait until all threads of the block have come here."""
@@ -402,7 +400,7 @@ class _ThreadEmitter(FuncEmitter):
                 each((store,))
 
         if nest[-1].kind == "vector":
-            with self._vectors(nest[-1], None):
+            with self._vectors(nest[-1], None, None):
                 emit()
         else:
             emit()

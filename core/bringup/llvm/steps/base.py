@@ -16,8 +16,8 @@ from bringup.backend.capabilities import Claims, RowClaims
 from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
+from bringup.lazy import LazyTable
 from bringup.llvm import text as ir
-from bringup.llvm.lazy import LazyTable
 from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel, unit_function
 from bringup.llvm.text import Builder, Module, Val, i64_const
 from bringup.program.program import OpStep

@@ -207,7 +207,8 @@ def _emit_panels(
                     row = b.gep(square, r * lanes, form.sum_type)
                     b.store(read(head, inner.index, lanes), row, size)
                 function = transpose_square(module, form.sum_type, lanes, len(group))
-                b.call(function, [square, b.gep(to, start, form.sum_type), i64_const(form.tile)])
+                args = [square, b.gep(to, start, form.sum_type)]
+                b.call(function, [*args, i64_const(form.tile), i64_const(lanes)])
         with b.loop(i64_const(whole), i64_const(form.inner)) as inner:
             to = b.gep(panel, b.mul(inner.index, i64_const(form.tile)), form.sum_type)
             for r, head in enumerate(heads):

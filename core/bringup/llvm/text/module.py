@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from string import ascii_letters, digits
 
 from bringup.llvm.text.types import Type, Val, array, pointer, scalar_text
 from bringup.records import record
 
-_PLAIN_NAME = re.compile(r"[-a-zA-Z$._][-a-zA-Z$._0-9]*\Z")
+#: What names are made of that stand without quotes.
+_PLAIN = frozenset(f"{ascii_letters}{digits}-$._")
 
 
 def _symbol(name: str) -> str:
-    return f"@{name}" if _PLAIN_NAME.match(name) else f'@"{name}"'
+    is_plain = _PLAIN.issuperset(name) and name[:1] not in digits
+    return f"@{name}" if is_plain else f'@"{name}"'
 
 
 @record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from functools import cache
 
 from bringup.records import record
 
@@ -211,6 +212,7 @@ def const(type: Type, value: float) -> Val:
     return constant
 
 
+@cache
 def i64_const(value: int) -> Val:
     """The constant of type i64, such as an index, a size or an offset."""
     return const(i64, value)

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Expr, Mask
 from bringup.kernel.ranges import span
-from bringup.loops.form import Alloc, Barrier, Buffer, For, Func, If, Load, Store
+from bringup.loops.form import (
+    NESTING,
+    Alloc,
+    Barrier,
+    Body,
+    Buffer,
+    For,
+    Func,
+    If,
+    Load,
+    LoopKind,
+    Store,
+)
 from bringup.loops.schedule.dependences import (
     Access,
     is_apart,
     may_conflict,
     meets_only_within,
 )
-from bringup.loops.schedule.rewrite import Body, Mask, has_threads
 from bringup.records import record
 
 
@@ -52,8 +63,7 @@ class _Block:
         for stmt in body:
             match stmt:
                 case Load() | Store() if stmt.buffer not in private:
-                    kind = "load" if isinstance(stmt, Load) else stmt.fold or "store"
-                    access = Access(stmt, kind, facts + stmt.mask, ())
+                    access = Access(stmt, facts + stmt.mask, ())
                     self.check_private(stmt, threads)
                     self.events.append(_Event(access, threads, self.phase, self.within))
                 case Alloc() if threads and stmt.buffer.space != "shared":
@@ -141,42 +151,65 @@ def _are_alternatives(one: _Event, other: _Event, inner: frozenset[Axis]) -> boo
 
 
 def check_threads(func: Func, bound: str = "", independent: bool = False) -> None:
-    """Raise ScheduleError where threads of a block need an order that no barrier gives.
+    """Raise ScheduleError for threads and shared memory in no block, for blocks in threads, and
+    where threads of a block need an order that no barrier gives.
 
     bound: loops that have just been bound to threads of a function that was right before.
     independent: whether their iterations were independent.
     """
+    _check_nesting(func.body, ())
+    _check_blocks(func.body, (), bound, independent)
 
-    def holds_threads(body: Body) -> bool:
-        """Whether thread loops stand here, not those of parallel loops or blocks inside."""
-        return any(
-            (isinstance(s, For) and s.kind == "thread")
-            or (
-                isinstance(s, For | If)
-                and not (isinstance(s, For) and s.kind in ("parallel", "block"))
-                and holds_threads(s.body)
+
+def _check_nesting(body: Body, outer: tuple[LoopKind, ...]) -> None:
+    for stmt in body:
+        if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
+            raise ScheduleError(
+                f"{stmt.buffer.name} is in no block, so no threads share it",
+                fix="bind a loop round it to block first",
             )
-            for s in body
+        if not isinstance(stmt, NESTING):
+            continue
+        kinds = outer
+        if isinstance(stmt, For):
+            if stmt.kind == "thread" and "block" not in outer:
+                raise ScheduleError(
+                    f"thread loop {stmt.name} is in no block loop",
+                    fix="bind a loop round it to block first",
+                )
+            if stmt.kind in ("parallel", "block") and "thread" in outer:
+                raise ScheduleError(
+                    f"{stmt.kind} loop {stmt.name} is in a thread loop",
+                    fix="let it be serial there",
+                )
+            kinds = (*outer, stmt.kind)
+        _check_nesting(stmt.body, kinds)
+
+
+def _check_blocks(body: Body, facts: Mask, bound: str, independent: bool) -> None:
+    for stmt in body:
+        if isinstance(stmt, For):
+            inner = facts + stmt.bounds
+            if stmt.kind in ("parallel", "block") and _holds_threads(stmt.body):
+                block = _Block(bound)
+                block.walk(stmt.body, inner, ())
+                block.check(independent)
+            _check_blocks(stmt.body, inner, bound, independent)
+        elif isinstance(stmt, If):
+            _check_blocks(stmt.body, facts + stmt.mask, bound, independent)
+
+
+def _holds_threads(body: Body) -> bool:
+    """Whether thread loops stand here, not those of parallel loops or blocks inside."""
+    return any(
+        (isinstance(stmt, For) and stmt.kind == "thread")
+        or (
+            isinstance(stmt, NESTING)
+            and not (isinstance(stmt, For) and stmt.kind in ("parallel", "block"))
+            and _holds_threads(stmt.body)
         )
-
-    def walk(body: Body, facts: Mask) -> None:
-        for stmt in body:
-            if isinstance(stmt, If):
-                walk(stmt.body, facts + stmt.mask)
-            elif isinstance(stmt, For):
-                if stmt.kind in ("parallel", "block") and holds_threads(stmt.body):
-                    block = _Block(bound)
-                    block.walk(stmt.body, facts + stmt.bounds, ())
-                    block.check(independent)
-                walk(stmt.body, facts + stmt.bounds)
-
-    if not has_threads(func):
-        return
-    if holds_threads(func.body):
-        block = _Block(bound)
-        block.walk(func.body, (), ())
-        block.check(independent)
-    walk(func.body, ())
+        for stmt in body
+    )
 
 
 __all__ = ["check_threads"]

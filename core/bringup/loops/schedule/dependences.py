@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mod
+from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
+    Body,
     Buffer,
     For,
     Func,
@@ -24,11 +26,9 @@ from bringup.loops.form import (
     Load,
     Scalar,
     Shuffle,
-    Stmt,
     Store,
     statements,
 )
-from bringup.loops.schedule.rewrite import Body, Mask
 from bringup.records import record
 
 
@@ -36,17 +36,22 @@ from bringup.records import record
 class Access:
     """One load or store within a block.
 
-    kind: ``load``, ``store``, or the monoid of a fold.
     facts: what holds wherever it happens.
-    axes: the loops of the block round it.
+    loops: those of the block round it.
+    on_data: whether data decides, too, where it happens.
     outer: those of its operands that are defined outside the block.
     """
 
     stmt: Load | Store
-    kind: str
     facts: Mask
-    axes: tuple[Axis, ...]
+    loops: tuple[For, ...]
+    on_data: bool = False
     outer: frozenset[Scalar] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        """``load``, ``store``, or the monoid of a fold."""
+        return "load" if isinstance(self.stmt, Load) else self.stmt.fold or "store"
 
     @property
     def buffer(self) -> Buffer:
@@ -58,32 +63,37 @@ class Access:
         """Where."""
         return self.stmt.index
 
-
-def accesses(body: Body, facts: Mask = (), axes: tuple[Axis, ...] = ()) -> tuple[Access, ...]:
-    """The accesses of a block to memory that outlives it."""
-    private: set[Buffer] = set()
-    found = tuple(_accesses(body, facts, axes, private))
-    if any(access.stmt.operands for access in found):
-        inside = {s.result for s in statements(tuple(body)) if isinstance(s, Let | Load)}
-        found = tuple(replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found)
-    return tuple(a for a in found if a.buffer not in private) if private else found
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those of the loops."""
+        return tuple(loop.axis for loop in self.loops)
 
 
-def _accesses(
-    body: Body, facts: Mask, axes: tuple[Axis, ...], private: set[Buffer]
+def accesses(
+    body: Body, facts: Mask = (), loops: tuple[For, ...] = (), on_data: bool = False
 ) -> Iterator[Access]:
+    """The accesses of a block, in order."""
     for stmt in body:
         match stmt:
-            case Load():
-                yield Access(stmt, "load", facts + stmt.mask, axes)
-            case Store():
-                yield Access(stmt, stmt.fold or "store", facts + stmt.mask, axes)
+            case Load() | Store():
+                yield Access(stmt, facts + stmt.mask, loops, on_data)
             case For():
-                yield from _accesses(stmt.body, facts + stmt.bounds, (*axes, stmt.axis), private)
+                yield from accesses(stmt.body, facts + stmt.bounds, (*loops, stmt), on_data)
             case If():
-                yield from _accesses(stmt.body, facts + stmt.mask, axes, private)
-            case Alloc():
-                private.add(stmt.buffer)
+                tested = on_data or stmt.test is not None
+                yield from accesses(stmt.body, facts + stmt.mask, loops, tested)
+
+
+def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
+    """The accesses of a block to memory that outlives it."""
+    private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
+    found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    if any(access.stmt.operands for access in found):
+        inside = {
+            stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load | Shuffle)
+        }
+        found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
+    return found
 
 
 def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
@@ -93,22 +103,19 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
     def walk(body: Body) -> None:
         for number, stmt in enumerate(body):
             if isinstance(stmt, Alloc):
-                scope = _accesses(body[number + 1 :], (), (), set())
+                scope = accesses(body[number + 1 :])
                 mine = [access for access in scope if access.buffer == stmt.buffer]
                 found.setdefault(stmt.buffer, []).extend(mine)
-            elif isinstance(stmt, For | If):
+            elif isinstance(stmt, NESTING):
                 walk(stmt.body)
 
     walk(func.body)
     return found
 
 
-def has_barrier(body: Sequence[Stmt]) -> bool:
+def has_barrier(body: Body) -> bool:
     """Whether threads meet somewhere in a block, or exchange values."""
-    return any(
-        isinstance(s, Barrier | Shuffle) or (isinstance(s, For | If) and has_barrier(s.body))
-        for s in body
-    )
+    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(body))
 
 
 def may_conflict(one: Access, other: Access) -> bool:
@@ -119,7 +126,21 @@ def may_conflict(one: Access, other: Access) -> bool:
         return True
     if "load" not in (one.kind, other.kind) or not may_share(one.buffer, other.buffer):
         return False
+    load, store = (one, other) if one.kind == "load" else (other, one)
+    if _is_read_again(load, store):
+        return False
     return one.axes != other.axes or _is_equal(one.index, other.index)
+
+
+def _is_read_again(load: Access, store: Access) -> bool:
+    """Whether iterations of a loop round both read one element, and each writes another.
+
+    Then some would read what another has written, so the two are not the same memory.
+    """
+    written = store.index.axes() - load.index.axes()
+    return not load.stmt.operands and any(
+        axis.size > 1 and axis in written for axis in load.axes if axis in store.axes
+    )
 
 
 def may_share(one: Buffer, other: Buffer) -> bool:
@@ -179,25 +200,25 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
     ``z``.
     """
+    first = _Parts(one, inner)
+    second = first if other is one else _Parts(other, inner)
     whole = Expr.of(axis)
-    low, high = span(whole, one.facts)
-    if low == high and (low, high) == span(whole, other.facts):
-        return True
-    first, second = _Parts(one, inner), _Parts(other, inner)
-    if first.fixed != second.fixed:
-        return False
-    if _is_apart(first, second):
-        return True
-    shared = {atom for atom in first.terms if first.terms[atom] == second.terms.get(atom)}
-    if axis in shared:
-        return _agrees(first, second, axis)
-    # A loop that was fused stands in the index as its quotient and its remainder.
-    parts = [a for a in shared if isinstance(a, Div | Mod) and a.of == whole]
-    return any(
-        all(_agrees(first, second, a) for a in parts if a.by == divisor)
-        and (Mod(whole, divisor) in parts or _has_one_value(whole % divisor, one, other))
-        for divisor in {a.by for a in parts if isinstance(a, Div)}
-    )
+    if first.fixed == second.fixed:
+        shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
+        if axis in shared and _agrees(first, second, axis):
+            return True
+        if first is not second and _is_apart(first, second):
+            return True
+        # A loop that was fused stands in the index as its quotient and its remainder.
+        parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]
+        for divisor in {a.by for a in parts if isinstance(a, Div)}:
+            rest = whole % divisor
+            has_rest = any(isinstance(a, Mod) and a.by == divisor for a in parts)
+            if (has_rest or _has_one_value(rest, one, other)) and all(
+                _agrees(first, second, a) for a in parts if a.by == divisor
+            ):
+                return True
+    return _has_one_value(whole, one, other)
 
 
 def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
@@ -236,7 +257,16 @@ class _Parts:
         terms = tuple(
             (a, c) for a, c in self.terms.items() if a != but and (below is None or abs(c) <= below)
         )
-        return span(Expr(0, terms), self.facts)
+        return span(Expr(0, terms), self.facts) if terms else (0, 0)
+
+
+def are_apart(one: Access, other: Access) -> bool:
+    """Whether no iterations of any loops touch one element by these two accesses.
+
+    False also where ranges and divisors of indices do not decide.
+    """
+    inner = frozenset((*one.index.axes(), *other.index.axes()))
+    return _is_apart(_Parts(one, inner), _Parts(other, inner))
 
 
 def _is_apart(one: _Parts, other: _Parts) -> bool:
@@ -269,11 +299,13 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
 __all__ = [
     "Access",
     "accesses",
+    "are_apart",
     "conflicts",
     "has_barrier",
     "is_apart",
     "may_conflict",
     "may_share",
     "meets_only_within",
+    "outliving",
     "private_accesses",
 ]

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Expr
+from bringup.graph.index import Expr, Mask
 from bringup.loops.form import (
+    NESTING,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
     If,
     Let,
     Load,
-    LoopKind,
     Scalar,
     Stmt,
     Store,
     statements,
 )
-from bringup.loops.schedule.dependences import accesses
+from bringup.loops.schedule.dependences import outliving
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     constant,
     loops_of,
+    nested,
+    points_of,
     rebuilt,
+    rewrite_block,
     rewrite_loops,
+    unless_same,
+    with_body,
     with_kind,
 )
 from bringup.ops.monoids import MONOIDS
+from bringup.records import record
 
 
 def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
@@ -80,6 +85,127 @@ def rfactor(func: Func, at: str, buffer: str, *over: str) -> Func:
     return rewrite_loops(func, (at,), change)
 
 
+def overwrite(func: Func, buffer: str) -> Func:
+    """Folds into a buffer that holds the neutral element become stores, and it is not set before.
+
+    The elements are set in a nest of loops, and next touched in one that folds into each once.
+    Raises ScheduleError where there is no such pair of nests.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[8]) {
+    ...   for i in 8 {
+    ...     %0: f32 = -0.0
+    ...     y[i] = %0
+    ...   }
+    ...   for j in 8 {
+    ...     %1: f32 = x[j]
+    ...     y[j] add= %1
+    ...   }
+    ... }''')
+    >>> print(overwrite(func, "y"))
+    func f(x: in f32[8], y: out f32[8]) {
+      for j in 8 {
+        %1: f32 = x[j]
+        y[j] = %1
+      }
+    }
+    """
+    found = 0
+    lets: dict[Scalar, Let] = {}
+
+    def walk(body: Body) -> Body:
+        nonlocal found
+        result: list[Stmt] = []
+        start: _Update | None = None
+        for stmt in body:
+            if isinstance(stmt, Let):
+                lets[stmt.result] = stmt
+            if not _touches(stmt, buffer):
+                result.append(stmt)
+                continue
+            update = _Update.of(stmt, buffer)
+            if start is not None and update is not None and update.begins_with(start, lets):
+                found += 1
+                result.remove(start.nest[0])
+                result.append(update.stored())
+                start = None
+                continue
+            start = update
+            if update is None and isinstance(stmt, For | If):
+                result.append(rebuilt(stmt, walk(stmt.body)))
+            else:
+                result.append(stmt)
+        return tuple(result)
+
+    body = walk(func.body)
+    if not found:
+        raise ScheduleError(
+            f"nothing folds into each element of {buffer} once after it became neutral",
+            fix="divide the fold with rfactor first",
+        )
+    return Func(func.name, func.params, body)
+
+
+def _touches(stmt: Stmt, buffer: str) -> bool:
+    return any(isinstance(s, Load | Store) and s.buffer.name == buffer for s in statements((stmt,)))
+
+
+@record(eq=False)
+class _Update:
+    """A nest of loops that does one thing with each of some elements of a buffer.
+
+    nest: the loops.  scalars: what stands in them before the store.
+    """
+
+    nest: tuple[For, ...]
+    scalars: tuple[Let | Load, ...]
+    store: Store
+
+    @staticmethod
+    def of(stmt: Stmt, buffer: str) -> _Update | None:
+        """What a statement does with a buffer; None if that is more, or depends on conditions."""
+        nest: list[For] = []
+        scalars: list[Let | Load] = []
+        while isinstance(stmt, For):
+            nest.append(stmt)
+            *before, stmt = stmt.body
+            scalars += [s for s in before if isinstance(s, Let | Load)]
+            if not all(isinstance(s, Let | Load) and not _touches(s, buffer) for s in before):
+                return None
+        if not nest or not isinstance(stmt, Store) or stmt.mask:
+            return None
+        return _Update(tuple(nest), tuple(scalars), stmt)
+
+    def begins_with(self, start: _Update, lets: Mapping[Scalar, Let]) -> bool:
+        """Whether this folds into just the elements that ``start`` has made neutral.
+
+        lets: of the blocks round both.
+        """
+        mine, others = self.nest, start.nest
+        if not self.store.fold or start.store.fold or self.store.factor is not None:
+            return False
+        if [(a.axis.size, a.end) for a in mine] != [(a.axis.size, a.end) for a in others]:
+            return False
+        table = {b.axis: Expr.of(a.axis) for a, b in zip(mine, others, strict=True)}
+        axes = self.store.index.axes()
+        if start.store.index.substitute(table) != self.store.index:
+            return False
+        value = next(
+            (s for s in start.scalars if s.result == start.store.value), lets.get(start.store.value)
+        )
+        expected = neutral(start.store.value, self.store.fold).attrs
+        is_neutral = isinstance(value, Let) and value.attrs == expected
+        return is_neutral and axes >= {loop.axis for loop in mine if loop.axis.size > 1}
+
+    def stored(self) -> Stmt:
+        """The nest with a store in place of the fold."""
+        fold = self.store
+        new: Stmt = Store(fold.buffer, fold.index, fold.value)
+        for loop in reversed(self.nest):
+            new = with_body(loop, (*loop.body[:-1], new))
+        return new
+
+
 def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     inner = _loops_over(loop, over)
     folds = folds_into(loop, buffer)
@@ -95,10 +221,7 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
         raise ScheduleError(
             f"some folds into {buffer}[{index}] do not exist", fix="pad the loops round them first"
         )
-    points, point = 1, Expr()
-    for within in inner:
-        points *= within.axis.size
-        point = point * within.axis.size + Expr.of(within.axis)
+    points, point = points_of(within.axis for within in inner)
     name = names.buffer(f"{buffer}.{loop.name}")
     registers = Buffer(name, target.dtype, points, "register")
     scalar = buffer.replace(".", "_")
@@ -106,14 +229,15 @@ def _divided(loop: For, buffer: str, over: Sequence[str], names: Names) -> Body:
     before = (neutral(start, fold), Store(registers, point, start))
     after = (Load(part, registers, point), Store(target, index, part, fold=fold))
     change = into_registers(folds, registers, point)
-    changed = _with_folds((loop,), folds, frozenset(over), change)
+    changed = _changed_in((loop,), frozenset(over), change)
     if not any(isinstance(s, Store) and s.buffer == registers for s in statements(changed)):
         raise ScheduleError(
             f"nothing folds into {buffer} in all of the loops {', '.join(over)}",
             fix="name loops that hold a fold",
         )
     new = unrolled(changed, over)
-    return (Alloc(registers), *_nested(inner, before), *new, *_nested(inner, after))
+    around = [with_kind(w, "vector" if w.kind == "vector" else "unroll") for w in inner]
+    return (Alloc(registers), *nested(around, before), *new, *nested(around, after))
 
 
 def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
@@ -153,7 +277,7 @@ def _loops_over(loop: For, over: Sequence[str]) -> list[For]:
 
 def folds_into(loop: For, buffer: str) -> list[Store]:
     """The folds into a buffer within a loop, which must be all that the loop does with it."""
-    mine = [access for access in accesses(loop.body) if access.buffer.name == buffer]
+    mine = [access for access in outliving(loop.body) if access.buffer.name == buffer]
     folds = [a.stmt for a in mine if isinstance(a.stmt, Store) and a.stmt.fold]
     if not folds:
         buffers = {s.buffer.name for s in statements(loop.body) if isinstance(s, Store) and s.fold}
@@ -173,27 +297,19 @@ def folds_into(loop: For, buffer: str) -> list[Store]:
     return folds
 
 
-def _with_folds(
-    body: Body,
-    folds: Sequence[Store],
-    missing: frozenset[str],
-    change: Callable[[Load | Store], Load | Store],
-) -> Body:
-    """The block with the folds changed that are in all of the loops ``missing``.
+def _changed_in(body: Body, missing: frozenset[str], change: Callable[[Stmt], Stmt]) -> Body:
+    """The block with the statements changed that are in all of the loops ``missing``.
 
     Parts of a loop that was split may share a statement, so a fold is known by its place.
     """
     result: list[Stmt] = []
     for stmt in body:
-        match stmt:
-            case For() | If():
-                inside = missing - {stmt.name} if isinstance(stmt, For) else missing
-                result.append(rebuilt(stmt, _with_folds(stmt.body, folds, inside, change)))
-            case Store() if not missing and stmt in folds:
-                result.append(change(stmt))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+        if isinstance(stmt, NESTING):
+            inside = missing - {stmt.name} if isinstance(stmt, For) else missing
+            result.append(rebuilt(stmt, _changed_in(stmt.body, inside, change)))
+        else:
+            result.append(stmt if missing else change(stmt))
+    return unless_same(result, body)
 
 
 def neutral(scalar: Scalar, fold: str) -> Let:
@@ -203,11 +319,11 @@ def neutral(scalar: Scalar, fold: str) -> Let:
 
 def into_registers(
     folds: Sequence[Store], registers: Buffer, point: Expr
-) -> Callable[[Load | Store], Load | Store]:
-    """A change of accesses by which these folds go to a register."""
+) -> Callable[[Stmt], Stmt]:
+    """A change of statements by which these folds go to a register."""
 
-    def change(stmt: Load | Store) -> Load | Store:
-        if stmt not in folds or isinstance(stmt, Load):
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store) or stmt not in folds:
             return stmt
         return Store(
             registers, point, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision
@@ -218,24 +334,11 @@ def into_registers(
 
 def unrolled(body: Body, names: Sequence[str]) -> Body:
     """The block with loops of these names unrolled, unless they are lanes of a vector."""
-    result: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, For | If):
-            result.append(stmt)
-            continue
-        new = rebuilt(stmt, unrolled(stmt.body, names))
-        if isinstance(new, For) and new.name in names and new.kind != "vector":
-            new = with_kind(new, "unroll")
-        result.append(new)
-    return tuple(result)
+
+    def change(old: For, _facts: Mask) -> Body:
+        return (old if old.kind == "vector" else with_kind(old, "unroll"),)
+
+    return rewrite_block(body, frozenset(names), change)
 
 
-def _nested(loops: Sequence[For], body: Body) -> Body:
-    """A block within loops over all points, run as those that it belongs to."""
-    for loop in reversed(loops):
-        kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
-        body = (For(loop.axis, body, kind, loop.end),)
-    return body
-
-
-__all__ = ["folds_into", "into_registers", "neutral", "rfactor", "unrolled"]
+__all__ = ["folds_into", "into_registers", "neutral", "overwrite", "rfactor", "unrolled"]

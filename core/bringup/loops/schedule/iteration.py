@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
 from typing import get_args
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
-    Alloc,
+    CONCURRENT,
+    Body,
     Buffer,
     For,
     Func,
     If,
+    Let,
     Load,
     LoopKind,
+    Scalar,
     Stmt,
     Store,
     named_axis,
     statements,
 )
-from bringup.loops.schedule.barriers import check_threads
 from bringup.loops.schedule.dependences import (
     Access,
     accesses,
     conflicts,
     has_barrier,
     meets_only_within,
+    outliving,
     private_accesses,
 )
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
+    check_loops,
     check_new_names,
+    check_word,
+    checked,
     decided,
+    exprs_of,
     guarded,
-    has_shared,
-    has_threads,
     loop_until,
     loops_of,
+    map_statements,
     rebuilt,
+    rewrite_block,
     rewrite_loops,
     with_body,
     with_kind,
@@ -85,16 +90,13 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     check_new_names(func, outer, inner, *apart, but=(loop,))
     if size < 1:
         raise ScheduleError(f"blocks of {size} iterations", fix="give a size of at least 1")
-    if tail not in get_args(Tail):
-        raise ScheduleError(f"there is no tail {tail!r}", fix="use guard, peel, overlap or branch")
+    check_word("there is no tail", tail, *get_args(Tail))
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
         return _Split(old, facts, outer, inner, size).with_tail(tail, names)
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 class _Split:
@@ -125,7 +127,7 @@ class _Split:
             return self.branches(whole, names)
         blocks = self.blocks(whole) if whole else ()
         if tail == "peel":
-            return (*blocks, self.copy(f"{self.old.name}.t", self.last_block, names))
+            return blocks + self.copy(f"{self.old.name}.t", self.last_block, names)
         if not whole:
             raise ScheduleError(
                 f"loop {self.old.name} has {self.old.axis.size} iterations, less than one block of "
@@ -133,7 +135,7 @@ class _Split:
                 fix="split with tail=guard or tail=peel",
             )
         _check_repeatable(self.old)
-        return (*blocks, self.copy(self.inner, self.size, names))
+        return blocks + self.copy(self.inner, self.size, names)
 
     def blocks(self, count: int) -> Body:
         """The blocks from the first on; the last may be shorter."""
@@ -159,8 +161,8 @@ class _Split:
                 f"threads meet inside loop {old.name}, whose last block is shorter",
                 fix=f"choose a size that divides {total}",
             )
-        body = Substitution({old.axis: start + Expr.of(inner)}, facts)(old.body)
-        body = guarded(limit, body)
+        at = start + Expr.of(inner)
+        body = guarded(limit, Substitution({old.axis: at}, facts)(old.body))
         inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
 
@@ -169,12 +171,12 @@ class _Split:
         old, outer = self.old, named_axis(self.outer, whole + 1)
         rest = self.copy(f"{old.name}.t", self.last_block, names)
         if not whole:
-            return (For(outer, (rest,), old.kind),)
+            return (For(outer, rest, old.kind),)
         inner, is_whole = named_axis(self.inner, self.size), (Bound(Expr.of(outer), 0, whole),)
         table = {old.axis: Expr.of(outer) * self.size + Expr.of(inner)}
         body = Substitution(table, self.facts + is_whole)(old.body)
         is_last = (Bound(Expr.of(outer), whole, whole + 1),)
-        parts = (If(is_whole, (For(inner, body, old.kind),)), If(is_last, (rest,)))
+        parts = (If(is_whole, (For(inner, body, old.kind),)), If(is_last, rest))
         return (For(outer, parts, old.kind),)
 
     def blocks_and_rest(self, names: Names) -> Body:
@@ -188,32 +190,41 @@ class _Split:
         outer, inner = named_axis(self.outer, old.axis.size // size), named_axis(self.inner, size)
         at = Expr.of(outer) * size + Expr.of(inner)
         some = decided((Bound(blocks, 1, blocks.last + 1),), self.facts)
-        result: list[Stmt] = []
+        result: Body = ()
         if some is not None:
-            loop = For(outer, (), old.kind, blocks)
-            body = Substitution({old.axis: at}, self.facts + some + loop.bounds)(old.body)
-            body = (For(inner, body, old.kind),)
-            body = loop_until(outer, body, old.kind, blocks, self.facts + some)
-            result += (If(some, body),) if some else body
+            facts = self.facts + some
+            bounds = For(outer, (), old.kind, blocks).bounds
+            block = _part(old, inner, at, None, facts + bounds)
+            result += guarded(some, loop_until(outer, block, old.kind, blocks, facts))
         early = decided((Bound(end, 1, old.axis.size), Bound(left, 1, size)), self.facts)
         if left.last and early is not None:
-            rest = For(named_axis(f"{old.name}.t", left.last), (), old.kind, left)
-            table = {old.axis: Expr.of(rest.axis) + end + left * -1}
-            body = Substitution(table, self.facts + early + rest.bounds, names)(old.body)
-            body = (For(rest.axis, body, old.kind, None if left.is_const else left),)
-            result += (If(early, body),) if early else body
-        return tuple(result)
+            rest = named_axis(f"{old.name}.t", left.last)
+            at = Expr.of(rest) + end + left * -1
+            result += guarded(early, _part(old, rest, at, left, self.facts + early, names))
+        return result
 
-    def copy(self, name: str, count: int, names: Names) -> For:
+    def copy(self, name: str, count: int, names: Names) -> Body:
         """The last iterations again, as a loop of their own."""
-        old, axis = self.old, named_axis(name, count)
-        at = Expr.of(axis) + (old.axis.size - count)
-        return For(axis, Substitution({old.axis: at}, self.facts, names)(old.body), old.kind)
+        axis = named_axis(name, count)
+        at = Expr.of(axis) + (self.old.axis.size - count)
+        return _part(self.old, axis, at, None, self.facts, names)
+
+
+def _part(
+    old: For, axis: Axis, at: Expr, end: Expr | None, facts: Mask, names: Names | None = None
+) -> Body:
+    """Some iterations of a loop, as a loop over another axis.
+
+    at: which iteration each is.  names: makes it a copy beside another part.
+    """
+    bounds = For(axis, (), old.kind, end).bounds
+    body = Substitution({old.axis: at}, facts + bounds, names)(old.body)
+    return loop_until(axis, body, old.kind, end, facts)
 
 
 def _check_repeatable(loop: For) -> None:
     """Raise ScheduleError unless an iteration may run twice: it reads nothing that it writes."""
-    found = accesses(loop.body)
+    found = outliving(loop.body)
     for access in found:
         if access.kind not in ("load", "store"):
             raise ScheduleError(
@@ -262,21 +273,17 @@ def peel(func: Func, loop: str, first: int, last: int) -> Func:
 
     def change(old: For, facts: Mask) -> Body:
         middle = _middle(old, first, last)
-        result: list[Stmt] = []
+        result: Body = ()
         parts = ((f"{loop}.first", 0, first), (loop, first, middle))
         for name, start, count in (*parts, (f"{loop}.last", first + middle, last)):
             axis = named_axis(name, count)
             end = None if old.end is None else old.end + -start
-            bounds = For(axis, (), old.kind, end).bounds
             copy = None if name == loop else names
-            place = Substitution({old.axis: Expr.of(axis) + start}, facts + bounds, copy)
             if count:
-                result += loop_until(axis, place(old.body), old.kind, end, facts)
-        return tuple(result)
+                result += _part(old, axis, Expr.of(axis) + start, end, facts, copy)
+        return result
 
-    result = rewrite_loops(func, (loop,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (loop,), change)
 
 
 def specialize(func: Func, loop: str, count: int, at: str) -> Func:
@@ -317,28 +324,38 @@ def specialize(func: Func, loop: str, count: int, at: str) -> Func:
     names = Names(func)
 
     def change(outer: For, facts: Mask) -> Body:
-        axis, size = outer.axis, outer.axis.size
+        size, within = outer.axis.size, {inner.name for inner in loops_of((outer,))}
         if not 0 < count < size:
             raise ScheduleError(
                 f"loop {loop} has {size} iterations, of which the first {count} are not a part",
                 fix="give a number between them",
             )
-        first, rest = (Bound(Expr.of(axis), *ends) for ends in ((0, count), (count, size)))
-        last = {axis: Expr(count)} if size - count == 1 else {}
+        if at not in within:
+            raise ScheduleError(
+                f"there is no loop {at} within loop {loop}", fix="name a loop within it, or itself"
+            )
+        known = facts + outer.bounds
 
         def twice(old: For, inner: Mask) -> Body:
-            if has_barrier(old.body):
-                raise ScheduleError(
-                    f"threads meet inside loop {at}", fix="specialize before barriers are placed"
-                )
-            known = facts + outer.bounds + inner + old.bounds
-            whole = Substitution({}, (*known, first))(old.body)
-            other = Substitution(last, (*known, rest), names)(old.body)
-            return (with_body(old, (If((first,), whole), If((rest,), other))),)
+            return _twice(old, outer.axis, count, known + inner + old.bounds, names)
 
-        return rewrite_loops(Func(func.name, func.params, (outer,)), (at,), twice).body
+        return rewrite_block((outer,), frozenset((at,)), twice)
 
     return rewrite_loops(func, (loop,), change)
+
+
+def _twice(old: For, axis: Axis, count: int, facts: Mask, names: Names) -> Body:
+    """A loop whose body stands there for the first iterations of another loop, and for the rest."""
+    if has_barrier(old.body):
+        raise ScheduleError(
+            f"threads meet inside loop {old.name}", fix="specialize before barriers are placed"
+        )
+    at = Expr.of(axis)
+    first, rest = Bound(at, 0, count), Bound(at, count, axis.size)
+    last = {axis: Expr(count)} if axis.size - count == 1 else {}
+    whole = Substitution({}, (*facts, first))(old.body)
+    other = Substitution(last, (*facts, rest), names)(old.body)
+    return (with_body(old, (If((first,), whole), If((rest,), other))),)
 
 
 def _middle(old: For, first: int, last: int) -> int:
@@ -365,6 +382,7 @@ def _middle(old: For, first: int, last: int) -> int:
 def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     """Two loops, of which one is all that the other holds, as one loop over all their iterations.
 
+    Loops ``outer`` that hold no loop ``inner`` stay as they are.
     Raises ScheduleError for an unknown loop, loops that are no perfect nest or run in different
     ways, and a name that exists.
 
@@ -386,8 +404,11 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     }
     """
     check_new_names(func, name, but=(outer, inner))
+    check_loops(func, (inner,))
 
     def change(old: For, facts: Mask) -> Body:
+        if not any(loop.name == inner for loop in loops_of(old.body)):
+            return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
             raise ScheduleError(
@@ -412,9 +433,105 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
         body = Substitution(table, facts + loop.bounds + mask)(within.body)
         return loop_until(axis, guarded(mask, body), old.kind, loop.end, facts)
 
-    result = rewrite_loops(func, (outer,), change)
-    check_threads(result)
-    return result
+    return rewrite_loops(func, (outer,), change)
+
+
+def segment(func: Func, loop: str, outer: str, around: str = "") -> Func:
+    """``loop`` in segments along which the quotients in its indices do not change.
+
+    A loop that was fused and split runs across the ends of rows: its indices have quotients and
+    remainders.  ``outer`` counts the rows that it reaches; an iteration belongs to one of them, and
+    goes on from the start of that row.  Loops without such indices stay as they are, and those with
+    rows of several lengths that are no multiples of one another.
+    around: a loop round ``loop`` that ``outer`` stands round, by default ``loop`` itself.
+    Raises ScheduleError for an unknown loop, and where iterations of ``loop`` need one another's
+    results, so that they must stay in order.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[20], y: out f32[12]) {
+    ...   for i.o in 3 {
+    ...     for i.i in 4 {
+    ...       %0: f32 = x[10*(4*i.o + i.i)//6 + (4*i.o + i.i)%6]
+    ...       y[4*i.o + i.i] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(segment(func, "i.i", "i.s"))
+    func f(x: in f32[20], y: out f32[12]) {
+      for i.o in 3 {
+        for i.s in 2 until ((2*i.o)%3 + 1)//3 + 1 {
+          for i.i in 4 {
+            if 0 <= i.i + -6*i.s + 2*(2*i.o)%3 < 6 {
+              %0: f32 = x[i.i + 4*i.s + 10*(2*i.o)//3 + 2*(2*i.o)%3]
+              y[i.i + 4*i.o] = %0
+            }
+          }
+        }
+      }
+    }
+    """
+    check_new_names(func, outer)
+
+    def change(old: For, facts: Mask) -> Body:
+        found = [within for within in loops_of((old,)) if within.name == loop]
+        return _segments(old, found[0], outer, facts) if len(found) == 1 else (old,)
+
+    return rewrite_loops(func, (around or loop,), change)
+
+
+def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
+    """A loop that holds another, in segments of that; itself if no quotient changes along it."""
+    axis = Expr.of(loop.axis)
+    divided = {
+        atom
+        for stmt in statements(loop.body)
+        for expr in exprs_of(stmt)
+        for atom in expr.atoms()
+        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+    }
+    by = min((atom.by for atom in divided), default=0)
+    rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
+    inner = frozenset(within.axis for within in loops_of((whole,)))
+    if not divided or not all(inner.isdisjoint(row.axes()) for row in rows):
+        return (whole,)
+    if whole is not loop:
+        for one, other in conflicts(outliving((whole,), facts)):
+            if not meets_only_within(one, other, loop.axis, inner):
+                raise ScheduleError(
+                    f"iterations of loop {loop.name} meet at elements of {one.buffer.name}",
+                    fix="let the segments stand round that loop alone",
+                )
+    start = rows[0]
+    for atom in divided:
+        apart = atom.of + axis * -1 + start * -1
+        if atom.by % by or any(n % by for n in (apart.const, *(c for _, c in apart.terms))):
+            return (whole,)
+    before = start % by
+    number = named_axis(outer, (span(before, facts)[1] + loop.axis.size - 1) // by + 1)
+    place = before + axis + Expr.of(number) * -by
+
+    def moved(atom: Div | Mod) -> Expr | None:
+        if atom not in divided:
+            return None
+        row = (atom.of + axis * -1) // by + Expr.of(number)
+        if isinstance(atom, Div):
+            return row // (atom.by // by)
+        return (row % (atom.by // by)) * by + place
+
+    body = Substitution({}, facts + loop.bounds, quotients=moved)(loop.body)
+    bounds = decided((Bound(place, 0, by),), facts + loop.bounds)
+    within = with_body(loop, guarded(bounds or (), body))
+    end = (before + (loop.axis.size - 1)) // by + 1
+    return loop_until(number, (_replaced(whole, loop, within),), "serial", end, facts)
+
+
+def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
+    """A statement with another loop in place of one within it."""
+    if stmt is old:
+        return new
+    if not isinstance(stmt, For | If):
+        return stmt
+    return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 
 
 def pad(func: Func, *loops: str) -> Func:
@@ -462,10 +579,11 @@ def pad(func: Func, *loops: str) -> Func:
         if old.end is None:
             return (old,)
         short.add(old.name)
-        if not _may_pad(old, facts, private):
+        zeros = _zero_products(old)
+        if not _may_pad(old, facts, private, zeros):
             return (old,)
         padded.add(old.name)
-        return (For(old.axis, _masked(old.body, old, facts), old.kind),)
+        return (For(old.axis, _masked(old, facts, needs_zeros=bool(zeros)), old.kind),)
 
     result = rewrite_loops(func, loops, change)
     for name in loops:
@@ -478,17 +596,44 @@ def pad(func: Func, *loops: str) -> Func:
     return result
 
 
-def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]]) -> bool:
-    """Whether iterations past the end write only elements that no other iteration writes."""
-    for access in accesses(loop.body, facts):
+def _zero_products(loop: For) -> set[Stmt]:
+    """The folds within a loop that add 0 where loads that depend on the loop give 0."""
+    zeros: set[Scalar] = set()
+    result: set[Stmt] = set()
+    for stmt in statements(loop.body):
+        if isinstance(stmt, Load) and loop.axis in stmt.index.axes():
+            zeros.add(stmt.result)
+        elif isinstance(stmt, Let):
+            operands = [operand in zeros for operand in stmt.operands]
+            if (stmt.op.name == "convert" and all(operands)) or (
+                stmt.op.name == "mul" and any(operands) and stmt.result.dtype.is_integer
+            ):
+                zeros.add(stmt.result)
+        elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
+            result.add(stmt)
+    return result
+
+
+def _may_pad(
+    loop: For,
+    facts: Mask,
+    private: Mapping[Buffer, Sequence[Access]],
+    zeros: Collection[Stmt],
+) -> bool:
+    """Whether iterations past the end write only elements that no other iteration writes.
+
+    zeros: folds that add 0 there.
+    """
+    for access in outliving(loop.body, facts):
         if access.stmt.operands:
             return False  # A loaded index of such an iteration could lie anywhere.
         if access.kind == "load":
             continue
         others = private.get(access.buffer)
-        low, high = span(access.index, access.facts)
-        if others is None or low < 0 or high >= access.buffer.size:
+        if others is None or _leaves(access):
             return False
+        if access.stmt in zeros:
+            continue
         inner = frozenset(axis for other in others for axis in other.axes)
         writes = [other for other in others if other.kind != "load"]
         if not all(meets_only_within(access, other, loop.axis, inner) for other in writes):
@@ -496,25 +641,26 @@ def _may_pad(loop: For, facts: Mask, private: Mapping[Buffer, Sequence[Access]])
     return True
 
 
-def _masked(body: Body, loop: For, facts: Mask) -> Body:
-    """The block of a padded loop: loads past its end give 0."""
-    result: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Load():
-                low, high = span(stmt.index, facts + stmt.mask)
-                leaves = low < 0 or high >= stmt.buffer.size
-                if leaves or (stmt.buffer.space == "global" and loop.axis in stmt.index.axes()):
-                    mask = stmt.mask + tuple(b for b in loop.bounds if b not in stmt.mask)
-                    result.append(Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands))
-                else:
-                    result.append(stmt)
-            case For() | If():
-                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                result.append(rebuilt(stmt, _masked(stmt.body, loop, facts + more)))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+def _leaves(access: Access) -> bool:
+    """Whether an access may be outside its buffer."""
+    low, high = span(access.index, access.facts)
+    return low < 0 or high >= access.buffer.size
+
+
+def _masked(loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
+    """The block of a padded loop: loads past its end give 0, at least where they would leave their
+    buffers.
+    """
+    masked: dict[int, Stmt] = {}
+    for access in accesses(loop.body, facts):
+        load = access.stmt
+        # An index that does not depend on the loop is that of an iteration that exists.
+        if not isinstance(load, Load) or loop.axis not in load.index.axes():
+            continue
+        if needs_zeros or _leaves(access):
+            mask = load.mask + tuple(b for b in loop.bounds if b not in load.mask)
+            masked[id(load)] = Load(load.result, load.buffer, load.index, mask, load.operands)
+    return map_statements(loop.body, lambda stmt: masked.get(id(stmt), stmt))
 
 
 #: Kinds of loops whose iterations stay in order.
@@ -547,77 +693,39 @@ def parallelize(func: Func, *loops: str) -> Func:
     return with_independent_kind(func, loops, "parallel")
 
 
-def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> Func:
+def with_independent_kind(
+    func: Func, loops: Iterable[str], kind: LoopKind, check: Callable[[Func], Func] = checked
+) -> Func:
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
-        if old.kind not in (kind, "parallel", "block", "thread") and kind not in ORDERED:
-            _check_independent(old, kind, facts)
-        register = None if kind in ("unroll", "vector") else _counted_register(old)
-        if register is not None:
-            raise ScheduleError(
-                f"loop {old.name} counts registers of {register.name}, so it is written out",
-                fix="unroll or vectorize it, or choose another loop",
-            )
+        if kind == "unroll":
+            return (with_kind(old, kind),)
+        found = outliving(old.body, facts + old.bounds, (old,))
+        if old.kind not in (kind, *CONCURRENT) and kind != "serial":
+            _check_independent(old, kind, found)
+        for access in found if kind != "vector" else ():
+            if access.buffer.space == "register" and old.axis in access.index.axes():
+                raise ScheduleError(
+                    f"loop {old.name} counts registers of {access.buffer.name}, so it is written "
+                    "out",
+                    fix="unroll or vectorize it, or choose another loop",
+                )
         if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )
         return (with_kind(old, kind),)
 
-    result = rewrite_loops(func, tuple(loops), change)
-    check_nesting(result)
-    return result
+    return rewrite_loops(func, tuple(loops), change, check)
 
 
-def _counted_register(loop: For) -> Buffer | None:
-    """A register buffer of which the loop chooses an element."""
-    for stmt in statements(loop.body):
-        if not isinstance(stmt, Load | Store) or stmt.buffer.space != "register":
-            continue
-        if loop.axis in stmt.index.axes():
-            return stmt.buffer
-    return None
-
-
-def check_nesting(func: Func) -> None:
-    """Raise ScheduleError for threads and shared memory in no block, and for blocks in threads."""
-
-    def walk(body: Body, outer: tuple[LoopKind, ...]) -> None:
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
-                raise ScheduleError(
-                    f"{stmt.buffer.name} is in no block, so no threads share it",
-                    fix="bind a loop round it to block",
-                )
-            if not isinstance(stmt, For | If):
-                continue
-            kinds = outer
-            if isinstance(stmt, For):
-                if stmt.kind == "thread" and "block" not in outer:
-                    raise ScheduleError(
-                        f"thread loop {stmt.name} is in no block loop",
-                        fix="bind a loop round it to block first",
-                    )
-                if stmt.kind in ("parallel", "block") and "thread" in outer:
-                    raise ScheduleError(
-                        f"{stmt.kind} loop {stmt.name} is in a thread loop",
-                        fix="let it be serial there",
-                    )
-                kinds = (*outer, stmt.kind)
-            walk(stmt.body, kinds)
-
-    if has_threads(func) or has_shared(func):
-        walk(func.body, ())
-
-
-def _check_independent(loop: For, kind: LoopKind, facts: Mask) -> None:
+def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:
     """Raise ScheduleError if the order of the iterations of a loop matters.
 
     Folds of vector loops may meet, since lanes can be folded together; those of parallel ones not.
     """
     inner = frozenset((loop.axis, *(inside.axis for inside in loops_of(loop.body))))
-    found = accesses(loop.body, facts + loop.bounds, (loop.axis,))
     pairs = list(conflicts(found))
     if kind != "vector":
         folds = [a for a in found if a.kind not in ("load", "store")]
@@ -637,11 +745,11 @@ def _independence_fix(one: str, other: str) -> str:
 
 
 __all__ = [
-    "check_nesting",
     "fuse",
     "pad",
     "parallelize",
     "peel",
+    "segment",
     "serialize",
     "specialize",
     "split",

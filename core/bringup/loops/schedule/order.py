@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Literal as OneOf
-from typing import get_args
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Expr
+from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     CONCURRENT,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
@@ -27,34 +27,37 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.dependences import (
-    accesses,
     conflicts,
     has_barrier,
     may_share,
     meets_only_within,
+    outliving,
 )
-from bringup.loops.schedule.iteration import ORDERED, check_nesting
+from bringup.loops.schedule.iteration import ORDERED
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
+    check_loops,
+    check_word,
+    decided,
     exprs_of,
     guarded,
-    loop_names,
     loops_of,
-    map_accesses,
-    no_loop,
+    map_statements,
+    nested,
+    points_of,
     rebuilt,
     rewrite_loops,
     used_scalars,
     with_body,
     with_kind,
     with_place,
+    without_dead,
 )
 from bringup.records import record
 
 Depth = OneOf["parts", "innermost"]
+Sharing = OneOf["keep", "repeat"]
 
 # ---- reorder ---------------------------------------------------------------------------------
 
@@ -63,10 +66,10 @@ def reorder(func: Func, *loops: str) -> Func:
     """The loops of a nest in this order, from the outermost to the innermost.
 
     The loops hold one another with nothing beside them but scalars and conditions, which go
-    innermost (`hoist` brings them out again).  Of several nests with such names those are reordered
-    that have all.  An early end that names a loop which goes inside becomes the end of that loop.
-    Raises ScheduleError for an unknown loop, where no nest has all loops, and for an order in
-    which an element could be read or written at another time.
+    innermost (`hoist` brings them out again), and buffers of one iteration, which become buffers
+    with a part for each before it.  Nests without some of the loops stay as they are.  An early end
+    that names a loop which goes inside becomes the end of that loop.
+    Raises ScheduleError where no nest has all loops, and for an order that could change a value.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[4]) {
@@ -87,34 +90,21 @@ def reorder(func: Func, *loops: str) -> Func:
       }
     }
     """
-    names, found = frozenset(loops), 0
-    for name in loops:
-        if name not in loop_names(func):
-            raise no_loop(func, name)
+    names = frozenset(loops)
     if len(names) < len(loops):
         raise ScheduleError(f"{' '.join(loops)} names a loop twice", fix="name each loop once")
+    found = False
 
-    def walk(body: Body, facts: Mask) -> Body:
+    def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        result: list[Stmt] = []
-        for stmt in body:
-            if isinstance(stmt, For):
-                if stmt.name in names and names <= {loop.name for loop in loops_of((stmt,))}:
-                    found += 1
-                    result.append(_reordered(stmt, loops, facts))
-                    continue
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.bounds)))
-            elif isinstance(stmt, If):
-                result.append(rebuilt(stmt, walk(stmt.body, facts + stmt.mask)))
-            else:
-                result.append(stmt)
-        return tuple(result)
+        if not names <= {loop.name for loop in loops_of((old,))}:
+            return (old,)
+        found = True
+        return _reordered(old, loops, facts, Names(func))
 
-    body = walk(func.body, ())
+    result = rewrite_loops(func, loops, change)
     if not found:
         raise _no_nest(loops)
-    result = Func(func.name, func.params, body)
-    check_nesting(result)
     return result
 
 
@@ -124,18 +114,23 @@ def _no_nest(loops: Sequence[str]) -> ScheduleError:
     )
 
 
-def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
-    """One nest in another order."""
+def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) -> Body:
+    """One nest in another order, with the buffers that were inside it before it."""
     nest: dict[str, For] = {}
     sunk: list[Stmt] = []
     conditions: list[If] = []
+    spread: dict[Buffer, tuple[Buffer, Expr]] = {}
     body: Body = (outermost,)
     missing = set(order)
     while missing:
         *scalars, last = body
-        if not isinstance(last, For | If) or not all(isinstance(s, Let | Load) for s in scalars):
+        if not isinstance(last, For | If) or not all(
+            isinstance(s, Let | Load | Alloc) for s in scalars
+        ):
             raise _not_perfect(nest, missing)
-        sunk += scalars
+        outer = list(nest.values())
+        spread |= {s.buffer: _spread(s, outer, names) for s in scalars if isinstance(s, Alloc)}
+        sunk += [s for s in scalars if not isinstance(s, Alloc)]
         if isinstance(last, If):
             conditions.append(If(last.mask, (), last.test))
             sunk.append(conditions[-1])
@@ -143,20 +138,34 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask) -> For:
             nest[last.name] = last
             missing.discard(last.name)
         body = last.body
+    body = map_statements(body, lambda stmt: _in_part(stmt, spread))
     # Loops between those that are named keep their places.
-    names = list(nest)
     free = iter(order)
-    wanted = [next(free) if name in order else name for name in names]
+    wanted = [next(free) if name in order else name for name in nest]
     _check_order(list(nest.values()), wanted, body, sunk, facts)
     for stmt in reversed(sunk):
         body = (If(stmt.mask, body, stmt.test),) if isinstance(stmt, If) else (stmt, *body)
     loops, limits = _with_ends([nest[name] for name in wanted], facts)
-    body = guarded(limits, body)
-    for loop in reversed(loops):
-        body = (with_body(loop, body),)
-    (result,) = body
-    assert isinstance(result, For)
-    return result
+    # Iterations of a parallel loop would not see the parts of one another.
+    in_order = [
+        with_kind(loop, "serial") if spread and loop.kind == "parallel" else loop for loop in loops
+    ]
+    allocs = [Alloc(buffer) for buffer, _ in spread.values()]
+    return (*allocs, *nested(in_order, guarded(limits, body)))
+
+
+def _spread(stmt: Alloc, outer: Sequence[For], names: Names) -> tuple[Buffer, Expr]:
+    """A buffer with a part for each iteration of the loops round it, and where the part begins."""
+    old, (count, number) = stmt.buffer, points_of(loop.axis for loop in outer)
+    new = Buffer(names.outside(old.name), old.dtype, old.size * count, old.space)
+    return new, number * old.size
+
+
+def _in_part(stmt: Stmt, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Stmt:
+    if not isinstance(stmt, Load | Store) or stmt.buffer not in spread:
+        return stmt
+    buffer, start = spread[stmt.buffer]
+    return with_place(stmt, buffer, stmt.index + start)
 
 
 def _with_ends(nest: Sequence[For], facts: Mask) -> tuple[list[For], Mask]:
@@ -201,14 +210,14 @@ def _check_order(
     Two iterations that meet at one element must stay in their order.  They do if they differ in
     one loop alone, and if the loops in which they may differ keep their order.
     """
-    axes = tuple(loop.axis for loop in nest)
     ends = tuple(bound for loop in nest for bound in loop.bounds)
-    inner = frozenset((*axes, *(loop.axis for loop in loops_of(body))))
+    inner = frozenset(loop.axis for loop in (*nest, *loops_of(body)))
     if has_barrier(body):
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
-    found = accesses((*sunk, *body), facts + ends, axes)
+    ends += tuple(bound for stmt in sunk if isinstance(stmt, If) for bound in stmt.mask)
+    found = outliving((*sunk, *body), facts + ends, tuple(nest))
     written = {a.buffer for a in found if a.kind != "load"}
     for stmt in sunk:
         if isinstance(stmt, Load) and stmt.buffer in written:
@@ -234,18 +243,24 @@ def _check_order(
 # ---- distribute ------------------------------------------------------------------------------
 
 
-def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "parts") -> Func:
+def distribute(
+    func: Func,
+    *loops: str,
+    space: Space = "register",
+    to: Depth = "parts",
+    scalars: Sharing = "keep",
+) -> Func:
     """One nest of the loops for each nest within them, and for the statements between those.
 
     What an iteration holds from one part to the next goes to buffers with an element for each
-    iteration: a buffer of the block becomes as many times as large, and a scalar that a further
-    part reads is stored and loaded.  Scalars that are the same in every iteration stand before the
-    new nests.  Of several loops with the first name those count that hold all of the others.
+    iteration: a buffer of the block becomes as many times as large, and a scalar that differs and
+    that a further part reads is stored and loaded.  Loops that do not hold all others stay.
     space: of these buffers; ``register`` unrolls the loops, ``scratch`` makes them serial.
-    to: ``innermost`` makes nests within the loops and conditions of the body as well, which are
-    then round them, unless these depend on the loops that are distributed.
-    Raises ScheduleError for an unknown loop, for loops that hold other statements beside one
-    another, and where an iteration needs what an earlier one wrote.
+    to: ``innermost`` makes nests within those loops and conditions of the body that do not depend
+    on the loops that are distributed.
+    scalars: ``repeat`` computes them again where the nest writes nothing that they depend on.
+    Raises ScheduleError for loops that hold other statements beside one another, and where an
+    iteration needs what an earlier one wrote.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[12], y: out f32[12]) {
@@ -273,14 +288,7 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
       }
     }
     """
-    if space not in ("register", "scratch"):
-        raise ScheduleError(
-            f"iterations do not share {space} buffers", fix="use register or scratch"
-        )
-    if to not in get_args(Depth):
-        raise ScheduleError(f"there are no nests {to!r}", fix="use parts or innermost")
-    if not loops:
-        raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
+    _check_options(loops, space, to, scalars)
     names, found = Names(func), 0
 
     def change(old: For, facts: Mask) -> Body:
@@ -288,12 +296,22 @@ def distribute(func: Func, *loops: str, space: Space = "register", to: Depth = "
         if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
             return (old,)
         found += 1
-        return _Distribution(func, _nest_of(old, loops[1:]), names, space, to).blocks(facts)
+        nest = _nest_of(old, loops[1:])
+        return _Distribution(func, nest, names, space, to, scalars).blocks(facts)
 
     result = rewrite_loops(func, loops[:1], change)
     if not found:
         raise _no_nest(loops)
     return result
+
+
+def _check_options(loops: Sequence[str], space: Space, to: Depth, scalars: Sharing) -> None:
+    """Raise ScheduleError for what `distribute` does not take."""
+    check_word("no parts are connected by buffers in", space, "register", "scratch")
+    check_word("there are no nests", to, "parts", "innermost")
+    check_word("scalars cannot", scalars, "keep", "repeat")
+    if not loops:
+        raise ScheduleError("no loops to distribute", fix="name the loops, from the outermost in")
 
 
 def _nest_of(outermost: For, inner: Sequence[str]) -> list[For]:
@@ -342,16 +360,24 @@ class _Distribution:
     homes: the part that defines a scalar which may differ between iterations.
     shared: scalars that other parts read than the one that defines them.
     registers: what such scalars are stored in.
+    repeated: the definitions of scalars that other parts compute again.
+    changed: accesses to memory that other statements change or read.
     """
 
     def __init__(
-        self, func: Func, nest: Sequence[For], names: Names, space: Space, to: Depth
+        self,
+        func: Func,
+        nest: Sequence[For],
+        names: Names,
+        space: Space,
+        to: Depth,
+        scalars: Sharing,
     ) -> None:
         self.nest, self.names, self.space, self.to = nest, names, space, to
-        self.points, self.point = 1, Expr()
-        for loop in nest:
-            self.points *= loop.axis.size
-            self.point = self.point * loop.axis.size + Expr.of(loop.axis)
+        self.repeats = scalars == "repeat"
+        self.repeated: dict[Scalar, Let | Load] = {}
+        self.changed: Set[Stmt] = set()
+        self.points, self.point = points_of(loop.axis for loop in nest)
         self.axes = {loop.axis for loop in nest}
         self.written = _written(func, nest[-1].body, is_concurrent=True)
         self.buffers: dict[Buffer, Buffer] = {}
@@ -361,12 +387,17 @@ class _Distribution:
 
     def blocks(self, facts: Mask) -> Body:
         """The new nests, with the buffers that connect them before them."""
-        items = self.items(self.nest[-1].body)
+        body = self.nest[-1].body
+        if self.repeats:
+            touched = outliving(body, facts, tuple(self.nest))
+            self.changed = {access.stmt for pair in conflicts(touched) for access in pair}
+        items = self.items(body)
         parts = list(_parts(items))
         self.check(parts, facts)
         for part in parts:
             for stmt in statements(tuple(part.body)):
                 self.shared.update(s for s in used_scalars(stmt) if self.homes.get(s, part) != part)
+        self.shared -= self.repeated.keys()
         self.run_in_order()
         return self.block(items)
 
@@ -393,6 +424,8 @@ class _Distribution:
                 case _:
                     part.body.append(stmt)
                     if isinstance(stmt, Let | Load | Shuffle):
+                        if not isinstance(stmt, Shuffle) and self.may_repeat(stmt):
+                            self.repeated[stmt.result] = stmt
                         self.homes[stmt.result] = part
         return [*result, part]
 
@@ -400,6 +433,27 @@ class _Distribution:
         """Whether a scalar is the same in every iteration."""
         changing = self.homes.keys()
         return all(_is_fixed(stmt, self.axes, changing, self.written, loop) for loop in self.nest)
+
+    def may_repeat(self, stmt: Let | Load) -> bool:
+        """Whether other parts may compute a scalar again, if it is to be so."""
+        operands = (s for s in stmt.operands if s in self.homes)
+        return (
+            self.repeats and stmt not in self.changed and all(s in self.repeated for s in operands)
+        )
+
+    def repeat(self, scalar: Scalar, body: list[Stmt], copies: dict[Scalar, Scalar]) -> None:
+        """Compute a scalar of another part again, after what it is computed from."""
+        stmt = self.repeated[scalar]
+        for operand in stmt.operands:
+            if operand in self.repeated and operand not in copies:
+                self.repeat(operand, body, copies)
+        copy = self.names.scalar(scalar.name, scalar.dtype)
+        operands = tuple(copies.get(s, s) for s in stmt.operands)
+        copies[scalar] = copy
+        if isinstance(stmt, Let):
+            body.append(Let(copy, stmt.op, operands, stmt.attrs))
+        else:
+            body.append(Load(copy, stmt.buffer, stmt.index, stmt.mask, operands))
 
     def may_be_outside(self, stmt: For | If) -> bool:
         """Whether a loop or a condition is the same in every iteration."""
@@ -429,15 +483,15 @@ class _Distribution:
         carrying = [loop for loop in self.nest if loop.kind != "parallel"]
         if not carrying:
             return
-        axes = tuple(loop.axis for loop in self.nest)
-        facts += tuple(bound for loop in self.nest for bound in loop.bounds)
-        groups = [accesses(tuple(part.body), facts, axes) for part in parts]
+        nest = tuple(self.nest)
+        facts += tuple(bound for loop in nest for bound in loop.bounds)
+        groups = [outliving(tuple(part.body), facts, nest) for part in parts]
         if self.to == "innermost":
             # Each statement comes to its place for all iterations before the next one does.
-            groups = [(access,) for access in accesses(self.nest[-1].body, facts, axes)]
+            groups = [[access] for access in outliving(nest[-1].body, facts, nest)]
         found = [a for group in groups for a in group if a.buffer not in self.buffers]
         number_of = {id(access): n for n, group in enumerate(groups) for access in group}
-        inner = frozenset(axes).union(*(a.axes for a in found))
+        inner = frozenset(axis for access in found for axis in access.axes)
         for one, other in conflicts(found):
             if self.to == "parts" and number_of[id(one)] == number_of[id(other)]:
                 continue
@@ -471,7 +525,11 @@ class _Distribution:
         copies: dict[Scalar, Scalar] = {}
         for stmt in statements(tuple(part.body)):
             for scalar in used_scalars(stmt):
-                if scalar in self.registers and scalar not in copies:
+                if scalar in copies or self.homes.get(scalar, part) is part:
+                    continue
+                if scalar in self.repeated:
+                    self.repeat(scalar, body, copies)
+                elif scalar in self.registers:
                     copy = copies[scalar] = self.names.scalar(scalar.name, scalar.dtype)
                     body.append(Load(copy, self.registers[scalar], self.point))
         body += Substitution({}, scalars=copies)(tuple(part.body))
@@ -483,19 +541,17 @@ class _Distribution:
             self.registers[stmt.result] = register
             allocs.append(Alloc(register))
             body.append(Store(register, self.point, stmt.result))
+        body = list(without_dead(tuple(body))) if self.repeats else body
         if not body:
             return ()
-        nest = map_accesses(tuple(body), self.spread)
-        for loop in reversed(self.nest):
-            nest = (with_body(loop, nest),)
-        return nest
+        return nested(self.nest, map_statements(tuple(body), self.spread))
 
-    def spread(self, stmt: Load | Store) -> Load | Store:
+    def spread(self, stmt: Stmt) -> Stmt:
         """An access to a buffer of the body: to the element of the iteration."""
-        buffer = self.buffers.get(stmt.buffer)
-        if buffer is None:
+        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
             return stmt
-        return with_place(stmt, buffer, stmt.index * self.points + self.point)
+        index = stmt.index * self.points + self.point
+        return with_place(stmt, self.buffers[stmt.buffer], index)
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[_Part]:
@@ -505,6 +561,102 @@ def _parts(items: Sequence[_Item]) -> Iterator[_Part]:
             yield item
         elif isinstance(item, _Outside):
             yield from _parts(item.items)
+
+
+# ---- sink ------------------------------------------------------------------------------------
+
+
+def sink(func: Func, loop: str) -> Func:
+    """What stands beside a loop in its block happens in its first and in its last iteration.
+
+    Scalars before the loop, and buffers, stay where they are.
+    Raises ScheduleError for an unknown loop, for one whose iterations have no order or that may
+    have none, and where the loop reads a scalar from what would move.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[8], y: out f32[1]) {
+    ...   %0: f32 = 2.0
+    ...   y[0] = %0
+    ...   for i in 8 {
+    ...     %1: f32 = x[i]
+    ...     y[0] add= %1
+    ...   }
+    ... }''')
+    >>> print(sink(func, "i"))
+    func f(x: in f32[8], y: out f32[1]) {
+      %0: f32 = 2.0
+      for i in 8 {
+        if 0 <= i < 1 {
+          y[0] = %0
+        }
+        %1: f32 = x[i]
+        y[0] add= %1
+      }
+    }
+    """
+
+    def walk(body: Body, facts: Mask) -> Body:
+        result: list[Stmt] = []
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, For) and stmt.name == loop:
+                return _with_sunk(body, number, stmt, facts)
+            if isinstance(stmt, For | If):
+                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+                result.append(rebuilt(stmt, walk(stmt.body, facts + more)))
+            else:
+                result.append(stmt)
+        return tuple(result)
+
+    check_loops(func, (loop,))
+    body = walk(func.body, ())
+    return Func(func.name, func.params, body)
+
+
+def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
+    """The block of a loop with all that can move inside it."""
+    if loop.kind not in ("serial", "unroll") or (
+        loop.end is not None and span(loop.end, facts)[0] < 1
+    ):
+        raise ScheduleError(
+            f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
+        )
+    beside = (*body[:number], *body[number + 1 :])
+    if any(inside.name == loop.name for inside in loops_of(beside)):
+        raise ScheduleError(
+            f"there are several loops {loop.name} in a block", fix="split one to rename it"
+        )
+    mine, others = (
+        {s.buffer.name for s in statements(body) if isinstance(s, Alloc)}
+        for body in (loop.body, beside)
+    )
+    if not mine.isdisjoint(others):
+        raise ScheduleError(f"a buffer beside loop {loop.name} has the name of one in it")
+    staying: list[Stmt] = [s for s in body[:number] if isinstance(s, Alloc)]
+    moving = [s for s in body[:number] if not isinstance(s, Alloc)]
+    while moving and isinstance(moving[0], Let | Load):
+        staying.append(moving.pop(0))
+    moved = {s.result for s in moving if isinstance(s, Let | Load)}
+    readers = statements((loop, *body[number + 1 :]))
+    if moved and any(not moved.isdisjoint(used_scalars(s)) for s in readers):
+        raise ScheduleError(
+            f"loop {loop.name} reads scalars from behind other statements", fix="hoist them first"
+        )
+    if has_barrier(body):
+        raise ScheduleError("threads meet beside the loop", fix="sink before barriers are placed")
+    inside = facts + loop.bounds
+    axis = Expr.of(loop.axis)
+    left = (axis * -1 + loop.axis.size) if loop.end is None else loop.end + axis * -1
+    first = _sunk(Bound(axis, 0, 1), tuple(moving), inside)
+    last = _sunk(Bound(left, 1, 2), body[number + 1 :], inside)
+    return (*staying, with_body(loop, (*first, *loop.body, *last)))
+
+
+def _sunk(condition: Bound, body: Body, facts: Mask) -> Body:
+    if not body:
+        return ()
+    mask = decided((condition,), facts)
+    assert mask is not None, "a loop without a first or last iteration"
+    return guarded(mask, body)
 
 
 # ---- hoist -----------------------------------------------------------------------------------
@@ -583,7 +735,7 @@ def _is_fixed(
         return True
     if stmt.buffer in written:
         return False
-    always_runs = loop.end is None or loop.end.first >= 1
+    always_runs = loop.axis.size > 0 and (loop.end is None or loop.end.first >= 1)
     return always_runs or (stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size)
 
 
@@ -608,4 +760,4 @@ def _without_fixed_condition(
     return (If(fixed, (new,), fixed_test),) if fixed or fixed_test is not None else (new,)
 
 
-__all__ = ["distribute", "hoist", "reorder"]
+__all__ = ["distribute", "hoist", "reorder", "sink"]

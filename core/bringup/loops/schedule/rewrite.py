@@ -7,7 +7,7 @@ nobody reads any more are dropped.  Statements that do not change stay the same 
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -17,10 +17,13 @@ from typing import Any, get_args
 from bringup.dtypes import DType
 from bringup.errors import ScheduleError
 from bringup.graph import Literal
-from bringup.graph.index import Axis, Bound, Div, Expr, Mod
+from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
+from bringup.graph.printer import NAME
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    NESTING,
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
@@ -30,16 +33,12 @@ from bringup.loops.form import (
     LoopKind,
     Scalar,
     Shuffle,
-    Space,
     Stmt,
     Store,
     statements,
 )
 from bringup.ops.table import lookup
 
-Body = tuple[Stmt, ...]
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
-Mask = tuple[Bound, ...]
 #: What a primitive makes of one loop, given the conditions that hold wherever the loop runs.
 Change = Callable[[For, Mask], Sequence[Stmt]]
 
@@ -83,34 +82,42 @@ def loop_until(
     return (For(axis, guarded(For(axis, (), kind, end).bounds, body), kind),)
 
 
-def map_accesses(body: Body, change: Callable[[Load | Store], Load | Store]) -> Body:
-    """The block with each load and store changed."""
+def map_statements(body: Body, change: Callable[[Stmt], Stmt]) -> Body:
+    """The block with each statement changed that holds no others."""
     result: list[Stmt] = []
     for stmt in body:
-        match stmt:
-            case Load() | Store():
-                result.append(change(stmt))
-            case For() | If():
-                result.append(rebuilt(stmt, map_accesses(stmt.body, change)))
-            case _:
-                result.append(stmt)
-    return body if _is_same(result, body) else tuple(result)
+        if isinstance(stmt, NESTING):
+            result.append(rebuilt(stmt, map_statements(stmt.body, change)))
+        else:
+            result.append(change(stmt))
+    return unless_same(result, body)
 
 
-def with_place(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
-    """The same access to another place."""
+def nested(loops: Iterable[For], body: Body) -> Body:
+    """The block within loops, given from the outermost in, whatever they hold now."""
+    for loop in reversed(tuple(loops)):
+        body = (with_body(loop, body),)
+    return body
+
+
+def points_of(axes: Iterable[Axis]) -> tuple[int, Expr]:
+    """How many iterations the loops over these axes have together, and the number of each."""
+    count, point = 1, Expr()
+    for axis in axes:
+        count *= axis.size
+        point = point * axis.size + Expr.of(axis)
+    return count, point
+
+
+def with_place(
+    stmt: Load | Store, buffer: Buffer, index: Expr, mask: Mask | None = None
+) -> Load | Store:
+    """The same access to another place, under its own mask if none is given."""
+    mask = stmt.mask if mask is None else mask
     if isinstance(stmt, Load):
-        return Load(stmt.result, buffer, index, stmt.mask, stmt.operands)
-    return Store(
-        buffer,
-        index,
-        stmt.value,
-        stmt.mask,
-        stmt.fold,
-        stmt.factor,
-        stmt.precision,
-        stmt.operands,
-    )
+        return Load(stmt.result, buffer, index, mask, stmt.operands)
+    fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
+    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:
@@ -118,100 +125,97 @@ def with_kind(loop: For, kind: LoopKind) -> For:
     return For(loop.axis, loop.body, kind, loop.end)
 
 
-def rewrite_loops(func: Func, names: Sequence[str], change: Change) -> Func:
+def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
+    """The function, if its threads stand in blocks and find the memory that they share as it is.
+
+    Raises ScheduleError otherwise.  bound, independent: as in `check_threads`.
+    """
+    found = contents(func)
+    if "thread" in found.kinds or "shared" in found.spaces:
+        # It stands on this module, and most functions have no threads.
+        from bringup.loops.schedule.barriers import check_threads
+
+        check_threads(func, bound, independent)
+    return func
+
+
+def rewrite_loops(
+    func: Func, names: Sequence[str], change: Change, check: Callable[[Func], Func] = checked
+) -> Func:
     """Replace every loop of these names, inner ones first.
 
-    Raises ScheduleError if one of the names has no loop.
+    Raises ScheduleError if one of the names has no loop, and as ``check`` does.
     """
-    missing = set(names)
-
-    def walk(body: Body, facts: Mask) -> Body:
-        result: list[Stmt] = []
-        for stmt in body:
-            if not isinstance(stmt, For | If):
-                result.append(stmt)
-                continue
-            more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-            new = rebuilt(stmt, walk(stmt.body, facts + more))
-            if isinstance(new, For) and new.name in names:
-                missing.discard(new.name)
-                result += change(new, facts)
-            else:
-                result.append(new)
-        return body if _is_same(result, body) else tuple(result)
-
     func = _with_unique_scalars(func)
-    body = walk(func.body, ())
-    for name in names:
-        if name in missing:
-            raise no_loop(func, name)
-    return func if body is func.body else Func(func.name, func.params, body)
+    check_loops(func, names)
+    body = rewrite_block(func.body, frozenset(names), change)
+    return func if body is func.body else check(Func(func.name, func.params, body))
 
 
-class _Survey:
-    """What one walk through a function finds: the names in it and the kinds of its loops."""
+def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask = ()) -> Body:
+    """The block with every loop of these names replaced, inner ones first."""
+    result: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, NESTING) or names.isdisjoint(_loops_within(stmt)):
+            result.append(stmt)
+            continue
+        more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+        new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
+        if isinstance(new, For) and new.name in names:
+            result += change(new, facts)
+        else:
+            result.append(new)
+    return unless_same(result, body)
+
+
+class Contents:
+    """The names in a function, the kinds of its loops, and the spaces of its buffers.
+
+    loops: outer ones first.  repeated: the names that several buffers have.
+    """
 
     def __init__(self, func: Func) -> None:
-        loops: dict[str, None] = {}
-        self.kinds: set[LoopKind] = set()
-        self.spaces: set[Space] = set()
-        self.taken = {param.buffer.name for param in func.params}
-        self.repeated: set[str] = set()
-        self.scalars: set[str] = set()
-        self.has_unique_scalars = True
-        waiting: list[Iterator[Stmt]] = [iter(func.body)]
-        while waiting:
-            stmt = next(waiting[-1], None)
-            kind = stmt.__class__
-            if stmt is None:
-                waiting.pop()
-            elif isinstance(stmt, For | If):
-                if isinstance(stmt, For):
-                    loops[stmt.axis.name] = None
-                    self.kinds.add(stmt.kind)
-                waiting.append(iter(stmt.body))
-            elif kind is Let or kind is Load or kind is Shuffle:
-                self.define(stmt.result.name)  # type: ignore[union-attr]
-            elif isinstance(stmt, Alloc):
-                names = self.repeated if stmt.buffer.name in self.taken else self.taken
-                names.add(stmt.buffer.name)
-                self.spaces.add(stmt.buffer.space)
-        self.loops = tuple(loops)
-
-    def define(self, scalar: str) -> None:
-        """Note a scalar."""
-        if scalar in self.scalars:
-            self.has_unique_scalars = False
-        self.scalars.add(scalar)
+        found: defaultdict[type, list[Any]] = defaultdict(list)
+        for stmt in statements(func.body):
+            found[stmt.__class__].append(stmt)
+        allocated = [stmt.buffer for stmt in found[Alloc]]
+        buffers = [buffer.name for buffer in (*(p.buffer for p in func.params), *allocated)]
+        scalars = [stmt.result.name for stmt in (*found[Let], *found[Load], *found[Shuffle])]
+        self.loops = dict.fromkeys([loop.axis.name for loop in found[For]])
+        self.kinds = {loop.kind for loop in found[For]}
+        self.spaces = {buffer.space for buffer in allocated}
+        self.buffers = set(buffers)
+        self.repeated = {name for name in self.buffers if buffers.count(name) > 1}
+        self.scalars = set(scalars)
+        self.has_unique_scalars = len(self.scalars) == len(scalars)
 
 
-@lru_cache(maxsize=1)
-def _survey(func: Func) -> _Survey:
-    """What the function holds; steps ask several times for each."""
-    return _Survey(func)
+#: What the function holds; steps ask several times for each.
+contents = lru_cache(maxsize=1)(Contents)
+
+
+@lru_cache(maxsize=1 << 10)
+def _loops_within(stmt: For | If) -> set[str]:
+    """The names of the loops in a statement, its own included."""
+    names = {stmt.name} if isinstance(stmt, For) else set[str]()
+    for inner in stmt.body:
+        if isinstance(inner, NESTING):
+            names |= _loops_within(inner)
+    return names
 
 
 def _with_unique_scalars(func: Func) -> Func:
     """Each scalar with a name of its own, so that scalars of two blocks may meet in one."""
-    if _survey(func).has_unique_scalars:
+    if contents(func).has_unique_scalars:
         return func
     return Func(func.name, func.params, Substitution({}, names=Names())(func.body))
 
 
-def has_shared(func: Func) -> bool:
-    """Whether the function allocates memory that threads share."""
-    return "shared" in _survey(func).spaces
-
-
-def has_threads(func: Func) -> bool:
-    """Whether the function has thread loops."""
-    return "thread" in _survey(func).kinds
-
-
-def _is_same(result: Sequence[Stmt], body: Body) -> bool:
-    if len(result) != len(body):
-        return False
-    return all(map(is_, result, body))
+def unless_same(result: Sequence[Stmt], body: Body) -> Body:
+    """The statements as a block, which is ``body`` itself if they are the same objects."""
+    if len(result) == len(body) and all(map(is_, result, body)):
+        return body
+    return tuple(result)
 
 
 def loops_of(body: Body) -> Iterator[For]:
@@ -221,17 +225,27 @@ def loops_of(body: Body) -> Iterator[For]:
 
 def loop_names(func: Func) -> tuple[str, ...]:
     """The names of the loops, each once, outer ones first."""
-    return _survey(func).loops
+    return tuple(contents(func).loops)
 
 
-def no_loop(func: Func, name: str) -> ScheduleError:
-    """The error for a name that no loop has."""
-    names = loop_names(func)
-    close = get_close_matches(name, names, 1)
-    fix = f"did you mean {close[0]}?" if close else "name one of these loops"
-    return ScheduleError(
-        f"there is no loop {name} in {func.name}", notes=(f"loops: {', '.join(names)}",), fix=fix
-    )
+def check_loops(func: Func, names: Iterable[str]) -> None:
+    """Raise ScheduleError for a name that no loop has."""
+    present = contents(func).loops
+    for name in names:
+        if name not in present:
+            close = get_close_matches(name, present, 1)
+            raise ScheduleError(
+                f"there is no loop {name} in {func.name}",
+                notes=(f"loops: {', '.join(present)}",),
+                fix=f"did you mean {close[0]}?" if close else "name one of these loops",
+            )
+
+
+def check_word(subject: str, word: str, *choices: str) -> None:
+    """Raise ScheduleError if an argument is none of the words that it may be."""
+    if word not in choices:
+        *others, last = choices
+        raise ScheduleError(f"{subject} {word!r}", fix=f"use {', '.join(others)} or {last}")
 
 
 def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
@@ -240,9 +254,9 @@ def check_new_names(func: Func, *names: str, but: Sequence[str] = ()) -> None:
     A loop has one of them already, unless it is one of those that go, or one is given twice, or it
     is a kind of loop or no name at all.
     """
-    present = loop_names(func)
+    present = contents(func).loops
     for name in names:
-        if name in get_args(LoopKind) or not _NAME.fullmatch(name):
+        if name in get_args(LoopKind) or not NAME.fullmatch(name):
             raise ScheduleError(
                 f"a loop cannot be called {name}",
                 fix="choose letters, digits and dots, and none of the kinds of loops",
@@ -259,10 +273,10 @@ class Names:
     """The names of scalars and buffers of a function, for copies that must not repeat them."""
 
     def __init__(self, func: Func | None = None) -> None:
-        survey = _survey(func) if func is not None else None
-        self._scalars = set(survey.scalars) if survey else set()
-        self._buffers = set(survey.taken) if survey else set()
-        self._repeated = survey.repeated if survey else set()
+        found = contents(func) if func is not None else None
+        self._scalars = set(found.scalars) if found else set()
+        self._buffers = set(found.buffers) if found else set()
+        self._repeated = found.repeated if found else set()
 
     def scalar(self, wanted: str, dtype: DType) -> Scalar:
         """A scalar of a name that is free, ``wanted`` or one like it."""
@@ -353,7 +367,7 @@ def _live(body: Body, used: set[Scalar]) -> Body:
         if isinstance(stmt, Let | Load | Shuffle) and stmt.result not in used:
             continue
         new: Stmt = stmt
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             inner = _live(stmt.body, used)
             if not inner:
                 continue
@@ -361,7 +375,7 @@ def _live(body: Body, used: set[Scalar]) -> Body:
         used.update(used_scalars(stmt))
         result.append(new)
     result.reverse()
-    return body if _is_same(result, body) else tuple(result)
+    return unless_same(result, body)
 
 
 class Substitution:
@@ -371,6 +385,7 @@ class Substitution:
     facts: conditions that hold wherever the new block runs.
     names: makes the block a copy beside the original: its scalars get free names.
     scalars: what is read in place of scalars from outside the block.
+    quotients: what stands for a quotient or a remainder; None keeps it.
     """
 
     def __init__(
@@ -379,8 +394,10 @@ class Substitution:
         facts: Mask = (),
         names: Names | None = None,
         scalars: Mapping[Scalar, Scalar] | None = None,
+        quotients: Callable[[Div | Mod], Expr | None] | None = None,
     ) -> None:
         self._table = table
+        self._quotients = quotients
         self._facts = facts
         self._names = names
         self._exprs: dict[Expr, Expr] = {}
@@ -399,7 +416,10 @@ class Substitution:
         if known is None:
             table = self._table
             touched = any(a in table or isinstance(a, Div | Mod) for a, _ in expr.terms)
-            known = self._exprs[expr] = expr.substitute(table) if touched else expr
+            known = expr.substitute(table) if touched and table else expr
+            if self._quotients is not None:
+                known = _with_quotients(known, self._quotients)
+            self._exprs[expr] = known
         return known
 
     def bounds(self, mask: Sequence[Bound]) -> Mask:
@@ -441,7 +461,7 @@ class Substitution:
                     result.append(self._shuffle(stmt))
                 case _:
                     result.append(stmt)
-        return body if _is_same(result, body) else tuple(result)
+        return unless_same(result, body)
 
     def _read(self, scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         table = self._scalars
@@ -548,25 +568,40 @@ class Substitution:
         return (If(mask, body, test),)
 
 
+def _with_quotients(expr: Expr, change: Callable[[Div | Mod], Expr | None]) -> Expr:
+    """An expression with others in place of quotients and remainders."""
+    result = Expr(expr.const)
+    for atom, c in expr.terms:
+        part = change(atom) if isinstance(atom, Div | Mod) else None
+        if part is None and isinstance(atom, Div | Mod):
+            inner = _with_quotients(atom.of, change)
+            part = inner // atom.by if isinstance(atom, Div) else inner % atom.by
+        result = result + (Expr.of(atom) if part is None else part) * c
+    return result
+
+
 __all__ = [
-    "Body",
-    "Mask",
     "Names",
     "Substitution",
+    "check_loops",
     "check_new_names",
+    "check_word",
+    "checked",
     "constant",
+    "contents",
     "decided",
     "exprs_of",
     "guarded",
-    "has_shared",
-    "has_threads",
     "loop_names",
     "loop_until",
     "loops_of",
-    "map_accesses",
-    "no_loop",
+    "map_statements",
+    "nested",
+    "points_of",
     "rebuilt",
+    "rewrite_block",
     "rewrite_loops",
+    "unless_same",
     "used_scalars",
     "with_body",
     "with_kind",

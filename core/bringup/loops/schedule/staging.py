@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Atom, Axis, Bound, Expr
+from bringup.graph.index import Atom, Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
+    Body,
     Buffer,
     For,
     Func,
-    If,
     Load,
     LoopKind,
     Space,
@@ -21,21 +21,22 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
-from bringup.loops.schedule.barriers import check_threads
-from bringup.loops.schedule.dependences import may_share
+from bringup.loops.schedule.dependences import Access, accesses, may_share
 from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
+    check_word,
+    checked,
     decided,
     guarded,
     loop_names,
     loop_until,
     loops_of,
-    map_accesses,
+    map_statements,
+    nested,
     rewrite_loops,
     with_body,
+    with_place,
 )
 from bringup.records import record
 
@@ -80,8 +81,7 @@ def stage(func: Func, buffer: str, at: str, space: Space = "scratch", layout: st
       }
     }
     """
-    if space not in ("scratch", "register"):
-        raise ScheduleError(f"cannot stage in {space} memory", fix="use scratch or register")
+    check_word("copies do not lie in", space, "scratch", "register")
     names = Names(func)
     taken = loop_names(func)
     holds_all = any(b.name == buffer for b in func.inputs) and not _may_be_written(func, buffer)
@@ -93,11 +93,8 @@ def stage(func: Func, buffer: str, at: str, space: Space = "scratch", layout: st
         return (with_body(loop, change(loop.body, facts + loop.bounds)),)
 
     if at == ".":
-        result = Func(func.name, func.params, change(func.body, ()))
-    else:
-        result = rewrite_loops(func, (at,), change_loop)
-    check_threads(result)
-    return result
+        return checked(Func(func.name, func.params, change(func.body, ())))
+    return rewrite_loops(func, (at,), change_loop)
 
 
 def _may_be_written(func: Func, buffer: str) -> bool:
@@ -117,21 +114,6 @@ def _may_be_written(func: Func, buffer: str) -> bool:
         if loads and may_share(loads[0].buffer, output) and all(shape(s) in written for s in loads):
             return True
     return False
-
-
-@record(eq=False)
-class _Access:
-    """A load or store within the loop.
-
-    number: of the statement of the loop's body that holds it.
-    guards: the conditions round it, its mask included, each with the axis whose loop ends by it.
-    is_conditional: whether a condition on data is round it.
-    """
-
-    stmt: Load | Store
-    number: int
-    guards: tuple[tuple[Bound, Axis | None], ...]
-    is_conditional: bool
 
 
 @record
@@ -158,19 +140,19 @@ class _Staging:
         self.body, self.buffer, self.at, self.space, self.facts = body, buffer, at, space, facts
         self.inner = {loop.axis for loop in loops_of(body)}
         self.inner_names = {axis.name for axis in self.inner}
-        found: list[_Access] = []
-        for number, stmt in enumerate(body):
-            found += _accesses((stmt,), buffer, number, (), False)
-        self.accesses = found
-        if not found:
+        # By statements of the body, those that have some.
+        parts = [[a for a in accesses((stmt,)) if a.buffer.name == buffer] for stmt in body]
+        self.parts_of_body = [part for part in parts if part]
+        self.accesses = [access for part in parts for access in part]
+        if not self.accesses:
             raise self.error("nothing is read or written", "name a buffer that the loop uses")
         if any(isinstance(s, Alloc) and s.buffer.name == buffer for s in statements(body)):
             raise self.error("it is allocated there", "name an inner loop")
         if any(axis.size == 0 for axis in self.inner):
             raise self.error("a loop there has no iteration", "name a loop that runs")
-        self.whole = found[0].stmt.buffer
+        self.whole = self.accesses[0].buffer
         self.kind: LoopKind = "unroll" if "register" in (space, self.whole.space) else "serial"
-        self.first = min(access.stmt.index.const for access in found)
+        self.first = min(access.index.const for access in self.accesses)
         self.fixed, self.dimensions = self.region()
 
     def error(self, why: str, fix: str) -> ScheduleError:
@@ -184,21 +166,21 @@ class _Staging:
         for access in self.accesses:
             mine: dict[int, int] = {}
             outer: list[tuple[Atom, int]] = []
-            for atom, c in access.stmt.index.terms:
+            for atom, c in access.index.terms:
                 if isinstance(atom, Axis) and atom in self.inner:
                     mine[c] = mine.get(c, 1) + atom.last
                 elif self.inner.isdisjoint(Expr(0, ((atom, 1),)).axes()):
                     outer.append((atom, c))
                 else:
                     raise self.error(
-                        f"{atom} in the index {access.stmt.index} is no loop",
+                        f"{atom} in the index {access.index} is no loop",
                         "stage before loops are fused",
                     )
             if access.stmt.operands:
                 raise self.error("indices are data", "stage another buffer")
             if fixed is not None and set(fixed) != set(outer):
                 raise self.error(
-                    f"its indices {self.accesses[0].stmt.index} and {access.stmt.index} have no "
+                    f"its indices {self.accesses[0].stmt.index} and {access.index} have no "
                     "common start",
                     "stage at an outer loop",
                 )
@@ -213,27 +195,27 @@ class _Staging:
             dimensions.append(_Dimension(stride, low, sizes[stride] + max(moved) - low))
         return Expr(self.first, fixed or ()), dimensions
 
-    def shift(self, access: _Access, strides: Sequence[int]) -> list[int]:
+    def shift(self, access: Access, strides: Sequence[int]) -> list[int]:
         """How far an access is from the first one along each dimension."""
-        distance, moved = access.stmt.index.const - self.first, []
+        distance, moved = access.index.const - self.first, []
         for stride in strides:
             steps = (2 * distance + abs(stride)) // (2 * abs(stride)) * (1 if stride > 0 else -1)
             moved.append(steps)
             distance -= steps * stride
         if distance:
             raise self.error(
-                f"index {access.stmt.index} lies between the others", "stage at an inner loop"
+                f"index {access.index} lies between the others", "stage at an inner loop"
             )
         return moved
 
-    def coordinates(self, access: _Access) -> list[Expr]:
+    def coordinates(self, access: Access) -> list[Expr]:
         """Where an access is in the region."""
         moved = self.shift(access, [d.stride for d in self.dimensions])
         result: list[Expr] = []
         for dimension, steps in zip(self.dimensions, moved, strict=True):
             terms = tuple(
                 (atom, 1)
-                for atom, c in access.stmt.index.terms
+                for atom, c in access.index.terms
                 if atom in self.inner and c == dimension.stride
             )
             result.append(Expr(steps - dimension.low, terms))
@@ -277,7 +259,7 @@ class _Staging:
         return {
             atom: c
             for access in self.accesses
-            for atom, c in access.stmt.index.terms
+            for atom, c in access.index.terms
             if isinstance(atom, Axis) and atom.name in self.inner_names
         }
 
@@ -306,11 +288,12 @@ class _Staging:
             self.space,
         )
         masks = self.shared_mask()
-        places: dict[int, Load | Store] = {}
+        places: dict[int, Stmt] = {}
         for access in self.accesses:
             index = _flat(_laid_out(self.coordinates(access), parts), parts)
-            places[id(access.stmt)] = _moved(access.stmt, copy, index, masks is not None)
-        body = map_accesses(self.body, lambda stmt: places.get(id(stmt), stmt))
+            own = None if masks is None else ()
+            places[id(access.stmt)] = with_place(access.stmt, copy, index, own)
+        body = map_statements(self.body, lambda stmt: places.get(id(stmt), stmt))
         if self.space == "register":
             body = unrolled(body, self.choosing())
         prefix, number = self.buffer, 0
@@ -338,18 +321,18 @@ class _Staging:
                 )
         return [axis.name for axis in axes]
 
-    def read_first(self) -> list[_Access]:
+    def read_first(self) -> list[Access]:
         """The accesses that need elements which the loop did not write before."""
         needs = [a for a in self.accesses if isinstance(a.stmt, Load) or a.stmt.fold]
         first = self.accesses[0]
         if first in needs or not needs:
             return needs
-        if any(access.number == first.number for access in needs) or not self.covers(first):
+        if any(access in self.parts_of_body[0] for access in needs) or not self.covers(first):
             raise self.error("it is written in part before it is read", "stage at an inner loop")
         # A first statement that writes whatever the others touch leaves nothing to read.
         return [] if set(self.touched([first])) <= set(self.touched(needs)) else needs
 
-    def covers(self, access: _Access) -> bool:
+    def covers(self, access: Access) -> bool:
         """Whether an access goes through the whole region, one loop along each dimension."""
         for coordinate, dimension in zip(self.coordinates(access), self.dimensions, strict=True):
             if coordinate.const or len(coordinate.terms) > 1:
@@ -358,7 +341,7 @@ class _Staging:
                 return False
         return True
 
-    def translated(self, bound: Bound, access: _Access) -> Bound | None:
+    def translated(self, bound: Bound, access: Access) -> Bound | None:
         """A condition of an access as one of coordinates, axes with the names of their numbers."""
         expr = bound.expr
         table = dict(expr.terms)
@@ -384,20 +367,21 @@ class _Staging:
             return None
         return tuple(bound for bound in masks[0] if bound is not None)
 
-    def touched(self, accesses: Sequence[_Access]) -> Mask:
+    def touched(self, accesses: Sequence[Access]) -> Mask:
         """The conditions of coordinates under which these accesses touch an element."""
         result: Mask | None = None
         for access in accesses:
-            if access.is_conditional:
+            if access.on_data:
                 raise self.error(
                     "which elements it touches depends on data", "stage another buffer"
                 )
             mine: list[Bound] = []
-            for bound, ending in access.guards:
+            ends = {bound: loop.axis for loop in access.loops for bound in loop.bounds}
+            for bound in access.facts:
                 moved = self.translated(bound, access)
                 if moved is not None:
                     mine.append(moved)
-                elif ending is None or access.stmt.index.coefficient(ending) != 0:
+                elif bound not in ends or access.index.coefficient(ends[bound]) != 0:
                     raise self.error(
                         f"whether its elements are touched depends on {bound}",
                         "stage at an inner loop, or pad the loop",
@@ -429,10 +413,8 @@ class _Staging:
             raise self.error("nothing of it is touched", "name a loop that runs")
         scalar = names.scalar(self.buffer.replace(".", "_"), copy.dtype)
         point = _flat([Expr.of(axis) for axis in axes], parts)
-        body: Body = (Load(scalar, self.whole, index, still), Store(copy, point, scalar))
-        for axis in reversed(axes):
-            body = (For(axis, body, self.kind),)
-        return body
+        load, store = Load(scalar, self.whole, index, still), Store(copy, point, scalar)
+        return nested([For(axis, (), self.kind) for axis in axes], (load, store))
 
     def copy_out(
         self, copy: Buffer, parts: Sequence[tuple[int, str, int, int]], prefix: str, names: Names
@@ -488,27 +470,6 @@ class _Staging:
         return axes, coordinates, inside
 
 
-def _accesses(
-    body: Body,
-    buffer: str,
-    number: int,
-    guards: tuple[tuple[Bound, Axis | None], ...],
-    is_conditional: bool,
-) -> Iterator[_Access]:
-    for stmt in body:
-        match stmt:
-            case Load() | Store() if stmt.buffer.name == buffer:
-                mask = tuple((bound, None) for bound in stmt.mask)
-                yield _Access(stmt, number, guards + mask, is_conditional)
-            case For():
-                ends = tuple((bound, stmt.axis) for bound in stmt.bounds)
-                yield from _accesses(stmt.body, buffer, number, guards + ends, is_conditional)
-            case If():
-                mask = tuple((bound, None) for bound in stmt.mask)
-                on_data = is_conditional or stmt.test is not None
-                yield from _accesses(stmt.body, buffer, number, guards + mask, on_data)
-
-
 def _laid_out(
     coordinates: Sequence[Expr], parts: Sequence[tuple[int, str, int, int]]
 ) -> list[Expr]:
@@ -538,15 +499,6 @@ def _at(bound: Bound, coordinates: Sequence[Expr]) -> Bound:
         )
     )
     return Bound(expr, bound.low, bound.high)
-
-
-def _moved(stmt: Load | Store, copy: Buffer, index: Expr, drops_mask: bool) -> Load | Store:
-    """An access to the copy."""
-    if isinstance(stmt, Load):
-        return Load(stmt.result, copy, index, () if drops_mask else stmt.mask)
-    return Store(
-        copy, index, stmt.value, stmt.mask, stmt.fold, stmt.factor, stmt.precision, stmt.operands
-    )
 
 
 __all__ = ["stage"]

@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from bringup.errors import ParseError, ScheduleError
+from bringup.lazy import LazyTable
 from bringup.loops.form import Func
-from bringup.loops.schedule.folds import rfactor
-from bringup.loops.schedule.iteration import (
-    fuse,
-    pad,
-    parallelize,
-    peel,
-    serialize,
-    specialize,
-    split,
-    unroll,
-    vectorize,
-)
-from bringup.loops.schedule.order import distribute, hoist, reorder
-from bringup.loops.schedule.staging import stage
-from bringup.loops.schedule.threads import bind, cross_lane, set_space, share
 from bringup.records import record
 
 Primitive = Callable[..., Func]
 Argument = str | int
 
-#: Every primitive by the name that steps have.
-PRIMITIVES: Mapping[str, Primitive] = {
-    primitive.__name__: primitive
-    for primitive in (
-        bind,
-        cross_lane,
-        distribute,
-        fuse,
-        hoist,
-        pad,
-        parallelize,
-        peel,
-        reorder,
-        rfactor,
-        serialize,
-        set_space,
-        share,
-        specialize,
-        split,
-        stage,
-        unroll,
-        vectorize,
-    )
+#: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
+_NAMES = {
+    "folds": "overwrite rfactor",
+    "iteration": "fuse pad parallelize peel segment serialize specialize split unroll vectorize",
+    "order": "distribute hoist reorder sink",
+    "precompute": "narrow precompute",
+    "staging": "stage",
+    "threads": "bind cross_lane set_space share",
 }
-_NUMBER = re.compile(r"-?\d+")
+#: Every primitive by the name that steps have.
+PRIMITIVES: LazyTable[Primitive] = LazyTable(
+    {
+        name: (f"bringup.loops.schedule.{module}", name)
+        for name, module in sorted(
+            (name, module) for module, names in _NAMES.items() for name in names.split()
+        )
+    }
+)
 
 
 @record
@@ -107,7 +85,7 @@ class Step:
 
 
 def _argument(word: str) -> Argument:
-    return int(word) if _NUMBER.fullmatch(word) else word
+    return int(word) if word.removeprefix("-").isdecimal() else word
 
 
 @cache

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
+from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.form import (
     Alloc,
     Barrier,
+    Body,
     Buffer,
     For,
     Func,
@@ -22,20 +23,19 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.loops.schedule.barriers import check_threads
+from bringup.loops.schedule.dependences import accesses
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
-from bringup.loops.schedule.iteration import check_nesting, with_independent_kind
+from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
-    Body,
-    Mask,
     Names,
     Substitution,
     check_new_names,
+    check_word,
+    checked,
     guarded,
     loop_names,
     loops_of,
-    map_accesses,
-    rebuilt,
+    map_statements,
     rewrite_loops,
     with_body,
     with_place,
@@ -49,13 +49,12 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     Raises ScheduleError if two of them touch one element, or fold into it, and where a thread needs
     what another one, or the block, wrote with no barrier between them.
     """
-    if kind not in ("block", "thread"):
-        raise ScheduleError(f"a loop cannot be bound to {kind!r}", fix="bind to block or thread")
-    before = [old.kind for old in loops_of(func.body) if old.name == loop]
-    result = with_independent_kind(func, (loop,), kind)
+    check_word("a loop cannot be bound to", kind, "block", "thread")
+    before = {old.kind for old in loops_of(func.body) if old.name == loop}
+    check = checked
     if kind == "thread":
-        check_threads(result, loop, all(old == "parallel" for old in before))
-    return result
+        check = partial(checked, bound=loop, independent=before == {"parallel"})
+    return with_independent_kind(func, (loop,), kind, check)
 
 
 def set_space(func: Func, buffer: str, space: Space) -> Func:
@@ -93,63 +92,38 @@ def set_space(func: Func, buffer: str, space: Space) -> Func:
       }
     }
     """
-    if space not in ("scratch", "shared", "register"):
-        raise ScheduleError(
-            f"nothing is allocated in {space!r}", fix="use scratch, shared or register"
-        )
+    check_word("nothing is allocated in", space, "scratch", "shared", "register")
+    return checked(_moved(func, buffer, space))
+
+
+def _moved(func: Func, buffer: str, space: Space) -> Func:
+    """The function with a buffer in another space."""
     moved: dict[Buffer, Buffer] = {}
-    body = _in_space(func.body, buffer, space, moved, frozenset(), False)
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer.name == buffer:
+            old = stmt.buffer
+            moved[old] = Buffer(old.name, old.dtype, old.size, space)
+            return Alloc(moved[old])
+        if isinstance(stmt, Load | Store) and stmt.buffer in moved:
+            return with_place(stmt, moved[stmt.buffer], stmt.index)
+        return stmt
+
+    body = map_statements(func.body, change)
     if not moved:
         raise ScheduleError(
             f"{func.name} allocates no buffer {buffer}", fix="name one of its alloc statements"
         )
-    result = Func(func.name, func.params, body)
-    check_threads(result)
-    return result
-
-
-def _in_space(
-    body: Body,
-    buffer: str,
-    space: Space,
-    moved: dict[Buffer, Buffer],
-    unrolled: frozenset[str],
-    in_block: bool,
-) -> Body:
-    """The block with a buffer in another space."""
-    result: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Alloc() if stmt.buffer.name == buffer:
-                if space == "shared" and not in_block:
-                    raise ScheduleError(
-                        f"{buffer} is in no block, so no threads share it",
-                        fix="bind a loop round it to block first",
-                    )
-                old = stmt.buffer
-                moved[old] = Buffer(old.name, old.dtype, old.size, space)
-                result.append(Alloc(moved[old]))
-            case Load() | Store() if stmt.buffer in moved:
-                names = {axis.name for axis in stmt.index.axes()}
-                if space == "register" and not names <= unrolled:
-                    raise ScheduleError(
-                        f"{buffer} is indexed by {', '.join(sorted(names - unrolled))}, which is "
-                        "not written out",
-                        fix="unroll the loop first",
-                    )
-                result.append(with_place(stmt, moved[stmt.buffer], stmt.index))
-            case For():
-                inside = unrolled | {stmt.name} if stmt.kind in ("unroll", "vector") else unrolled
-                block = in_block or stmt.kind == "block"
-                result.append(
-                    rebuilt(stmt, _in_space(stmt.body, buffer, space, moved, inside, block))
-                )
-            case If():
-                inner = _in_space(stmt.body, buffer, space, moved, unrolled, in_block)
-                result.append(rebuilt(stmt, inner))
-            case _:
-                result.append(stmt)
-    return tuple(result)
+    for access in accesses(body) if space == "register" else ():
+        written_out = {w.axis for w in access.loops if w.kind in ("unroll", "vector")}
+        others = access.index.axes() - written_out
+        if access.buffer.name == buffer and others:
+            raise ScheduleError(
+                f"{buffer} is indexed by {', '.join(sorted(axis.name for axis in others))}, which "
+                "is not written out",
+                fix="unroll the loop first",
+            )
+    return Func(func.name, func.params, body)
 
 
 def share(func: Func, *names: str, pad: int = 0) -> Func:
@@ -205,9 +179,7 @@ def share(func: Func, *names: str, pad: int = 0) -> Func:
     def change(old: For, facts: Mask) -> Body:
         return _shared_nest(old, loops, scalars, pad, free, facts)
 
-    result = rewrite_loops(func, order[:1], change)
-    check_nesting(result)
-    return result
+    return rewrite_loops(func, order[:1], change)
 
 
 def _shared_nest(
@@ -311,13 +283,10 @@ def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:
     }
     """
     names = Names(func)
-    change = partial(_folded_by_threads, buffer=buffer, lanes=lanes, names=names)
-    result = rewrite_loops(func, (loop,), lambda old, _: change(old))
-    check_nesting(result)
     if all(param.buffer.name != buffer for param in func.params):
-        return set_space(result, buffer, "shared")
-    check_threads(result)
-    return result
+        func = _moved(func, buffer, "shared")
+    change = partial(_folded_by_threads, buffer=buffer, lanes=lanes, names=names)
+    return rewrite_loops(func, (loop,), lambda old, _: change(old))
 
 
 def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body:
@@ -355,7 +324,7 @@ def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body
 
     start = names.scalar(scalar, target.dtype)
     body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
-    body += map_accesses(loop.body, into_registers(folds, register, Expr()))
+    body += map_statements(loop.body, into_registers(folds, register, Expr()))
     exchange = 1
     while exchange < lanes:
         own, other = (names.scalar(scalar, target.dtype) for _ in range(2))

@@ -6,12 +6,18 @@ kernels has a module.
 
 from __future__ import annotations
 
-from bringup.llvm.func.schedules.maps import map_steps
-from bringup.llvm.func.schedules.rows import row_steps
-from bringup.llvm.func.schedules.tiles import tile_steps
+from collections.abc import Callable
+
+from bringup.lazy import LazyTable
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops import lower_kernel
-from bringup.loops.schedule import Schedule, Scheduled
+from bringup.loops.schedule import Schedule, Scheduled, Step
+
+_FAMILIES = {"maps": "map", "rows": "row", "tiles": "tile"}
+#: The steps of each family.  A program has few of them, so the modules of others are not imported.
+STEPS: LazyTable[Callable[[Plan], list[Step]]] = LazyTable(
+    {family: (f"{__name__}.{module}", f"{family}_steps") for module, family in _FAMILIES.items()}
+)
 
 
 def scheduled(plan: Plan) -> Scheduled:
@@ -20,11 +26,14 @@ def scheduled(plan: Plan) -> Scheduled:
 
 
 def steps_of(plan: Plan) -> Schedule:
-    """The steps that make the loops of a kernel what the plan says."""
+    """The steps that make the loops of a kernel what the plan says; none without any point."""
+    if not plan.kernel.points:
+        return Schedule()
     if plan.is_map:
-        return Schedule(tuple(map_steps(plan)))
-    is_tile = plan.lane is not None or plan.rows is not None
-    return Schedule(tuple(tile_steps(plan) if is_tile else row_steps(plan)))
+        family = "map"
+    else:
+        family = "row" if plan.lane is None and plan.rows is None else "tile"
+    return Schedule(tuple(STEPS[family](plan)))
 
 
-__all__ = ["scheduled", "steps_of"]
+__all__ = ["STEPS", "scheduled", "steps_of"]

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import chain
+
 from bringup.graph.index import Axis
+from bringup.integers import round_up
+from bringup.kernel.form import Kernel
 from bringup.llvm.func.schedules.parts import split_whole
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
+
+#: At most one part in so many of a row is peeled off at its ends.
+_SEAM_PART = 4
+#: Kernels of fewer elements take no longer to run than the text of first and last rows to compile.
+_LEAST_POINTS = 1 << 14
+#: Rows so few are cut into blocks for threads, also where their ends could be peeled off.
+_LEAST_ROWS = 64
 
 
 def map_steps(plan: Plan) -> list[Step]:
@@ -22,6 +35,9 @@ def map_steps(plan: Plan) -> list[Step]:
     whole = name
     nest = [f"g{axis.id}" for axis in plan.kernel.grid if axis not in (lane, plan.last)]
     last = [] if plan.last is None else [f"g{plan.last.id}"]
+    seams = _seams(plan.kernel, lane, plan.lanes)
+    if any(seams) and _has_whole_rows(plan, lane):
+        return _between_seams(plan, lane, seams)
     if plan.block < lane.size:
         whole = f"{name}.i"
         steps.append(Step("split", (name, f"{name}.o", whole, plan.block)))
@@ -30,7 +46,64 @@ def map_steps(plan: Plan) -> list[Step]:
     if len(nest) > 1:
         steps.append(Step("reorder", tuple(nest)))
         steps.append(Step("hoist", (whole,)))
-    return steps + _lanes(plan, lane, whole)
+    return steps + _lanes(plan, whole, lane.size, min(plan.block, lane.size))
+
+
+def _has_whole_rows(plan: Plan, lane: Axis) -> bool:
+    """Whether a unit may be a row, which is not cut into blocks."""
+    rows = math.prod(axis.size for axis in plan.kernel.grid if axis != lane)
+    is_cut = plan.block < lane.size and rows < _LEAST_ROWS
+    return plan.last is None and len(plan.kernel.grid) > 1 and not is_cut
+
+
+def _seams(kernel: Kernel, axis: Axis, lanes: int) -> tuple[int, int]:
+    """How many iterations are peeled off at the beginning and the end of an axis.
+
+    Rolls and pads have masks there that hold everywhere between.  What is peeled is vectors, so
+    that those between begin where they would without it.
+    """
+    size, most = axis.size, axis.size // _SEAM_PART
+    cuts = [cut for cut in _cuts(kernel, axis) if 0 < cut < size]
+    first = round_up(max((cut for cut in cuts if cut <= most), default=0), lanes)
+    last = size - min((cut for cut in cuts if cut >= size - most), default=size)
+    if last:
+        last += (size - first - last) % lanes
+    return (first, last) if first + last <= most else (0, 0)
+
+
+def _cuts(kernel: Kernel, lane: Axis) -> Iterator[int]:
+    """The positions on an axis at which masks that depend on it alone begin or cease to hold."""
+    for stage in kernel.stages:
+        masks = [instr.attrs.get("mask", ()) for instr in stage.body.instrs]
+        for bound in (*chain(*masks), *chain(*(store.mask for store in stage.stores))):
+            if bound.expr.terms == ((lane, 1),):
+                yield from (bound.low - bound.expr.const, bound.high - bound.expr.const)
+            elif bound.expr.terms == ((lane, -1),):
+                yield from (bound.expr.const - bound.low + 1, bound.expr.const - bound.high + 1)
+
+
+def _between_seams(plan: Plan, lane: Axis, seams: tuple[int, int]) -> list[Step]:
+    """Rows whose ends are masked vectors, and the first and last rows as units of their own."""
+    whole = f"g{lane.id}"
+    outer = [axis for axis in plan.kernel.grid if axis != lane]
+    steps = [
+        Step("reorder", (*(f"g{axis.id}" for axis in outer), whole)),
+        Step("hoist", (whole,)),
+    ]
+    rows = _seams(plan.kernel, outer[0], 1)
+    if any(rows) and plan.kernel.points >= _LEAST_POINTS:
+        steps.append(Step("peel", (f"g{outer[0].id}", *rows)))
+    middle = lane.size - sum(seams)
+    steps += [Step("peel", (whole, *seams)), *_lanes(plan, whole, middle, middle)]
+    vectors: list[str] = []
+    for part, count in zip((f"{whole}.first", f"{whole}.last"), seams, strict=True):
+        if count > plan.lanes:
+            steps.append(Step("split", (part, f"{part}.b", f"{part}.v", plan.lanes)))
+            steps.append(Step("serialize", (f"{part}.b",)))
+            vectors.append(f"{part}.v")
+        elif count:
+            vectors.append(part)
+    return [*steps, Step("vectorize", tuple(vectors))]
 
 
 def _squares(plan: Plan, name: str) -> list[Step]:
@@ -59,10 +132,14 @@ def _squares(plan: Plan, name: str) -> list[Step]:
     ]  # fmt: skip
 
 
-def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
-    """The loop ``whole`` over a lane axis, or a block of it, in vectors."""
+def _lanes(plan: Plan, whole: str, total: int, size: int) -> list[Step]:
+    """The loop ``whole`` over a lane axis, or blocks of it, in vectors.
+
+    total: the length of the axis.  size: that of a block.
+    """
     lanes, width = plan.lanes, plan.lanes * plan.columns
-    size, name = min(plan.block, lane.size), f"g{lane.id}"
+    assert plan.lane is not None
+    name = f"g{plan.lane.id}"
     steps: list[Step] = []
     serial, vectors = [], []
     if size >= width:
@@ -75,7 +152,7 @@ def _lanes(plan: Plan, lane: Axis, whole: str) -> list[Step]:
         serial.append(f"{name}.b")
         vectors.append(f"{name}.v")
         whole = f"{whole}.t"
-    count, left = divmod(lane.size % width, lanes)
+    count, left = divmod(total % width, lanes)
     if count:
         steps.append(split_whole(whole, f"{name}.r", f"{name}.u", lanes))
         serial.append(f"{name}.r")

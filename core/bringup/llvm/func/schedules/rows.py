@@ -60,13 +60,22 @@ class Row:
         self.around = ""
         self.unroll: list[str] = []
         self.vectorize: list[str] = []
+        width = self.lanes * self.columns
+        #: Whether the last axis, and there is no other, is whole register tiles.
+        self.is_whole = (
+            len(stage.axes) == 1
+            and not self.tile
+            and stage.end_of(stage.axes[-1]) is None
+            and self.columns > 1
+            and self.size % width == 0
+        )
         self.has_rest = False
 
     def steps(self, first: int) -> list[Step]:
         """The loops, then the accumulators.  first: the number of the first register."""
         steps: list[Step] = []
         inner = self.name
-        if len(self.levels) == 1 and self.stage.folds:
+        if len(self.levels) == 1 and self.stage.folds and not self.is_whole:
             self.around, inner = f"{self.name}.q", f"{self.name}.p"
             steps.append(Step("split", (self.name, self.around, inner, self.size)))
         end = self.stage.end_of(self.stage.axes[-1])
@@ -145,16 +154,20 @@ class Row:
             return f"{name}_{repeated}" if repeated else name
 
         *outer, tiles = self.levels
-        # What is folded where: by the loops that choose the element.
-        parts: dict[tuple[str, ...], str] = {
-            (*self.tile, lanes): divide(self.around, fold, (*self.tile, lanes))
-            for lanes in self.vectorize
-        }
         lanes = (*self.tile, *self.vectorize[:1])
         main = (*self.unroll, *lanes)
-        if self.unroll:
-            parts[main] = divide(outer[0][0] if outer else tiles[0], parts[lanes], main)
-            if not self.has_rest:
+        first_loop = outer[0][0] if outer else tiles[0]
+        # What is folded where: by the loops that choose the element.
+        parts: dict[tuple[str, ...], str] = {}
+        if self.is_whole:
+            parts[main] = divide(first_loop, fold, main)
+        else:
+            parts = {
+                (*self.tile, v): divide(self.around, fold, (*self.tile, v)) for v in self.vectorize
+            }
+            if self.unroll:
+                parts[main] = divide(first_loop, parts[lanes], main)
+            if self.unroll and not self.has_rest:
                 del parts[lanes]
         parts = parts or {main: fold}
         if is_exact:

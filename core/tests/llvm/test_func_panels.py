@@ -1,0 +1,224 @@
+"""What products need of native code: filled memory of units, squares across lanes, pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from func_helper import run, text_of
+
+from bringup.loops import evaluate_func, parse_func, verify_func
+
+Array = np.ndarray[Any, Any]
+
+
+def numbers(count: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(count).integers(-50, 50, count).astype(dtype)
+
+
+def assert_as_evaluated(text: str, *inputs: Array) -> Array:
+    """The one output, which is that of the interpreter, however units are run."""
+    func = parse_func(text)
+    verify_func(func)
+    (out,) = func.outputs
+    expected = np.zeros(out.size, out.dtype.numpy)
+    evaluate_func(func, [*inputs, expected])
+    for together in (False, True):
+        (made,) = run(func, *inputs, together=together)
+        np.testing.assert_array_equal(made, expected)
+    return expected
+
+
+FILLED = """
+func f(x: in f32[12], y: out f32[24]) {
+  alloc s: scratch f32[12]
+  for q in 12 {
+    %0: f32 = x[q]
+    s[q] = %0
+  }
+  for i in 3 parallel {
+    alloc t: scratch f32[4]
+    for p in 4 {
+      %1: f32 = s[4*i + p]
+      %2: f32 = mul(%1, %1)
+      t[p] = %2
+    }
+    for j in 2 parallel {
+      for k in 4 {
+        %3: f32 = t[k]
+        %4: f32 = s[k]
+        %5: f32 = add(%3, %4)
+        y[8*i + 4*j + k] = %5
+      }
+    }
+  }
+}"""
+
+
+def test_memory_that_units_share_is_filled_where_it_changes() -> None:
+    x = numbers(12)
+    y = assert_as_evaluated(FILLED, x)
+    expected = (x * x).reshape(3, 1, 4) + x[:4]
+    np.testing.assert_array_equal(y.reshape(3, 2, 4), np.broadcast_to(expected, (3, 2, 4)))
+    native, _ = text_of(parse_func(FILLED))
+    assert native.units == 6
+
+
+def test_what_others_see_is_no_filling() -> None:
+    """A store to memory of the caller before a parallel loop happens once, in the one unit."""
+    text = FILLED.replace("s[q] = %0", "s[q] = %0\n    z[q] = %0").replace(
+        "y: out f32[24]", "y: out f32[24], z: out f32[12]"
+    )
+    x = numbers(12)
+    (y, z) = run(text, x)
+    np.testing.assert_array_equal(z, x)
+    native, _ = text_of(parse_func(text))
+    assert native.units == 1
+    np.testing.assert_array_equal(y, run(FILLED, x)[0])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "i8"])
+@pytest.mark.parametrize("rows", [2, 3, 4, 6, 8, 14, 17])
+@pytest.mark.parametrize(
+    ("lanes", "end"), [(4, ""), (8, ""), (16, ""), (13, ""), (16, " until b + 11")]
+)
+@pytest.mark.parametrize("spare", [0, 3])
+def test_squares_are_stored_across_lanes(
+    rows: int, lanes: int, end: str, spare: int, dtype: str
+) -> None:
+    """Nothing else changes: neither what lies between the columns nor what follows the last."""
+    apart = rows + spare
+    size = apart * lanes
+    text = f"""
+func f(x: in {dtype}[{rows * lanes}], y: out {dtype}[{size + 64}]) {{
+  alloc t: scratch {dtype}[{size + 64}]
+  for i in {size + 64} {{
+    %0: {dtype} = 7
+    t[i] = %0
+  }}
+  for b in 2 {{
+    for r in {rows} unroll {{
+      for l in {lanes}{end} vector {{
+        %1: {dtype} = x[{lanes}*r + l]
+        t[{apart}*l + r] = %1
+      }}
+    }}
+  }}
+  for i in {size + 64} {{
+    %2: {dtype} = t[i]
+    y[i] = %2
+  }}
+}}"""
+    text = text.replace("= 7", "= 7.0") if dtype.startswith("f") else text
+    func = parse_func(text)
+    x = numbers(rows * lanes, func.inputs[0].dtype.numpy)
+    y = assert_as_evaluated(text, x)
+    assert (y[-64:] == 7).all()
+
+
+@pytest.mark.parametrize("pairs", [8, 16])
+@pytest.mark.parametrize("rows", [2, 5, 14])
+def test_pairs_are_stored_across_lanes(rows: int, pairs: int) -> None:
+    text = f"""
+func f(x: in i8[{2 * rows * pairs}], y: out i16[{2 * rows * pairs}]) {{
+  alloc t: scratch i16[{2 * rows * pairs}]
+  for r in {rows} unroll {{
+    for l in {2 * pairs} vector {{
+      %0: i8 = x[{2 * pairs}*r + l]
+      %1: i16 = convert(%0) {{dtype=i16}}
+      t[{2 * rows}*(l)//2 + 2*r + (l)%2] = %1
+    }}
+  }}
+  for i in {2 * rows * pairs} {{
+    %2: i16 = t[i]
+    y[i] = %2
+  }}
+}}"""
+    x = numbers(2 * rows * pairs, np.int8)
+    y = assert_as_evaluated(text, x)
+    np.testing.assert_array_equal(y, x.reshape(rows, pairs, 2).transpose(1, 0, 2).ravel())
+
+
+@pytest.mark.parametrize(("lanes", "group"), [(8, 2), (16, 2), (16, 4), (4, 2)])
+def test_products_of_groups_of_lanes(lanes: int, group: int) -> None:
+    """One group of a factor for all lanes, and sums of the products of each group."""
+    sums = lanes // group
+    text = f"""
+func f(x: in i16[{3 * group}], y: in i16[{3 * lanes}], z: out i32[{sums}]) {{
+  alloc r: register i32[{sums}]
+  for s in {sums} vector {{
+    %0: i32 = 5
+    r[s] = %0
+  }}
+  for k in 3 {{
+    for l in {lanes} vector {{
+      %1: i16 = x[{group}*k + (l)%{group}]
+      %2: i32 = convert(%1) {{dtype=i32}}
+      %3: i16 = y[{lanes}*k + l]
+      %4: i32 = convert(%3) {{dtype=i32}}
+      %5: i32 = mul(%2, %4)
+      r[(l)//{group}] add= %5
+    }}
+  }}
+  for s in {sums} vector {{
+    %6: i32 = r[s]
+    z[s] = %6
+  }}
+}}"""
+    assert_as_evaluated(text, numbers(3 * group, np.int16), numbers(3 * lanes, np.int16))
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_rows_are_interleaved_in_registers(rows: int) -> None:
+    text = f"""
+func f(x: in f32[{8 * rows}], y: out f32[{8 * rows}]) {{
+  alloc r: register f32[{8 * rows}]
+  for q in {rows} unroll {{
+    for l in 8 vector {{
+      %0: f32 = x[8*q + l]
+      r[{rows}*l + q] = %0
+    }}
+  }}
+  for i in {8 * rows} vector {{
+    %1: f32 = r[i]
+    y[i] = %1
+  }}
+}}"""
+    assert_as_evaluated(text, numbers(8 * rows))
+
+
+def test_a_condition_of_all_lanes_guards_a_vector() -> None:
+    """The load would be far outside where the condition does not hold."""
+    text = """
+func f(x: in f32[16], y: out f32[24]) {
+  for i in 3 {
+    for l in 8 vector {
+      %0: f32 = x[1000000*i + l + -1000000] if 1 <= i < 2
+      y[8*i + l] = %0
+    }
+  }
+}"""
+    x = numbers(16)
+    y = assert_as_evaluated(text, x)
+    np.testing.assert_array_equal(y, np.concatenate([np.zeros(8), x[:8], np.zeros(8)]))
+
+
+def test_quotients_of_outer_loops_are_computed_before_a_loop() -> None:
+    text = """
+func f(x: in i32[60], y: out i32[60]) {
+  for i in 12 {
+    for j in 5 {
+      %0: i32 = x[12*j + 4*(i)//4 + (i)%4]
+      %1: i32 = index (i)//4 + (j)%2
+      %2: i32 = add(%0, %1)
+      y[5*i + j] = %2
+    }
+  }
+}"""
+    assert_as_evaluated(text, numbers(60, np.int32))
+    _, code = text_of(parse_func(text))
+    body = code[code.index("body", code.index("body") + 4) :]
+    assert code.count("udiv i64") + code.count("urem i64") >= 1
+    inner = body[body.rindex("phi i64") :]
+    assert "udiv" not in inner.split("br label")[0]
