@@ -93,7 +93,7 @@ class Compiled:
     @property
     def loops(self) -> tuple[Func, ...]:
         """The loops of each kernel, before the device's own schedule, and of each step that the op
-        library has, in order.
+        library has, in order.  A backend may run such a step by code of its own.
         """
         from bringup.loops import lower_kernel
         from bringup.program.loops import program_loops
