@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
 from bringup.dtypes import STORED
 from bringup.kernel.form import Kernel
-from bringup.program.program import Program
+from bringup.program.program import KernelStep, Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
+
+if TYPE_CHECKING:  # dumps alone read loops
+    from bringup.loops.schedule import Scheduled
 
 #: Loops and branches, which the host controls launch by launch.
 _CONTROL = ("while", "scan", "case")
@@ -68,6 +72,17 @@ class CudaBackend(Backend):
         if plan is None:
             return chunk_length(kernel, simt_target(architecture))
         return plan.chunk_length
+
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
+        """The loops of a kernel on an architecture; None for contractions and folds."""
+        from bringup.llvm.simt import scheduled_kernel
+        from bringup_cuda.codegen.contraction.planning import plan_contraction
+        from bringup_cuda.codegen.nvvm import simt_target
+
+        architecture = self._architecture(target)
+        if plan_contraction(step.kernel, architecture) is not None:
+            return None
+        return scheduled_kernel(step.kernel, simt_target(architecture), step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,

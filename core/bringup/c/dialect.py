@@ -41,6 +41,8 @@ class Dialect:
     array, and which memcpy copies.
     vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
+    shuffle: by dtype the ``{value}`` of the thread whose number differs in the bits of ``{mask}``,
+    which is below `WARP`; empty if there is no such function.
     ids: expressions by ``unit`` and ``units``, the number of a thread and of all threads;
     ``block`` and ``blocks``; ``thread``, the number within its block.
     bits, from_bits: of f32 and f64, templates that give the pattern as an unsigned integer, and
@@ -69,6 +71,7 @@ class Dialect:
     vector: str = ""
     vector_bytes: int = 0
     barrier: str = ""
+    shuffle: Mapping[str, str]
     ids: Mapping[str, str]
     bits: Mapping[str, str] | None = None
     from_bits: Mapping[str, str] | None = None
@@ -150,6 +153,7 @@ C11 = Dialect(
     restrict="restrict ",
     vector="typedef {type} {name} __attribute__((vector_size({bytes})));",
     vector_bytes=32,
+    shuffle={},
     ids={},
     functions=_suffixed(
         "sqrt", "floor", "fma", "copysign", "sin", "cos", "tan", "tanh", "expm1", "log1p",
@@ -177,6 +181,7 @@ OPENCL = Dialect(
     spaces={"global": "__global ", "scratch": "__global ", "shared": "__local ", "register": ""},
     restrict="restrict ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    shuffle={},
     ids={
         "unit": "get_global_id(0)",
         "units": "get_global_size(0)",
@@ -210,6 +215,9 @@ CUDA = Dialect(
     spaces={"global": "", "scratch": "", "shared": "__shared__ ", "register": ""},
     restrict="__restrict__ ",
     barrier="__syncthreads();",
+    shuffle=dict.fromkeys(
+        ("i32", "u32", "i64", "u64", "f32", "f64"), "__shfl_xor_sync(0xffffffffu, {value}, {mask})"
+    ),
     ids={
         "unit": "(blockIdx.x * (long long)blockDim.x + threadIdx.x)",
         "units": "(gridDim.x * (long long)blockDim.x)",
@@ -231,6 +239,7 @@ HIP = replace(
     CUDA,
     name="HIP",
     head=("#include <hip/hip_runtime.h>",),
+    shuffle=dict.fromkeys(CUDA.shuffle, "__shfl_xor({value}, {mask})"),
     flags=("-ffp-contract=off", "-fno-fast-math"),
 )
 
@@ -261,6 +270,7 @@ METAL = Dialect(
         "global": "device ", "scratch": "device ", "shared": "threadgroup ", "register": "",
     },
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);",
+    shuffle=dict.fromkeys(("i32", "u32", "f32"), "simd_shuffle_xor({value}, {mask})"),
     ids={
         "unit": "unit_id",
         "units": "unit_count",

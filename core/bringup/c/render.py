@@ -33,11 +33,15 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
+    Shuffle,
     Stmt,
     Store,
     statements,
 )
 from bringup.records import record
+
+#: Threads that run together on every machine that has functions for their exchange.
+WARP = 32
 
 
 def render_c(func: Func, dialect: Dialect) -> str:
@@ -161,6 +165,8 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
+        self.inner: dict[Axis, int] = {}
+        self.are_whole_warps = False
         self.has_threads = self.dialect.has_threads and any(
             isinstance(s, For) and s.kind == "thread" for s in statements(func.body)
         )
@@ -305,6 +311,21 @@ class _Function:
                 case Barrier():
                     if self.has_threads:
                         yield self.dialect.barrier
+                case Shuffle():
+                    yield self.declare(stmt.result, self.shuffle(stmt))
+
+    def shuffle(self, stmt: Shuffle) -> str:
+        name, dtype = self.dialect.name, stmt.value.dtype
+        mask = stmt.mask * self.inner.get(stmt.axis, WARP)
+        if dtype.name not in self.dialect.shuffle:
+            what = f"threads exchange {dtype}, which {name} has no function for"
+        elif not self.are_whole_warps or mask >= WARP:
+            what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
+        else:
+            return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
+        raise UnsupportedError(
+            f"{self.func.name}: {what}", fix="fold by cross_lane with lanes=1, in shared memory"
+        )
 
     def let(self, stmt: Let) -> Iterator[str]:
         result, lib = stmt.result, self.lib
@@ -540,9 +561,11 @@ class _Function:
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
-        inner = _threads(stmt.body)
+        inner = self.inner[stmt.axis] = _threads(stmt.body)
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
+        if not outer_in_threads:
+            self.are_whole_warps = inner * stmt.axis.size % WARP == 0
         index = self.loop_name(stmt)
         value = f"{own} / {inner}" if inner != 1 else own
         total, size = geometry(self.func).threads, stmt.axis.size

@@ -14,15 +14,18 @@ from bringup.llvm.text import Builder, Type, Val, const, const_vector, i64_const
 class Indices:
     """Emits the index expressions of one function.
 
-    axes: the value of each loop that is open, an i64; of the lane axis the value in lane 0, 0.
+    type: of scalar indices, i64 or, where all indices fit, i32.
+    axes: the value of each loop that is open; of the lane axis the value in lane 0, 0.
     lane, lanes: the axis of the vector loop that is open, and its number of lanes.
 
     An operation on the same operands is emitted once in a block and the blocks within it, because
     the passes of LLVM's code generator do not look for it in the text.
     """
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: Builder, type: Type = ir.i64) -> None:
         self.b = b
+        self.type = type
+        self.const: Callable[[int], Val] = i64_const if type is ir.i64 else partial(const, type)
         self.axes: dict[Axis, Val] = {}
         self.lane: Axis | None = None
         self.lanes = 1
@@ -54,7 +57,7 @@ class Indices:
         if x.type.lanes > 1 or self.lanes == 1:
             return x
         return self._once(
-            "splat", x, i64_const(self.lanes), lambda v, _n: self.b.splat(v, self.lanes)
+            "splat", x, self.const(self.lanes), lambda v, _n: self.b.splat(v, self.lanes)
         )
 
     # -- what differs between lanes ----------------------------------------------------------------
@@ -91,16 +94,16 @@ class Indices:
             elif isinstance(atom, Div | Mod):
                 part = self._divided(atom, self.scalar(atom.of, loaded))
             else:
-                part = self._loaded(atom, loaded, ir.i64)
+                part = self._loaded(atom, loaded, self.type)
             known = part.integer
             if known is not None:
                 constant += c * known
                 continue
-            term = part if c == 1 else self._mul(part, i64_const(c))
+            term = part if c == 1 else self._mul(part, self.const(c))
             total = term if total is None else self._add(total, term)
         if total is None:
-            return i64_const(constant)
-        return self._add(total, i64_const(constant)) if constant else total
+            return self.const(constant)
+        return self._add(total, self.const(constant)) if constant else total
 
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane: a vector of i32 if its range allows that, else of i64."""
@@ -127,7 +130,7 @@ class Indices:
         if total is not None and base.integer == 0:
             return total
         if narrow and base.integer is None:
-            base = self._once("trunc", base, i64_const(0), lambda x, _: b.trunc(x, element))
+            base = self._once("trunc", base, self.const(0), lambda x, _: b.trunc(x, element))
         splat = self.splat(base) if base.integer is None else const(steps, base.integer)
         return splat if total is None else self._add(total, splat)
 
@@ -158,8 +161,8 @@ class Indices:
         """Whether every bound holds: an i1, or a vector of them; None if that is certain."""
         result: Val | None = None
         for bound in mask:
-            varies = self.varies(bound.expr, loaded)
-            values = self._constants(bound.expr) if varies else None
+            differs = self.differs(bound, loaded)
+            values = self._constants(bound.expr) if differs else None
             if values is not None:
                 lanes = [bound.low <= value < bound.high for value in values]
                 if not any(lanes):
@@ -167,7 +170,7 @@ class Indices:
                 if not all(lanes):
                     result = self.both(result, const_vector(ir.i1, lanes))
                 continue
-            index = (self.vector if varies else self.scalar)(bound.expr, loaded)
+            index = (self.vector if differs else self.scalar)(bound.expr, loaded)
             known = index.integer
             if known is not None:
                 if not bound.low <= known < bound.high:
@@ -180,6 +183,10 @@ class Indices:
             holds = self._once("below", shifted, below, partial(self.b.icmp, "ult"))
             result = self.both(result, holds)
         return result
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        """Whether a condition is one for each lane."""
+        return self.varies(bound.expr, loaded)
 
     def _constants(self, expr: Expr) -> list[int] | None:
         """The values of an expression lane by lane, if they are constants."""

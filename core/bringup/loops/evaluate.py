@@ -33,6 +33,7 @@ from bringup.loops.form import (
     Load,
     Param,
     Scalar,
+    Shuffle,
     Stmt,
     Store,
 )
@@ -177,6 +178,8 @@ class _Machine:
                     self.alloc(stmt.buffer, alive)
                 case Barrier():
                     self.barrier(alive)
+                case Shuffle():
+                    self.scalars[stmt.result] = self.shuffle(stmt, alive)
         self.scalars = outer
 
     def branch(self, stmt: If, alive: Array) -> None:
@@ -246,8 +249,8 @@ class _Machine:
 
     def barrier(self, alive: Array) -> None:
         level = self.tree.block
-        if level == self.tree.depth:
-            self.fail("a barrier stands outside the loops of threads")
+        if self.tree.levels[level].kind != "block":
+            self.fail("a barrier stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
         threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
         some, every = threads.any(axis=0), threads.all(axis=0)
@@ -255,6 +258,16 @@ class _Machine:
             self.fail("only some threads of a block come to this barrier")
         for accesses in self.accesses():
             accesses.barrier(blocks[every])
+
+    def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
+        """The values of the threads' partners."""
+        if stmt.axis not in self.axes or not np.broadcast_to(alive, self.tree.shape).all():
+            self.fail("only some threads of a block come to this shuffle")
+        numbers = self.axes[stmt.axis]
+        if numbers.size < stmt.axis.size or stmt.axis.size % (1 << stmt.mask.bit_length()):
+            self.fail(f"not all threads of loop {stmt.axis.name} have a partner")
+        value = np.broadcast_to(self.value(stmt.value), self.tree.shape)
+        return np.take(value, numbers.ravel() ^ stmt.mask, axis=value.ndim - numbers.ndim)
 
     # -- scalars -----------------------------------------------------------------------------------
 

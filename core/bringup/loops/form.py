@@ -183,7 +183,19 @@ class Barrier:
     """All threads of a block come here before any goes on, and see what the others wrote."""
 
 
-Stmt = Let | Load | Store | Alloc | If | For | Barrier
+@record(eq=False)
+class Shuffle:
+    """``result`` is the ``value`` of another thread: that whose iteration of the thread loop over
+    ``axis`` is this one's with the bits of ``mask`` changed.  All threads of a block come here.
+    """
+
+    result: Scalar
+    value: Scalar
+    axis: Axis
+    mask: int
+
+
+Stmt = Let | Load | Store | Alloc | If | For | Barrier | Shuffle
 Body = tuple[Stmt, ...]
 #: Statements with statements within them; a union would be made anew for each test.
 NESTING = (For, If)
@@ -268,6 +280,7 @@ __all__ = [
     "Param",
     "Role",
     "Scalar",
+    "Shuffle",
     "Space",
     "Stmt",
     "Store",

@@ -31,6 +31,7 @@ from bringup.loops.form import (
     Param,
     Role,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -57,6 +58,9 @@ _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
 _STORE = (
     rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?(?: if (.*))?"
 )
+
+
+_SHUFFLE = r"shuffle %(\w+) over ([\w.]+) xor (\d+)"
 
 
 def print_func(func: Func) -> str:
@@ -89,7 +93,7 @@ def _head(stmt: For | If) -> str:
     return f"for {stmt.name} in {stmt.axis.size}{until}{kind}"
 
 
-def _line(stmt: Let | Load | Store | Alloc | Barrier) -> str:
+def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
     match stmt:
         case Let():
             return f"{stmt.result}: {stmt.result.dtype} = {_computed(stmt)}"
@@ -105,6 +109,9 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier) -> str:
             return f"alloc {stmt.buffer}"
         case Barrier():
             return "barrier"
+        case Shuffle():
+            place = f"{stmt.value} over {stmt.axis.name} xor {stmt.mask}"
+            return f"{stmt.result}: {stmt.result.dtype} = shuffle {place}"
 
 
 def _computed(stmt: Let) -> str:
@@ -272,14 +279,20 @@ class _Reader:
         scope.buffers.pop(found[1], None)
         return Alloc(self.buffer(found[1], found[3], space, scope))
 
-    def scalar(self, line: str, scope: _Scope) -> Let | Load:
+    def scalar(self, line: str, scope: _Scope) -> Let | Load | Shuffle:
         found = re.fullmatch(_LET, line)
         if found is None or found[2] not in BY_NAME:
             self.fail("expected a scalar such as %0: f32 = x[4*i]")
         result, text = Scalar(found[1], BY_NAME[found[2]]), found[3]
         indexed, access = re.fullmatch(_INDEXED, text), re.fullmatch(_ACCESS, text)
-        stmt: Let | Load
-        if indexed is not None:
+        shuffle = re.fullmatch(_SHUFFLE, text)
+        stmt: Let | Load | Shuffle
+        if shuffle is not None:
+            if shuffle[2] not in scope.axes:
+                self.fail(f"there is no loop {shuffle[2]} round it")
+            value, axis = self.value(shuffle[1], scope), scope.axes[shuffle[2]]
+            stmt = Shuffle(result, value, axis, int(shuffle[3]))
+        elif indexed is not None:
             stmt = self.indexed(result, indexed, scope)
         elif access is not None and access[1] in scope.buffers:
             index, operands = self.expr(access[2], scope), self.values(access[3], scope)

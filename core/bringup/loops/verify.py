@@ -29,9 +29,11 @@ from bringup.loops.form import (
     LoopKind,
     Role,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
+    statements,
 )
 from bringup.loops.scopes import accesses, walk
 from bringup.loops.text import print_stmt
@@ -125,7 +127,7 @@ def _names_within(body: Sequence[Stmt], seen: set[tuple[str, str]]) -> Problems:
                 name = ("loop", stmt.name)
             case Alloc():
                 name = ("buffer", stmt.buffer.name)
-            case Let() | Load():
+            case Let() | Load() | Shuffle():
                 name = ("scalar", stmt.result.name)
         if name in seen:
             yield stmt, f"{name[0]} {name[1]} has the name of another that is seen here"
@@ -154,7 +156,7 @@ def _scope_within(body: Sequence[Stmt], scalars: set[Scalar], buffers: set[Buffe
         if isinstance(stmt, Load | Store) and stmt.buffer not in buffers:
             yield stmt, f"there is no buffer {stmt.buffer} here"
         match stmt:
-            case Let() | Load():
+            case Let() | Load() | Shuffle():
                 scalars.add(stmt.result)
             case Alloc():
                 buffers.add(stmt.buffer)
@@ -166,6 +168,8 @@ def _read_by(stmt: Stmt) -> tuple[Scalar, ...]:
     match stmt:
         case Let() | Load():
             return stmt.operands
+        case Shuffle():
+            return (stmt.value,)
         case Store():
             factor = () if stmt.factor is None else (stmt.factor,)
             return (stmt.value, *factor, *stmt.operands)
@@ -183,6 +187,8 @@ def _scalars(func: Func) -> Problems:
             what = _let(stmt)
             if what:
                 yield stmt, what
+        elif isinstance(stmt, Shuffle) and stmt.result.dtype is not stmt.value.dtype:
+            yield stmt, f"the value is {stmt.value.dtype}"
         elif isinstance(stmt, If) and stmt.test is not None and stmt.test.dtype.name != "bool":
             yield stmt, f"{stmt.test}, a {stmt.test.dtype}, is no condition"
 
@@ -342,7 +348,24 @@ def _used(exprs: Iterable[Expr], axes: Sequence[Axis]) -> list[Axis]:
 
 
 def _barriers(func: Func) -> Problems:
+    blocks = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "block"]
+    inside = {s for block in blocks for s in statements(block.body)}
+    for stmt in statements(func.body):
+        if isinstance(stmt, Barrier) and stmt not in inside:
+            yield stmt, "a barrier stands outside of a block"
+    yield from _shuffles(func)
     yield from _barriers_within(func.body, (), frozenset(), None)
+
+
+def _shuffles(func: Func) -> Problems:
+    """Exchanges with threads that there are not."""
+    for stmt, scope in walk(func):
+        if isinstance(stmt, Shuffle):
+            loop = next((loop for loop in scope.loops if loop.axis == stmt.axis), None)
+            if loop is None or loop.kind != "thread":
+                yield stmt, f"there is no thread loop {stmt.axis.name} round it"
+            elif not stmt.mask or loop.axis.size % (1 << stmt.mask.bit_length()):
+                yield stmt, f"not all threads of loop {loop.name} have a partner"
 
 
 def _barriers_within(
@@ -356,10 +379,12 @@ def _barriers_within(
     """
     for stmt in body:
         if isinstance(stmt, Barrier):
-            if not threads:
-                yield stmt, "a barrier stands outside the loops of threads"
-            elif why:
+            if why:
                 yield stmt, f"only some threads may come to a barrier: {why}"
+        elif isinstance(stmt, Shuffle):
+            if why:
+                yield stmt, f"only some threads may come to a shuffle: {why}"
+            varying |= {stmt.result}
         elif isinstance(stmt, Let | Load):
             exprs = [expr for expr, _ in _expressions(stmt)]
             differs = not varying.isdisjoint(stmt.operands) or bool(_used(exprs, threads))
@@ -403,7 +428,11 @@ FUNC_RULES: tuple[FuncRule, ...] = (
         "what an iteration writes, none beside it uses, but for threads behind a barrier",
         races,
     ),
-    FuncRule("barriers", "all threads of a block come to a barrier", _barriers),
+    FuncRule(
+        "barriers",
+        "all threads of a block come to a barrier or a shuffle",
+        _barriers,
+    ),
 )
 
 __all__ = ["FUNC_RULES", "FuncRule", "verify_func"]

@@ -18,6 +18,60 @@ def numbers(count: int, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(count).integers(-50, 50, count).astype(dtype)
 
 
+# -- registers -------------------------------------------------------------------------------------
+
+
+def test_lanes_have_registers_of_their_own() -> None:
+    """A buffer that begins within a vector loop exists once for each lane."""
+    (y,) = run(
+        """func f(x: in i32[24], y: out i32[24]) {
+          for i in 3 parallel {
+            for l in 8 vector {
+              alloc r: register i32[2]
+              %0: i32 = 5
+              r[0] = %0
+              r[1] = %0
+              %1: i32 = x[8*i + l]
+              r[0] add= %1
+              r[1] add= %1 * %1 if 2 <= l < 8
+              %2: i32 = r[0]
+              %3: i32 = r[1] if 0 <= l < 7
+              %4: i32 = sub(%2, %3)
+              y[8*i + l] = %4
+            }
+          }
+        }""",
+        x := numbers(24, np.int32),
+    )
+    lane = np.arange(24) % 8
+    assert (y == 5 + x - (lane < 7) * (5 + (lane >= 2) * x * x)).all()
+
+
+def test_buffers_of_one_name_in_blocks_beside_one_another() -> None:
+    (y,) = run(
+        """func f(x: in i32[8], y: out i32[8]) {
+          for i in 1 parallel {
+            for l in 4 vector {
+              alloc r: register i32[1]
+              %0: i32 = x[l]
+              r[0] = %0
+              %1: i32 = r[0]
+              y[l] = %1
+            }
+            for j in 4 {
+              alloc r: register i32[1]
+              %2: i32 = x[j + 4]
+              r[0] = %2
+              %3: i32 = r[0]
+              y[j + 4] = %3
+            }
+          }
+        }""",
+        x := numbers(8, np.int32),
+    )
+    assert (y == x).all()
+
+
 # -- vector loops, their ends and their masks ------------------------------------------------------
 
 

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from schedule_functions import BLOCK_ROWS, ROWS
+from schedule_functions import BLOCK_ROWS, LINE, ROWS
 
 MORE_CASES: dict[str, tuple[str, str, str]] = {
+    "split: each block is whole, or else the last": (
+        LINE,
+        """
+        split i i.o i.i 4 tail=branch
+        """,
+        """
+        func f(x: in f32[10], y: out f32[10]) {
+          for i.o in 3 {
+            if 0 <= i.o < 2 {
+              for i.i in 4 {
+                %0: f32 = x[i.i + 4*i.o]
+                %1: f32 = neg(%0)
+                y[i.i + 4*i.o] = %1
+              }
+            }
+            if 2 <= i.o < 3 {
+              for i.t in 2 {
+                %0_1: f32 = x[i.t + 8]
+                %1_1: f32 = neg(%0_1)
+                y[i.t + 8] = %1_1
+              }
+            }
+          }
+        }
+        """,
+    ),
     "serialize: the iterations of a parallel loop in order": (
         """
         func f(x: in f32[21], y: out f32[21]) {
@@ -239,6 +265,50 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
           for i.i in 4 unroll {
             %y_1: f32 = y.q[i.i]
             y[0] add= %y_1
+          }
+        }
+        """,
+    ),
+    "share: a part of the code that is read behind a barrier": (
+        """
+        func f(x: in f32[60], y: out f32[60]) {
+          for b in 2 block {
+            for i in 8 until -8*b + 10 parallel {
+              for j in 6 parallel {
+                %0: f32 = x[48*b + 6*i + j]
+                %1: f32 = 2.0
+                %2: f32 = mul(%0, %1)
+                %3: f32 = add(%2, %1)
+                y[8*b + i + 10*j] = %3
+              }
+            }
+          }
+        }
+        """,
+        """
+        share i j %2 pad=2
+        """,
+        """
+        func f(x: in f32[60], y: out f32[60]) {
+          for b in 2 block {
+            alloc v2: shared f32[64]
+            for i.in in 8 until -8*b + 10 parallel {
+              for j.in in 6 parallel {
+                %0_1: f32 = x[48*b + 6*i.in + j.in]
+                %1_1: f32 = 2.0
+                %2_1: f32 = mul(%0_1, %1_1)
+                v2[8*i.in + j.in] = %2_1
+              }
+            }
+            barrier
+            for i in 8 until -8*b + 10 parallel {
+              for j in 6 parallel {
+                %2: f32 = v2[8*i + j]
+                %1: f32 = 2.0
+                %3: f32 = add(%2, %1)
+                y[8*b + i + 10*j] = %3
+              }
+            }
           }
         }
         """,

@@ -418,8 +418,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "only some threads of a block come to this barrier", "barrier",
     ),
     "a barrier without threads": (
-        "for b in 2 block {\nbarrier\n}", "a barrier stands outside the loops of threads",
-        "barrier",
+        "for b in 2 parallel {\nbarrier\n}", "a barrier stands outside of a block", "barrier",
     ),
     "private to the block": (
         "for b in 2 block {\nalloc r: scratch f32[2]\n%0: f32 = 1.0\nfor t in 2 thread {\n"

@@ -50,6 +50,27 @@ y[32*b + t] = %1
 }
 }"""
 
+BLOCK_COPY = """func f(x: in f32[8], y: out f32[8]) {
+for b in 2 block {
+for i in 4 parallel {
+%0: f32 = x[4*b + i]
+y[4*b + i] = %0
+}
+}
+}"""
+ROW_SUMS = """func f(x: in f32[8], y: out f32[2]) {
+for b in 1 block {
+for i in 2 parallel {
+%9: f32 = 0.0
+y[i] = %9
+for j in 4 {
+%0: f32 = x[4*i + j]
+y[i] add= %0
+}
+}
+}
+}"""
+
 REFUSED: dict[str, tuple[str, str, str]] = {
     "a loop of a layout that is outside": (
         WAVE.replace("y[4*i + j + 1]", "x[4*i + j + 1]").replace("f(y", "f(x: in f32[20], y"),
@@ -243,6 +264,14 @@ y[4*o + k] = %0
         "set_space s register",
         "is indexed by t, which is not written out",
     ),
+    "a scalar that is not there": (BLOCK_COPY, "share i %1", "loop i computes no %1"),
+    "no scalars to share": (BLOCK_COPY, "share i", "no loops or no scalars"),
+    "shared memory outside of a block": (
+        BLOCK_COPY.replace("for b in 2 block", "for b in 2 parallel"),
+        "share i %0",
+        "v0 is in no block",
+    ),
+    "a nest with a fold": (ROW_SUMS, "share i j %0", "no perfect nest"),
     "an unknown kind of thread": (loop(COPY), "bind i warp", "cannot be bound to 'warp'"),
     "no fold": (loop(COPY), "split i a b 5\nrfactor a y b", "nothing folds into y"),
     "an unknown loop within": (SUM, "split i a b 5\nrfactor a y c", "no loop c within loop a"),

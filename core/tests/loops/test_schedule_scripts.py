@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,9 @@ reorder s2_0.t s2_0.o
 bind s2_0.t thread
 """
 
+#: The same, whose threads exchange registers before they fold through shared memory.
+SOFTMAX_WARPS = re.sub(r"(cross_lane .*)", r"\1 lanes=32", SOFTMAX_THREADS.replace("32", "64"))
+
 #: A product: tiles of 6×16 in registers, both factors packed as panels first.
 PRODUCT = """
 split g0 g0.o g0.i 6
@@ -100,17 +104,33 @@ def product(x: Any, y: Any) -> Any:
     return x @ y
 
 
+#: A transposition by threads, through tiles that their block shares.
+TILES = """
+split g0 g0.o p 8
+split g1 g1.o q 16
+reorder g0.o g1.o p q
+bind g0.o block
+bind g1.o block
+share q p %0 pad=1
+bind p.in thread
+bind q.in thread
+bind q thread
+bind p thread
+"""
+
 #: What each script is for, at sizes that no block divides and at sizes that all do.
 SCRIPTS: dict[str, tuple[str, Callable[..., Any], list[tuple[Any, ...]]]] = {
     "sum": (SUM, lambda x, y, z: (x + y * z).sum(), [(f32[1000],) * 3, (f32[512],) * 3]),
     "softmax": (SOFTMAX, nn.softmax, [(f32[4, 100],), (f32[3, 64],)]),
     "softmax of threads": (SOFTMAX_THREADS, nn.softmax, [(f32[4, 100],), (f32[3, 64],)]),
+    "softmax of threads in warps": (SOFTMAX_WARPS, nn.softmax, [(f32[4, 100],), (f32[3, 64],)]),
     "product": (
         PRODUCT,
         product,
         [(f32[13, 20], f32[20, 35]), (f32[12, 7], f32[7, 32]), (f32[5, 2], f32[2, 3])],
     ),
     "stencil": (STENCIL, quarter, [(f32[8, 21],), (f32[3, 18],)]),
+    "tiles": (TILES, lambda x: -x.T, [(f32[20, 35],), (f32[16, 24],)]),
     "transpose": (TRANSPOSE, lambda x: -x.T, [(f32[20, 35],), (f32[16, 24],)]),
 }
 CASES = [(name, types) for name, (*_, all_types) in SCRIPTS.items() for types in all_types]

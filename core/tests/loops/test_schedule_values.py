@@ -56,7 +56,7 @@ class _Choices:
         loop = self.loop(func)
         match name:
             case "split":
-                tail = ("guard", "guard", "peel", "overlap")[self.below(4)]
+                tail = ("guard", "branch", "peel", "overlap")[self.below(4)]
                 args = (loop, self.name(), self.name(), 1 + self.below(5))
                 return Step(name, args, (("tail", tail),))
             case "peel":
@@ -91,6 +91,8 @@ class _Choices:
                 return Step(name, self.loops(func), options)
             case "reorder":
                 return Step(name, self.loops(func))
+            case "share":
+                return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":
                 layout = ",".join(self.loops(func))
                 space = ("scratch", "scratch", "register")[self.below(3)]

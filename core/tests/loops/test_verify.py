@@ -123,7 +123,7 @@ BROKEN: list[tuple[str, str, str, str]] = [
      "for t in 4 until b + 2"),
     ("barriers", "for h in 2 {", "for h in 2 until t + 1 {", "for h in 2 until t + 1"),
     ("barriers", "%2: f32 = r[0]", "if 0 <= t < 2 {\nbarrier\n}\n%2: f32 = r[0]", "if 0 <= t < 2"),
-    ("barriers", "alloc parts: shared f32[4]", "alloc parts: shared f32[4]\nbarrier", "outside"),
+    ("barriers", "for b in 3 block {", "barrier\nfor b in 3 block {", "outside"),
     ("barriers", "barrier",
      "%i: bool = inside 0 <= t < 2\n%j: bool = and(%i, %i)\n"
      "if %j {\nbarrier\n}",

@@ -12,7 +12,6 @@ from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError
-from bringup.kernel.form import Kernel
 from bringup.llvm.simt import SimtKernel, emit_simt
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
@@ -72,7 +71,7 @@ def _translate_kernel(codegen: CodegenContext, step: KernelStep) -> Launch | Non
     plan = plan_contraction(step.kernel, codegen.target)
     if plan is not None:
         return Launch(_emit_contraction(codegen, plan), step.slots, step)
-    kernel = _emit_simt(codegen, step.kernel, _constant_buffers(codegen, step))
+    kernel = _emit_simt(codegen, step, _constant_buffers(codegen, step))
     return Launch(kernel, step.slots, step) if kernel.blocks else None
 
 
@@ -86,12 +85,13 @@ def _constant_buffers(codegen: CodegenContext, step: KernelStep) -> frozenset[in
     )
 
 
-def _emit_simt(codegen: CodegenContext, kernel: Kernel, constant: frozenset[int]) -> SimtKernel:
+def _emit_simt(codegen: CodegenContext, step: KernelStep, constant: frozenset[int]) -> SimtKernel:
     """The function of a kernel, which equal kernels share.  constant: as in `emit_simt`."""
+    kernel, steps = step.kernel, step.schedule
     return codegen.emit_once(
-        f"{sorted(constant)}\n{kernel.content}",
+        f"{sorted(constant)}\n{steps or ''}\n{kernel.content}",
         kernel.name,
-        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant),
+        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant, steps),
     )
 
 

@@ -68,7 +68,7 @@ class Memory:
         stride = stmt.index.coefficient(lane) or 0
         if stmt.index.coefficient(copies) != 1 or abs(stride) < 2:
             return None
-        indices.axes[copies] = i64_const(0)
+        indices.axes[copies] = indices.const(0)
         element = memory_type(stmt.result.dtype)
         wide, align = vec(element, copies.size), element.bits // 8
         name = stmt.buffer.name
@@ -79,8 +79,7 @@ class Memory:
         return [self._from_memory(row, stmt.result.dtype) for row in transposed(b, rows)]
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
-        stride = self.indices.stride(stmt.index, loaded)
-        first, lanes = self._register(stmt.index, loaded, stride)
+        first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))
         value = self.registers.read(stmt.buffer, first, lanes)
         mask = self.indices.inside(stmt.mask, loaded)
         if mask is None:
@@ -89,6 +88,12 @@ class Memory:
         if mask.type.lanes > lanes:
             value, zero = self.indices.splat(value), ir.zero(mask.type)
         return self.b.select(mask, value, zero)
+
+    def _stride(self, stmt: Load | Store, loaded: Sequence[Val]) -> int | None:
+        """Elements from one lane to the next; each lane has its own of a private buffer."""
+        if stmt.buffer.name in self.registers.private:
+            return 1
+        return self.indices.stride(stmt.index, loaded)
 
     def _register(self, index: Expr, loaded: Sequence[Val], stride: int | None) -> tuple[int, int]:
         """The first element of an access of registers, and the number of lanes."""
@@ -215,11 +220,11 @@ class Memory:
 
     def store(self, stmt: Store, value: Val, factor: Val | None, loaded: Sequence[Val]) -> None:
         """Store a value, or fold it into what is there."""
-        alive = self.alive if self.indices.lanes > 1 else None
+        alive = self.alive
         if stmt.buffer.name in self.registers.padded and not self.guarded:
             alive = None
         mask = self.indices.both(self.indices.inside(stmt.mask, loaded), alive)
-        stride = self.indices.stride(stmt.index, loaded)
+        stride = self._stride(stmt, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
         )
@@ -364,7 +369,10 @@ class Memory:
     def _put(self, value: Val, dtype: DType, address: Val, mask: Val | None) -> None:
         if dtype.name == "bool":
             value = self.b.zext(value, ir.i8)
-        align = memory_type(dtype).bits // 8
+        self._put_aligned(value, address, mask, memory_type(dtype).bits // 8)
+
+    def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
+        """Store elements of which each is aligned."""
         if mask is None:
             self.b.store(value, address, align)
         else:

@@ -22,6 +22,8 @@ class Registers:
     """The values of the register buffers at one point of a function.
 
     widths: elements of a vector, by buffer.
+    private: buffers that begin within a vector loop, so that each lane has elements of its own: a
+    vector for each element.
     padded: buffers of which no lane is read that is beyond the end of a vector loop.
     """
 
@@ -35,20 +37,31 @@ class Registers:
         self.padded: set[str] = set()
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
+        self.private: set[str] = set()
 
-    def alloc(self, buffer: Buffer, scope: Sequence[Stmt]) -> None:
-        """A buffer begins; its elements are poison.  scope: the rest of its block."""
+    def alloc(self, buffer: Buffer, scope: Sequence[Stmt], lanes: int) -> None:
+        """A buffer begins, once for each of the lanes; its elements are poison.
+
+        scope: the rest of its block.
+        """
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
+        self.private.discard(buffer.name)
         forms = {_form(*access) for access in _accesses(scope, None) if access[0].buffer == buffer}
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
+        if lanes > 1:
+            self.private.add(buffer.name)
+            for number in range(buffer.size):
+                self.values[buffer.name, number] = poison(vec(register_type(buffer.dtype), lanes))
+            return
         for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
             self.values[buffer.name, number] = poison(self._vector(buffer))
 
     def free(self, buffer: Buffer) -> None:
         """A buffer ends with its block, whose values are none outside it."""
-        for number in range(ceil_div(buffer.size, self.widths.get(buffer.name, 1))):
+        width = 1 if buffer.name in self.private else self.widths.get(buffer.name, 1)
+        for number in range(ceil_div(buffer.size, width)):
             del self.values[buffer.name, number]
 
     def _vector(self, buffer: Buffer) -> Type:
@@ -64,6 +77,8 @@ class Registers:
 
     def read(self, buffer: Buffer, first: int, lanes: int) -> Val:
         """``lanes`` elements from ``first`` on; those beyond the end are poison."""
+        if buffer.name in self.private:
+            return self.values[buffer.name, first]
         width = self.widths.get(buffer.name, 1)
         number, offset = divmod(first, width)
         if lanes == width and offset == 0:
@@ -89,6 +104,9 @@ class Registers:
 
     def write(self, buffer: Buffer, first: int, value: Val) -> None:
         """Set as many elements as the value has lanes; those beyond the end are dropped."""
+        if buffer.name in self.private:
+            self.values[buffer.name, first] = value
+            return
         width, lanes = self.widths.get(buffer.name, 1), value.type.lanes
         number, offset = divmod(first, width)
         if lanes == width and offset == 0:

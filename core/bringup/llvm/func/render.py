@@ -30,9 +30,22 @@ from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
-from bringup.llvm.text import Builder, Module, Val, const, const_vector, i64_const
+from bringup.llvm.text import Builder, Function, Module, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
-from bringup.loops.form import Alloc, Barrier, Body, For, Func, If, Let, Load, Scalar, Stmt, Store
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Body,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Shuffle,
+    Stmt,
+    Store,
+)
 from bringup.loops.form import statements as all_statements
 from bringup.loops.schedule.dependences import are_apart, outliving
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
@@ -50,7 +63,10 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
         nests = [_nest(func.body)]
     if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
-    return _FuncEmitter(module, func, name).run(nests)
+    function = unit_function(module, name)
+    b = Builder(function.block("entry"))
+    memory = Memory(b, Indices(b), Registers(b, func.body))
+    return FuncEmitter(func, function, memory).run(nests)
 
 
 @record(eq=False)
@@ -148,7 +164,7 @@ def _work(body: Sequence[Stmt]) -> int:
     return total + most
 
 
-class _FuncEmitter:
+class FuncEmitter:
     """Emits a function, statement by statement.
 
     scalars: the registers of the scalars that are visible, by name.
@@ -157,26 +173,30 @@ class _FuncEmitter:
     ahead: what vector loops prefetch.
     """
 
-    def __init__(self, module: Module, func: Func, name: str) -> None:
+    #: Whether each lane of a vector is a register of its own, as it is on GPUs.
+    lane_registers = False
+
+    def __init__(self, func: Func, function: Function, memory: Memory) -> None:
         self.func = func
-        self.name = name
-        self.function = unit_function(module, name)
-        self.b = Builder(self.function.block("entry"))
-        self.indices = Indices(self.b)
-        self.registers = Registers(self.b, func.body)
-        self.memory = Memory(self.b, self.indices, self.registers)
+        self.function = function
+        self.b = memory.b
+        self.indices = memory.indices
+        self.registers = memory.registers
+        self.memory = memory
         self.scalars: dict[str, Val] = {}
         self.divisors = frozenset(_divisors(func.body, {}, 0))
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
         self.ahead: dict[For, Sequence[Ahead]] = {}
-        self.results = results_behind(func.body)
+        self.results: Mapping[For, Sequence[Results]] = {}
         self.quotients: dict[For, list[Expr]] = {}
-        _fixed_quotients(func.body, (), self.quotients)
 
     def run(self, nests: Sequence[_Nest]) -> NativeKernel:
+        """The loop over the units that a call is about."""
         b = self.b
+        self.results = results_behind(self.func.body)
+        _fixed_quotients(self.func.body, (), self.quotients)
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
         size = square_bytes(self.func.body)
@@ -203,7 +223,7 @@ class _FuncEmitter:
         b.ret()
         work = sum(nest.units * _work(nest.body) for nest in nests)
         work += sum(_work(each.before) for each in filling)
-        return NativeKernel(self.name, units, self.tile_bytes, work // units)
+        return NativeKernel(self.function.name, units, self.tile_bytes, work // units)
 
     def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
         """One iteration of all parallel loops; the rest as in `_fill`."""
@@ -262,26 +282,32 @@ class _FuncEmitter:
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
         for number, stmt in enumerate(body):
-            match stmt:
-                case Let():
-                    self._define(stmt, self._let(stmt))
-                case Load():
-                    self._define(stmt, self.memory.load(stmt, self._values(stmt.operands)))
-                case Store():
-                    value = self.scalars[stmt.value.name]
-                    factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
-                    self.memory.store(stmt, value, factor, self._values(stmt.operands))
-                case Alloc():
-                    self._alloc(stmt, body[number + 1 :])
-                case If():
-                    self._if(stmt)
-                case For():
-                    self._for(stmt)
-                case Barrier():
-                    raise UnsupportedError("a CPU has no barrier within a function")
+            self._stmt(stmt, body[number + 1 :])
         for stmt in body:
             if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
                 self.registers.free(stmt.buffer)
+
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        """Emit one statement.  scope: the rest of its block."""
+        match stmt:
+            case Let():
+                self._define(stmt, self._let(stmt))
+            case Load():
+                self._define(stmt, self.memory.load(stmt, self._values(stmt.operands)))
+            case Store():
+                value = self.scalars[stmt.value.name]
+                factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
+                self.memory.store(stmt, value, factor, self._values(stmt.operands))
+            case Alloc():
+                self._alloc(stmt, scope)
+            case If():
+                self._if(stmt)
+            case For():
+                self._for(stmt)
+            case Barrier() | Shuffle():
+                raise UnsupportedError(
+                    "a CPU has no threads that meet at a barrier or exchange values"
+                )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
         return tuple(self.scalars[scalar.name] for scalar in scalars)
@@ -295,7 +321,7 @@ class _FuncEmitter:
 
     def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer, scope)
+            self.registers.alloc(stmt.buffer, scope, self.indices.lanes)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 
@@ -311,7 +337,8 @@ class _FuncEmitter:
                 return const(ir.i1, 1) if inside is None else inside
         if any(v.type.lanes > 1 for v in operands):
             if stmt.op.name == "div" and stmt.operands[1].name in self.reciprocals:
-                return divide(self.b, operands[0], self.reciprocals[stmt.operands[1].name])
+                by = self.reciprocals[stmt.operands[1].name]
+                return divide(self.b, operands[0], by, lane_registers=self.lane_registers)
             operands = tuple(map(self.indices.splat, operands))
         return render(self.b, stmt, operands)
 
@@ -380,7 +407,7 @@ class _FuncEmitter:
             return
         elif stmt.kind == "unroll" or stmt.axis.size == 1:
             for i in range(stmt.axis.size):
-                self.indices.axes[stmt.axis] = index = i64_const(i)
+                self.indices.axes[stmt.axis] = index = self.indices.const(i)
                 exists = None if end is None else self._less(index, end)
                 self._where(exists, stmt.body)
         else:
@@ -407,7 +434,9 @@ class _FuncEmitter:
         early = copies.early()
         points: list[Point] = []
         for at in copies.points():
-            axes = {loop.axis: i64_const(i) for loop, i in zip(copies.nest, at, strict=True)}
+            axes = {
+                loop.axis: self.indices.const(i) for loop, i in zip(copies.nest, at, strict=True)
+            }
             lanes, exists = None, True
             self.indices.axes.update(axes)
             for loop in early:
@@ -442,7 +471,7 @@ class _FuncEmitter:
                 if square is not None:
                     results[stmt.result.name] = square
                     continue
-            if isinstance(stmt, Store) and copies.is_transposed(stmt):
+            if isinstance(stmt, Store) and self._is_across(copies, stmt):
                 self._store_across(copies, points, stmt, results)
                 continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
@@ -468,6 +497,10 @@ class _FuncEmitter:
                 self.indices.axes.update(point.axes)
                 self._prefetch(copies.vectors)
         self.scalars, self.memory.alive = outer, alive
+
+    def _is_across(self, copies: Copies, stmt: Store) -> bool:
+        """Whether the copies of a store are stored together, lane by lane."""
+        return not self.lane_registers and copies.is_transposed(stmt)
 
     def _store_across(
         self,
@@ -497,14 +530,14 @@ class _FuncEmitter:
         pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
 
         def emit() -> None:
-            rows = i64_const(results.rows.axis.size)
-            with b.loop(i64_const(0), rows) as loop, self.indices.block():
+            rows = self.indices.const(results.rows.axis.size)
+            with b.loop(self.indices.const(0), rows) as loop, self.indices.block():
                 self.indices.axes[results.rows.axis] = loop.index
                 for column in results.columns:
-                    self.indices.axes[column.axis] = i64_const(0)
+                    self.indices.axes[column.axis] = self.indices.const(0)
                 for i in range(vectors[0].axis.size if vectors else 1):
                     if vectors:
-                        self.indices.axes[vectors[0].axis] = i64_const(i)
+                        self.indices.axes[vectors[0].axis] = self.indices.const(i)
                     offset = self.indices.scalar(results.store.index)
                     prefetch(b, b.gep(pointer, offset, element, flags=""), write=True)
 
@@ -531,9 +564,9 @@ class _FuncEmitter:
 
     def _serial(self, stmt: For, end: Val | None) -> None:
         b, axis = self.b, stmt.axis
-        stop = i64_const(axis.size) if end is None else end
+        stop = self.indices.const(axis.size) if end is None else end
         if stmt.end is not None and end is not None and stmt.end.last > axis.size:
-            stop = b.smin(end, i64_const(axis.size))
+            stop = b.smin(end, self.indices.const(axis.size))
         for results in self.results.get(stmt, ()):
             self._prefetch_results(results)
         for quotient in self.quotients.get(stmt, ()):
@@ -541,7 +574,7 @@ class _FuncEmitter:
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
-        with b.loop(i64_const(0), stop, 1, carried) as loop, self.indices.block():
+        with b.loop(self.indices.const(0), stop, 1, carried) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
@@ -553,7 +586,7 @@ class _FuncEmitter:
         if end is None or (end.integer is not None and end.integer > 0):
             self._emit_vector(stmt, end)
         elif end.integer is None and stmt.end is not None and stmt.end.first < 1:
-            some = self.b.icmp("sgt", end, i64_const(0))
+            some = self.b.icmp("sgt", end, self.indices.const(0))
             self._branch(some, stmt.body, lambda: self._emit_vector(stmt, end))
         elif end.integer is None:
             self._emit_vector(stmt, end)
@@ -569,7 +602,7 @@ class _FuncEmitter:
         known = size if end is None else end.integer
         if known is not None:
             mask = _first_lanes(known, size)
-            return mask, None if mask is None else i64_const(min(known, size))
+            return mask, None if mask is None else self.indices.const(min(known, size))
         assert end is not None
         count = clamp(self.b, end, size)
         return lanes_below(self.b, count, ceil_power_of_two(size)), count
@@ -581,7 +614,7 @@ class _FuncEmitter:
         if indices.lane is not None:
             raise UnsupportedError(f"vector loop {stmt.name} is within vector loop {indices.lane}")
         indices.lane, indices.lanes = stmt.axis, ceil_power_of_two(stmt.axis.size)
-        indices.axes[stmt.axis] = i64_const(0)
+        indices.axes[stmt.axis] = self.indices.const(0)
         self.memory.first_lanes = count
         with self._lanes(alive, guarded=False):
             yield
@@ -643,4 +676,4 @@ def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth:
     return found
 
 
-__all__ = ["emit_func"]
+__all__ = ["FuncEmitter", "emit_func"]

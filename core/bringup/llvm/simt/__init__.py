@@ -1,19 +1,26 @@
 """Kernels for GPUs: one native function per kernel, launched over blocks of threads.
 
-A kernel without loops runs a few grid points per thread (`map`).  If it reads along one axis and
-writes along another, as a transposition does, it goes through tiles in shared memory (`transpose`).
-A kernel that folds shares each grid point among several threads (`reduction`); `plan` says which.
+A kernel without loops runs a few grid points per thread (`maps`).  If it reads along one axis and
+writes along another, as a transposition does, it goes through tiles in shared memory
+(`transposes`).  A kernel that folds has a thread for each grid point (`points`), or shares it among
+several threads (`reduction`); `plan` says which.  All but the last are steps that make loops, which
+`render` emits.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt.frame import SimtFrame
-from bringup.llvm.simt.map import emit_map
+from bringup.llvm.simt import maps, points, transposes
+from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
+from bringup.llvm.simt.plan import ThreadMapping, plan, registers_needed
 from bringup.llvm.simt.reduction import emit_reduction
+from bringup.llvm.simt.render import emit_threads
 from bringup.llvm.simt.target import SimtKernel, SimtTarget
-from bringup.llvm.simt.transpose import emit_transpose, transpose_plan
 from bringup.llvm.text import Module
+from bringup.loops import lower_kernel
+from bringup.loops.schedule import Schedule, Scheduled, apply
 
 
 def emit_simt(
@@ -22,20 +29,62 @@ def emit_simt(
     name: str,
     target: SimtTarget,
     constant: frozenset[int] = frozenset(),
+    steps: Schedule | None = None,
 ) -> SimtKernel:
     """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are
     no tiles, in order, each aligned to 16 bytes.
 
     constant: buffers that nobody writes while the kernel runs.
+    steps: how its loops run, in place of the choice for ``target``.
     """
     if not kernel.points:
         return SimtFrame(module, kernel, name, target, target.warp, frozenset()).done(0)
-    if any(s.axes for s in kernel.stages):
-        return emit_reduction(module, kernel, name, target, constant)
-    plan = transpose_plan(kernel, target)
-    if plan is not None:
-        return emit_transpose(module, kernel, name, target, constant, plan)
-    return emit_map(module, kernel, name, target, constant)
+    mapping = plan(kernel, target) if any(s.axes for s in kernel.stages) else None
+    chosen = _chosen(kernel, target, mapping)
+    if chosen is None and steps is None:
+        assert mapping is not None, "all other kernels have steps"
+        return emit_reduction(module, kernel, name, target, constant, mapping)
+    own, held = chosen or (Schedule(), 0)
+    func = apply(lower_kernel(kernel), own if steps is None else steps)
+    buffers = frozenset(f"b{number}" for number in constant)
+    registers = registers_of(kernel, held)
+    emitted = emit_threads(module, func, name, target, buffers, registers)
+    return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
 
 
-__all__ = ["SimtKernel", "SimtTarget", "emit_simt"]
+def scheduled_kernel(
+    kernel: Kernel, target: SimtTarget, steps: Schedule | None = None
+) -> Scheduled | None:
+    """The loops of a kernel as `emit_simt` renders them; None for those that it emits itself."""
+    if not kernel.points:
+        return None
+    if steps is None:
+        mapping = plan(kernel, target) if any(s.axes for s in kernel.stages) else None
+        chosen = _chosen(kernel, target, mapping)
+        if chosen is None:
+            return None
+        steps, _ = chosen
+    return Scheduled.of(lower_kernel(kernel), steps)
+
+
+def _chosen(
+    kernel: Kernel, target: SimtTarget, mapping: ThreadMapping | None
+) -> tuple[Schedule, int] | None:
+    """The steps of a kernel and the registers that its threads hold; None where steps do not say it
+    yet: folds whose points several threads share.
+
+    mapping: of a kernel with loops.
+    """
+    if mapping is not None:
+        if not points.has_point_steps(kernel, mapping):
+            return None
+        return points.point_steps(kernel, mapping), registers_needed(kernel, mapping)
+    tiles = transposes.transpose_plan(kernel, target)
+    if tiles is not None:
+        held = transposes.registers_needed(kernel, tiles, target)
+        return transposes.transpose_steps(kernel, tiles, target), held
+    lanes = maps.plan(kernel, target)
+    return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
+
+
+__all__ = ["SimtKernel", "SimtTarget", "emit_simt", "scheduled_kernel"]

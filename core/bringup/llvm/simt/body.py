@@ -83,8 +83,6 @@ class SimtBody(BodyEmitter):
         self.unrolled_axes = unrolled_axes
         self.state = state
         self.points: list[UnrolledPoint] = []
-        #: The values of some loads by position, where something else has fetched them.
-        self.fetched: dict[Instr, Sequence[Val]] = {}
 
     def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
         return used | {UNROLL_AXIS} if used & self.unrolled_axes else used
@@ -196,8 +194,6 @@ class SimtBody(BodyEmitter):
 
     def _load(self, instr: Instr, position: Position, frame: Frame) -> Val:
         buffer: int = instr.attrs["buffer"]
-        if instr in self.fetched:
-            return self.fetched[instr][position[0]]
         if buffer in self.state.register_tiles:
             return self.state.tile_values[(buffer, self._restrict(instr.result, position))]
         if not self.state.reuses_loads or instr.operands or buffer in self.wide_tiles:
@@ -209,10 +205,6 @@ class SimtBody(BodyEmitter):
             if self.loads_for_all:
                 self.state.loads[key] = value
         return value
-
-    def fetch(self, instr: Instr, frame: Frame) -> list[Val]:
-        """A load that depends on no other, at every position."""
-        return [self._fetch(instr, position, frame) for position in frame.positions()]
 
     def _fetch(self, instr: Instr, position: Position, frame: Frame) -> Val:
         b, dtype = self.b, instr.result.dtype
@@ -296,13 +288,6 @@ class SimtBody(BodyEmitter):
 
     # -- stores ------------------------------------------------------------------------------------
 
-    def put(
-        self, value: Value, dtype: DType, target: tuple[int, Expr, Sequence[Bound]], frame: Frame
-    ) -> None:
-        """Store a value at every position, or keep it if the tile is in registers."""
-        for position in frame.positions():
-            self.put_at(value, dtype, target, position, frame)
-
     def put_at(
         self,
         value: Value,
@@ -311,7 +296,7 @@ class SimtBody(BodyEmitter):
         position: Position,
         frame: Frame,
     ) -> None:
-        """`put` at one position."""
+        """Store a value at a position, or keep it if the tile is in registers."""
         if target[0] in self.state.register_tiles:
             register = self.lanes_of(value, position, self.lanes)
             self.state.tile_values[(target[0], position)] = register

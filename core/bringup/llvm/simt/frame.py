@@ -12,11 +12,9 @@ from bringup.llvm import text as ir
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.llvm.simt.access import accesses, fits_words
 from bringup.llvm.simt.body import ThreadState
-from bringup.llvm.simt.target import SimtKernel, SimtTarget, dynamic_shared
+from bringup.llvm.simt.target import MAX_BLOCKS, SimtKernel, SimtTarget, dynamic_shared
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const
 
-#: The largest grid that GPUs take in one dimension.
-MAX_BLOCKS = (1 << 31) - 1
 #: A block that moves fewer bytes than this takes less time than a few block starts.
 SMALL_BLOCK_BYTES = 16 << 10
 #: The value of every axis at a grid point.
@@ -45,7 +43,7 @@ class SimtFrame:
         self.threads = threads
         outside = [i for i, d in enumerate(kernel.buffers) if d.role != "tile"]
         pointer = ir.pointer(target.global_space)
-        attributes = target.attributes(threads, _registers(kernel, registers))
+        attributes = target.attributes(threads, registers_of(kernel, registers))
         attrs = " ".join(w for w in ("nounwind", attributes) if w)
         params: list[Param] = [(f"b{i}", pointer) for i in outside]
         function = module.function(
@@ -129,23 +127,27 @@ class SimtFrame:
     def done(self, units: int) -> SimtKernel:
         """End the kernel, which has ``units`` units of work."""
         self.b.ret()
-        small = bool(units) and _bytes_moved(self.kernel) <= SMALL_BLOCK_BYTES * units
+        small = has_small_blocks(self.kernel, units)
         return SimtKernel(
             self.name, min(units, MAX_BLOCKS), self.threads, self.shared_bytes, persistent=small
         )
 
 
-def _bytes_moved(kernel: Kernel) -> float:
-    """Bytes that threads read and write; what several stages read is counted once."""
+def has_small_blocks(kernel: Kernel, units: int) -> bool:
+    """Whether a block moves so little that starting it takes as long.
+
+    What several stages read is counted once.
+    """
     distinct = {
         (a.buffer, a.index, a.mask): a.weight * a.bits
         for a in accesses(kernel, kernel.stages)
         if not a.tile
     }
-    return kernel.points * sum(distinct.values()) / 8
+    moved = kernel.points * sum(distinct.values()) / 8
+    return bool(units) and moved <= SMALL_BLOCK_BYTES * units
 
 
-def _registers(kernel: Kernel, held: int) -> int:
+def registers_of(kernel: Kernel, held: int) -> int:
     """Registers of a thread: few where there is little to compute, so that many threads can wait
     for memory at once.
     """

@@ -25,7 +25,6 @@ from bringup.llvm.simt.plan import (
     ThreadMapping,
     has_spare_slots,
     owns_tiles,
-    plan,
     registers_needed,
     with_loops,
 )
@@ -43,9 +42,9 @@ def emit_reduction(
     name: str,
     target: SimtTarget,
     constant: frozenset[int],
+    mapping: ThreadMapping,
 ) -> SimtKernel:
     """Emit a kernel with a loop and at least one grid point."""
-    mapping = plan(kernel, target)
     ordered, registers = with_loops(kernel, mapping), registers_needed(kernel, mapping)
     threads = mapping.threads
     frame = SimtFrame(module, ordered, name, target, threads, constant, registers)

@@ -11,6 +11,8 @@ from bringup.records import record
 #: ``shuffle(b, word, mask)`` exchanges an i32 with the thread whose number differs in the bits of
 #: ``mask``.  All threads of a warp must call it together.
 Shuffle = Callable[[Builder, Val, int], Val]
+#: The largest grid that GPUs take in one dimension.
+MAX_BLOCKS = (1 << 31) - 1
 #: Bytes of static shared memory that a kernel may use, of the 48 KiB that every device has.
 SHARED_BYTES = 40 << 10
 

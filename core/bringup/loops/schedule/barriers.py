@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Axis, Mask
+from bringup.graph.index import Axis, Expr, Mask
+from bringup.kernel.ranges import span
 from bringup.loops.form import (
     NESTING,
     Alloc,
@@ -19,7 +20,12 @@ from bringup.loops.form import (
     LoopKind,
     Store,
 )
-from bringup.loops.schedule.dependences import Access, may_conflict, meets_only_within
+from bringup.loops.schedule.dependences import (
+    Access,
+    is_apart,
+    may_conflict,
+    meets_only_within,
+)
 from bringup.records import record
 
 
@@ -29,17 +35,24 @@ class _Event:
 
     threads: the thread loops round it; empty if one thread of the block does it.
     phase: how many barriers come before it.
+    bound: the loop round it that has just been bound.
     """
 
     access: Access
     threads: tuple[Axis, ...]
     phase: int
+    bound: For | None
 
 
 class _Block:
-    """What the threads of one block do, in order; serial loops that hold barriers run twice."""
+    """What the threads of one block do, in order; serial loops that hold barriers run twice.
 
-    def __init__(self) -> None:
+    bound: the loops that have just been bound, if only what they do is in question.
+    """
+
+    def __init__(self, bound: str) -> None:
+        self.bound = bound
+        self.within: For | None = None
         self.events: list[_Event] = []
         self.phase = 0
         self.inner: set[Axis] = set()
@@ -52,7 +65,7 @@ class _Block:
                 case Load() | Store() if stmt.buffer not in private:
                     access = Access(stmt, facts + stmt.mask, ())
                     self.check_private(stmt, threads)
-                    self.events.append(_Event(access, threads, self.phase))
+                    self.events.append(_Event(access, threads, self.phase, self.within))
                 case Alloc() if threads and stmt.buffer.space != "shared":
                     private.add(stmt.buffer)
                 case Alloc() if stmt.buffer.space != "shared":
@@ -63,7 +76,10 @@ class _Block:
                     self.inner.add(stmt.axis)
                     bounds = facts + stmt.bounds
                     if stmt.kind == "thread":
+                        outer = self.within
+                        self.within = stmt if stmt.name == self.bound else outer
                         self.walk_inside(stmt.body, bounds, (*threads, stmt.axis), private)
+                        self.within = outer
                         continue
                     before = self.phase
                     self.walk_inside(stmt.body, bounds, threads, private)
@@ -89,18 +105,25 @@ class _Block:
                 fix="bind loops inside its alloc, or divide the fold first",
             )
 
-    def check(self) -> None:
-        """Raise ScheduleError if the order of two threads matters and no barrier makes it."""
+    def check(self, independent: bool) -> None:
+        """Raise ScheduleError if the order of two threads matters and no barrier makes it.
+
+        independent: whether the iterations of a loop that has just been bound are independent.
+        """
         inner = frozenset(self.inner)
         for number, one in enumerate(self.events):
             for other in self.events[number:]:
                 if other.phase > one.phase:
                     break
-                if not _needs_order(one, other):
+                if self.bound and one.bound is other.bound and (independent or not one.bound):
+                    continue
+                if not _needs_order(one, other) or _are_alternatives(one, other, inner):
                     continue
                 if one.threads == other.threads and all(
                     meets_only_within(one.access, other.access, axis, inner) for axis in one.threads
                 ):
+                    continue
+                if one.threads != other.threads and is_apart(one.access, other.access, inner):
                     continue
                 raise ScheduleError(
                     f"a thread touches elements of {one.access.buffer.name} that another one "
@@ -115,12 +138,27 @@ def _needs_order(one: _Event, other: _Event) -> bool:
     return may_conflict(one.access, other.access)
 
 
-def check_threads(func: Func) -> None:
+def _are_alternatives(one: _Event, other: _Event, inner: frozenset[Axis]) -> bool:
+    """Whether a block does only one of both: conditions on the block decide."""
+    fixed = {axis for bound in one.access.facts for axis in bound.expr.axes()} - inner
+    for axis in fixed:
+        (low, high), (least, most) = (
+            span(Expr.of(axis), event.access.facts) for event in (one, other)
+        )
+        if high < least or most < low:
+            return True
+    return False
+
+
+def check_threads(func: Func, bound: str = "", independent: bool = False) -> None:
     """Raise ScheduleError for threads and shared memory in no block, for blocks in threads, and
     where threads of a block need an order that no barrier gives.
+
+    bound: loops that have just been bound to threads of a function that was right before.
+    independent: whether their iterations were independent.
     """
     _check_nesting(func.body, ())
-    _check_blocks(func.body, ())
+    _check_blocks(func.body, (), bound, independent)
 
 
 def _check_nesting(body: Body, outer: tuple[LoopKind, ...]) -> None:
@@ -148,17 +186,17 @@ def _check_nesting(body: Body, outer: tuple[LoopKind, ...]) -> None:
         _check_nesting(stmt.body, kinds)
 
 
-def _check_blocks(body: Body, facts: Mask) -> None:
+def _check_blocks(body: Body, facts: Mask, bound: str, independent: bool) -> None:
     for stmt in body:
         if isinstance(stmt, For):
             inner = facts + stmt.bounds
             if stmt.kind in ("parallel", "block") and _holds_threads(stmt.body):
-                block = _Block()
+                block = _Block(bound)
                 block.walk(stmt.body, inner, ())
-                block.check()
-            _check_blocks(stmt.body, inner)
+                block.check(independent)
+            _check_blocks(stmt.body, inner, bound, independent)
         elif isinstance(stmt, If):
-            _check_blocks(stmt.body, facts + stmt.mask)
+            _check_blocks(stmt.body, facts + stmt.mask, bound, independent)
 
 
 def _holds_threads(body: Body) -> bool:

@@ -25,6 +25,7 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
+    Shuffle,
     Store,
     statements,
 )
@@ -88,7 +89,9 @@ def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list
     private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
     found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
     if any(access.stmt.operands for access in found):
-        inside = {stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load)}
+        inside = {
+            stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load | Shuffle)
+        }
         found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
     return found
 
@@ -111,8 +114,8 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
 
 
 def has_barrier(body: Body) -> bool:
-    """Whether threads meet somewhere in a block."""
-    return any(isinstance(stmt, Barrier) for stmt in statements(body))
+    """Whether threads meet somewhere in a block, or exchange values."""
+    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(body))
 
 
 def may_conflict(one: Access, other: Access) -> bool:
@@ -169,6 +172,25 @@ def conflicts(body: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
                 yield one, other
 
 
+def is_apart(one: Access, other: Access, inner: frozenset[Axis]) -> bool:
+    """Whether intervals show that two accesses meet at no element; ``inner``: see
+    `meets_only_within`.
+    """
+    first, second = _Parts(one, inner), _Parts(other, inner)
+    if first.fixed == second.fixed:
+        return _is_apart(first, second)
+    # Loops that both are in may be in different iterations.
+    if not inner.isdisjoint(_named(one) & _named(other)):
+        return False
+    low, high = span(one.index + other.index * -1, one.facts + other.facts)
+    return low > 0 or high < 0
+
+
+def _named(access: Access) -> frozenset[Axis]:
+    """The loops in the index of an access and in the conditions round it."""
+    return access.index.axes().union(*(bound.expr.axes() for bound in access.facts))
+
+
 def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[Axis]) -> bool:
     """Whether two accesses that meet at one element do so in the same iteration of ``axis``.
 
@@ -180,6 +202,7 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     """
     first = _Parts(one, inner)
     second = first if other is one else _Parts(other, inner)
+    whole = Expr.of(axis)
     if first.fixed == second.fixed:
         shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
         if axis in shared and _agrees(first, second, axis):
@@ -188,15 +211,20 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
             return True
         # A loop that was fused stands in the index as its quotient and its remainder.
         parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]
-        divisors = {a.by for a in parts if isinstance(a, Div)} & {
-            a.by for a in parts if isinstance(a, Mod)
-        }
-        for divisor in divisors:
-            if all(_agrees(first, second, a) for a in parts if a.by == divisor):
+        for divisor in {a.by for a in parts if isinstance(a, Div)}:
+            rest = whole % divisor
+            has_rest = any(isinstance(a, Mod) and a.by == divisor for a in parts)
+            if (has_rest or _has_one_value(rest, one, other)) and all(
+                _agrees(first, second, a) for a in parts if a.by == divisor
+            ):
                 return True
-    whole = Expr.of(axis)
-    low, high = span(whole, one.facts)
-    return low == high and (low, high) == span(whole, other.facts)
+    return _has_one_value(whole, one, other)
+
+
+def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
+    """Whether conditions leave the expression one value, the same at both accesses."""
+    low, high = span(expr, one.facts)
+    return low == high and span(expr, other.facts) == (low, low)
 
 
 class _Parts:
@@ -274,6 +302,7 @@ __all__ = [
     "are_apart",
     "conflicts",
     "has_barrier",
+    "is_apart",
     "may_conflict",
     "may_share",
     "meets_only_within",

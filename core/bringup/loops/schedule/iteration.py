@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
+from typing import get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
@@ -40,6 +41,7 @@ from bringup.loops.schedule.rewrite import (
     check_loops,
     check_new_names,
     check_word,
+    checked,
     decided,
     exprs_of,
     guarded,
@@ -53,7 +55,7 @@ from bringup.loops.schedule.rewrite import (
     with_kind,
 )
 
-Tail = OneOf["guard", "peel", "overlap"]
+Tail = OneOf["guard", "peel", "overlap", "branch"]
 
 
 def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail = "guard") -> Func:
@@ -62,7 +64,8 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
     tail: what happens to the iterations after the last whole block.  ``guard``: the inner loop ends
     early in the last block.  ``peel``: they become a loop ``loop.t``, in a condition if the loop
     ends early, and ``size`` must then divide its length.  ``overlap``: they become a block that
-    ends where the loop ends and repeats iterations of the block before.
+    ends where the loop ends and repeats iterations of the block before.  ``branch``: the last block
+    holds a loop ``loop.t`` in place of ``inner``, so that each block is whole, or else the last.
     Raises ScheduleError for an unknown loop, a name that exists, a size below 1, and for a tail
     that could change values.
 
@@ -83,10 +86,11 @@ def split(func: Func, loop: str, outer: str, inner: str, size: int, tail: Tail =
       }
     }
     """
-    check_new_names(func, outer, inner, *([f"{loop}.t"] if tail == "peel" else []), but=(loop,))
+    apart = [f"{loop}.t"] if tail in ("peel", "branch") else []
+    check_new_names(func, outer, inner, *apart, but=(loop,))
     if size < 1:
         raise ScheduleError(f"blocks of {size} iterations", fix="give a size of at least 1")
-    check_word("there is no tail", tail, "guard", "peel", "overlap")
+    check_word("there is no tail", tail, *get_args(Tail))
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
@@ -119,6 +123,8 @@ class _Split:
                 fix=f"choose a size that divides {self.old.axis.size}",
             )
         whole = self.old.axis.size // self.size
+        if tail == "branch":
+            return self.branches(whole, names)
         blocks = self.blocks(whole) if whole else ()
         if tail == "peel":
             return blocks + self.copy(f"{self.old.name}.t", self.last_block, names)
@@ -159,6 +165,19 @@ class _Split:
         body = guarded(limit, Substitution({old.axis: at}, facts)(old.body))
         inner_loop = loop_until(inner, body, old.kind, end, outer_facts)
         return loop_until(outer, inner_loop, old.kind, outer_end, self.facts)
+
+    def branches(self, whole: int, names: Names) -> Body:
+        """The blocks, of which the last one holds a loop of its own."""
+        old, outer = self.old, named_axis(self.outer, whole + 1)
+        rest = self.copy(f"{old.name}.t", self.last_block, names)
+        if not whole:
+            return (For(outer, rest, old.kind),)
+        inner, is_whole = named_axis(self.inner, self.size), (Bound(Expr.of(outer), 0, whole),)
+        table = {old.axis: Expr.of(outer) * self.size + Expr.of(inner)}
+        body = Substitution(table, self.facts + is_whole)(old.body)
+        is_last = (Bound(Expr.of(outer), whole, whole + 1),)
+        parts = (If(is_whole, (For(inner, body, old.kind),)), If(is_last, rest))
+        return (For(outer, parts, old.kind),)
 
     def blocks_and_rest(self, names: Names) -> Body:
         """The whole blocks of a loop that may end early, and what is left where it does.
@@ -674,7 +693,9 @@ def parallelize(func: Func, *loops: str) -> Func:
     return with_independent_kind(func, loops, "parallel")
 
 
-def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> Func:
+def with_independent_kind(
+    func: Func, loops: Iterable[str], kind: LoopKind, check: Callable[[Func], Func] = checked
+) -> Func:
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
@@ -696,7 +717,7 @@ def with_independent_kind(func: Func, loops: Iterable[str], kind: LoopKind) -> F
             )
         return (with_kind(old, kind),)
 
-    return rewrite_loops(func, tuple(loops), change)
+    return rewrite_loops(func, tuple(loops), change, check)
 
 
 def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:

@@ -20,6 +20,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -422,8 +423,8 @@ class _Distribution:
                     result.append(stmt)
                 case _:
                     part.body.append(stmt)
-                    if isinstance(stmt, Let | Load):
-                        if self.may_repeat(stmt):
+                    if isinstance(stmt, Let | Load | Shuffle):
+                        if not isinstance(stmt, Shuffle) and self.may_repeat(stmt):
                             self.repeated[stmt.result] = stmt
                         self.homes[stmt.result] = part
         return [*result, part]
@@ -533,7 +534,7 @@ class _Distribution:
                     body.append(Load(copy, self.registers[scalar], self.point))
         body += Substitution({}, scalars=copies)(tuple(part.body))
         for stmt in part.body:
-            if not isinstance(stmt, Let | Load) or stmt.result not in self.shared:
+            if not isinstance(stmt, Let | Load | Shuffle) or stmt.result not in self.shared:
                 continue
             name = self.names.buffer(f"v{stmt.result.name}")
             register = Buffer(name, stmt.result.dtype, self.points, self.space)
@@ -697,6 +698,8 @@ def hoist(func: Func, *loops: str) -> Func:
                 if _is_fixed(stmt, varying, changing, written, old):
                     fixed.append(stmt)
                     continue
+                changing.add(stmt.result)
+            elif isinstance(stmt, Shuffle):
                 changing.add(stmt.result)
             body.append(stmt)
         if not fixed and not (len(body) == 1 and isinstance(body[0], If)):

@@ -21,6 +21,7 @@ from bringup.loops.form import (
     Let,
     Load,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -208,6 +209,8 @@ class _Filling:
         allocated = {s.buffer for s in statements(self.body) if isinstance(s, Alloc)}
         if any(isinstance(s, Load) and s.buffer in allocated for s in result):
             raise self.error("it reads a buffer of one iteration", "name an inner loop")
+        if any(isinstance(s, Shuffle) and s.result in wanted for s in statements(self.body)):
+            raise self.error("threads exchange what it needs", "name an inner loop")
         for one, other in conflicts(outliving(self.body)):
             if one.stmt in result or other.stmt in result:
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")

@@ -32,6 +32,7 @@ from bringup.loops.form import (
     Load,
     LoopKind,
     Scalar,
+    Shuffle,
     Stmt,
     Store,
     statements,
@@ -124,15 +125,31 @@ def with_kind(loop: For, kind: LoopKind) -> For:
     return For(loop.axis, loop.body, kind, loop.end)
 
 
-def rewrite_loops(func: Func, names: Sequence[str], change: Change) -> Func:
+def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
+    """The function, if its threads stand in blocks and find the memory that they share as it is.
+
+    Raises ScheduleError otherwise.  bound, independent: as in `check_threads`.
+    """
+    found = contents(func)
+    if "thread" in found.kinds or "shared" in found.spaces:
+        # It stands on this module, and most functions have no threads.
+        from bringup.loops.schedule.barriers import check_threads
+
+        check_threads(func, bound, independent)
+    return func
+
+
+def rewrite_loops(
+    func: Func, names: Sequence[str], change: Change, check: Callable[[Func], Func] = checked
+) -> Func:
     """Replace every loop of these names, inner ones first.
 
-    Raises ScheduleError if one of the names has no loop, and as `checked` does.
+    Raises ScheduleError if one of the names has no loop, and as ``check`` does.
     """
     func = _with_unique_scalars(func)
     check_loops(func, names)
     body = rewrite_block(func.body, frozenset(names), change)
-    return func if body is func.body else checked(Func(func.name, func.params, body))
+    return func if body is func.body else check(Func(func.name, func.params, body))
 
 
 def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask = ()) -> Body:
@@ -151,20 +168,6 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
     return unless_same(result, body)
 
 
-def checked(func: Func) -> Func:
-    """The function, if its threads stand in blocks and find the memory that they share as it is.
-
-    Raises ScheduleError otherwise.
-    """
-    found = contents(func)
-    if "thread" in found.kinds or "shared" in found.spaces:
-        # It stands on this module, and most functions have no threads.
-        from bringup.loops.schedule.barriers import check_threads
-
-        check_threads(func)
-    return func
-
-
 class Contents:
     """The names in a function, the kinds of its loops, and the spaces of its buffers.
 
@@ -177,7 +180,7 @@ class Contents:
             found[stmt.__class__].append(stmt)
         allocated = [stmt.buffer for stmt in found[Alloc]]
         buffers = [buffer.name for buffer in (*(p.buffer for p in func.params), *allocated)]
-        scalars = [stmt.result.name for stmt in (*found[Let], *found[Load])]
+        scalars = [stmt.result.name for stmt in (*found[Let], *found[Load], *found[Shuffle])]
         self.loops = dict.fromkeys([loop.axis.name for loop in found[For]])
         self.kinds = {loop.kind for loop in found[For]}
         self.spaces = {buffer.space for buffer in allocated}
@@ -326,6 +329,8 @@ def used_scalars(stmt: Stmt) -> tuple[Scalar, ...]:
     match stmt:
         case Let() | Load():
             return stmt.operands
+        case Shuffle():
+            return (stmt.value,)
         case Store():
             factor = (stmt.factor,) if stmt.factor is not None else ()
             return (stmt.value, *factor, *stmt.operands)
@@ -359,7 +364,7 @@ def without_dead(body: Body) -> Body:
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
-        if isinstance(stmt, Let | Load) and stmt.result not in used:
+        if isinstance(stmt, Let | Load | Shuffle) and stmt.result not in used:
             continue
         new: Stmt = stmt
         if isinstance(stmt, NESTING):
@@ -452,6 +457,8 @@ class Substitution:
                     result += self._loop(stmt)
                 case If():
                     result += self._branch(stmt)
+                case Shuffle():
+                    result.append(self._shuffle(stmt))
                 case _:
                     result.append(stmt)
         return unless_same(result, body)
@@ -486,6 +493,18 @@ class Substitution:
         if result is stmt.result and operands is stmt.operands and attrs is stmt.attrs:
             return stmt
         return Let(result, stmt.op, operands, attrs)
+
+    def _shuffle(self, stmt: Shuffle) -> Shuffle:
+        if stmt.axis in self._table:
+            raise ScheduleError(
+                f"threads exchange values over loop {stmt.axis.name}",
+                fix="change the loop before they do",
+            )
+        value = self._scalars.get(stmt.value, stmt.value)
+        result = self._defined(stmt.result)
+        if value is stmt.value and result is stmt.result:
+            return stmt
+        return Shuffle(result, value, stmt.axis, stmt.mask)
 
     def _constant(self, result: Scalar, value: object) -> Let:
         self._has_dead = True

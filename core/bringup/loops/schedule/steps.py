@@ -21,7 +21,7 @@ _NAMES = {
     "order": "distribute hoist reorder sink",
     "precompute": "narrow precompute",
     "staging": "stage",
-    "threads": "bind cross_lane set_space",
+    "threads": "bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
 PRIMITIVES: LazyTable[Primitive] = LazyTable(

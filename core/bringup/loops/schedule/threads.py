@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr
-from bringup.loops.form import Alloc, Barrier, Body, Buffer, For, Func, If, Load, Space, Stmt, Store
+from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.form import (
+    Alloc,
+    Barrier,
+    Body,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Shuffle,
+    Space,
+    Stmt,
+    Store,
+    named_axis,
+)
 from bringup.loops.schedule.dependences import accesses
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
     Names,
+    Substitution,
+    check_new_names,
     check_word,
     checked,
+    guarded,
+    loop_names,
     loops_of,
     map_statements,
     rewrite_loops,
+    with_body,
     with_place,
+    without_dead,
 )
 
 
@@ -28,7 +50,11 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     what another one, or the block, wrote with no barrier between them.
     """
     check_word("a loop cannot be bound to", kind, "block", "thread")
-    return with_independent_kind(func, (loop,), kind)
+    before = {old.kind for old in loops_of(func.body) if old.name == loop}
+    check = checked
+    if kind == "thread":
+        check = partial(checked, bound=loop, independent=before == {"parallel"})
+    return with_independent_kind(func, (loop,), kind, check)
 
 
 def set_space(func: Func, buffer: str, space: Space) -> Func:
@@ -100,12 +126,118 @@ def _moved(func: Func, buffer: str, space: Space) -> Func:
     return Func(func.name, func.params, body)
 
 
-def cross_lane(func: Func, loop: str, buffer: str) -> Func:
+def share(func: Func, *names: str, pad: int = 0) -> Func:
+    """Scalars of a nest of parallel loops go through memory that the block shares.
+
+    names: the loops, then the scalars, as ``%1``.  A nest of loops ``name.in`` in this order
+    computes the scalars and stores them, with an element for each iteration, the last loop's side
+    by side; behind a barrier the nest itself loads them.  So one nest may go along one axis and the
+    other one along another.
+    pad: elements between two rows, so that a column is in several banks of the memory.
+    Raises ScheduleError for an unknown loop or scalar, for loops that are no perfect nest of
+    parallel loops round straight code, and outside of a block.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in f32[6], y: out f32[6]) {
+    ...   for b in 1 block {
+    ...     for i in 2 parallel {
+    ...       for j in 3 parallel {
+    ...         %0: f32 = x[i + 2*j]
+    ...         y[3*i + j] = %0
+    ...       }
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(share(func, "j", "i", "%0", pad=1))
+    func f(x: in f32[6], y: out f32[6]) {
+      for b in 1 block {
+        alloc v0: shared f32[9]
+        for j.in in 3 parallel {
+          for i.in in 2 parallel {
+            %0_1: f32 = x[i.in + 2*j.in]
+            v0[i.in + 3*j.in] = %0_1
+          }
+        }
+        barrier
+        for i in 2 parallel {
+          for j in 3 parallel {
+            %0: f32 = v0[i + 3*j]
+            y[3*i + j] = %0
+          }
+        }
+      }
+    }
+    """
+    loops = tuple(name for name in names if not name.startswith("%"))
+    scalars = [name[1:] for name in names if name.startswith("%")]
+    if not loops or not scalars:
+        raise ScheduleError("no loops or no scalars to share", fix="write share i j %0")
+    check_new_names(func, *(f"{loop}.in" for loop in loops))
+    free = Names(func)
+    order = [name for name in loop_names(func) if name in loops] or list(loops)
+
+    def change(old: For, facts: Mask) -> Body:
+        return _shared_nest(old, loops, scalars, pad, free, facts)
+
+    return rewrite_loops(func, order[:1], change)
+
+
+def _shared_nest(
+    outermost: For,
+    loops: tuple[str, ...],
+    scalars: list[str],
+    pad: int,
+    names: Names,
+    facts: Mask,
+) -> Body:
+    nest: dict[str, For] = {}
+    body: Body = (outermost,)
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
+        nest[body[0].name] = body[0]
+        body = body[0].body
+    if set(nest) != set(loops) or not all(isinstance(s, Let | Load | Store) for s in body):
+        raise ScheduleError(
+            f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
+            fix="name all loops of a nest before they are bound",
+        )
+    defined = {s.result.name: s for s in body if isinstance(s, Let | Load)}
+    missing = [name for name in scalars if name not in defined]
+    if missing:
+        raise ScheduleError(
+            f"loop {outermost.name} computes no %{missing[0]}", fix="name a scalar of its body"
+        )
+    inner = {nest[name].axis: named_axis(f"{name}.in", nest[name].axis.size) for name in loops}
+    *outer, last = (nest[name].axis for name in loops)
+    index, size, rows = Expr.of(last), last.size + pad, 1
+    for axis in reversed(outer):
+        index, size, rows = index + Expr.of(axis) * size, size * axis.size, rows * axis.size
+    allocs: list[Stmt] = []
+    stores: list[Stmt] = []
+    loads: list[Stmt] = []
+    for name in scalars:
+        scalar = defined[name].result
+        buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
+        allocs.append(Alloc(buffer))
+        stores.append(Store(buffer, index, scalar))
+        loads.append(Load(scalar, buffer, index))
+    place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
+    first = place(without_dead((*(s for s in body if not isinstance(s, Store)), *stores)))
+    rest = tuple(s for s in body if not (isinstance(s, Let | Load) and s.result.name in scalars))
+    for name in reversed(loops):
+        first = (For(inner[nest[name].axis], first, "parallel", nest[name].end),)
+    rest = without_dead((*loads, *rest))
+    for loop in reversed(nest.values()):
+        rest = (with_body(loop, rest),)
+    return (*allocs, *first, Barrier(), *rest)
+
+
+def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:
     """The iterations of the loop are threads, which fold into ``buffer`` together.
 
     Each thread folds into a register of its own, writes it to shared memory, and the threads fold
     that by halves, with a barrier before each.  The first thread folds what is left into the
     buffer, which is moved to shared memory if the function allocates it.
+    lanes: threads of a warp, a power of two, that exchange registers before one of them writes.
     Raises ScheduleError for an unknown loop, where the loop does more with the buffer than folds
     into one element, and where threads would touch other memory without a barrier.
 
@@ -153,10 +285,11 @@ def cross_lane(func: Func, loop: str, buffer: str) -> Func:
     names = Names(func)
     if all(param.buffer.name != buffer for param in func.params):
         func = _moved(func, buffer, "shared")
-    return rewrite_loops(func, (loop,), lambda old, _: _folded_by_threads(old, buffer, names))
+    change = partial(_folded_by_threads, buffer=buffer, lanes=lanes, names=names)
+    return rewrite_loops(func, (loop,), lambda old, _: change(old))
 
 
-def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
+def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body:
     """The loop as threads that fold together."""
     if loop.end is not None:
         raise ScheduleError(
@@ -175,7 +308,12 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
             f"the threads of loop {loop.name} fold into several elements of {buffer}",
             fix="name a loop whose iterations fold into one",
         )
-    count, thread = loop.axis.size, Expr.of(loop.axis)
+    if lanes < 1 or lanes & (lanes - 1) or loop.axis.size % lanes:
+        raise ScheduleError(
+            f"{lanes} threads of the {loop.axis.size} of loop {loop.name} exchange registers",
+            fix="choose a power of two that divides the loop",
+        )
+    count, thread = loop.axis.size // lanes, Expr.of(loop.axis)
     register = Buffer(names.buffer(f"{buffer}.{loop.name}"), target.dtype, 1, "register")
     parts = Buffer(names.buffer(f"{buffer}.parts"), target.dtype, count, "shared")
     scalar = buffer.replace(".", "_")
@@ -187,7 +325,14 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
     start = names.scalar(scalar, target.dtype)
     body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
     body += map_statements(loop.body, into_registers(folds, register, Expr()))
-    body += moved(register, Expr(), parts, thread)
+    exchange = 1
+    while exchange < lanes:
+        own, other = (names.scalar(scalar, target.dtype) for _ in range(2))
+        body += [Load(own, register, Expr()), Shuffle(other, own, loop.axis, exchange)]
+        body.append(Store(register, Expr(), other, fold=fold))
+        exchange *= 2
+    first = moved(register, Expr(), parts, thread // lanes)
+    body += guarded((Bound(thread % lanes, 0, 1),) if lanes > 1 else (), first)
     while count > 1:
         half = (count + 1) // 2
         added = moved(parts, thread + half, parts, thread, fold)
@@ -198,4 +343,4 @@ def _folded_by_threads(loop: For, buffer: str, names: Names) -> Body:
     return (Alloc(parts), For(loop.axis, (Barrier(), *body, Barrier()), "thread"))
 
 
-__all__ = ["bind", "cross_lane", "set_space"]
+__all__ = ["bind", "cross_lane", "set_space", "share"]

@@ -1,0 +1,452 @@
+"""Functions of the loop level as LLVM functions for GPUs.
+
+The function has a pointer to each parameter, aligned to 16 bytes.  The iterations of the ``block``
+loops round everything else are units of work; a block of threads takes every n-th of them, so that
+any number of blocks computes the same.  A ``thread`` loop is a condition on the number of the
+thread.  The lanes of a ``vector`` loop belong to one thread: it moves them by accesses of up to 16
+bytes where their address allows that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.integers import ceil_power_of_two, round_up
+from bringup.llvm import text as ir
+from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.render import FuncEmitter
+from bringup.llvm.index import Indices, fits_i32
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.simt.access import WIDEST, divides, is_even
+from bringup.llvm.simt.target import (
+    MAX_BLOCKS,
+    SHARED_BYTES,
+    SimtKernel,
+    SimtTarget,
+    dynamic_shared,
+    shuffled,
+)
+from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
+from bringup.loops.form import (
+    PRIVATE,
+    Alloc,
+    Barrier,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Shuffle,
+    Stmt,
+    Store,
+    statements,
+)
+from bringup.loops.schedule.rewrite import exprs_of
+from bringup.loops.text import print_stmt
+
+
+def emit_threads(
+    module: Module,
+    func: Func,
+    name: str,
+    target: SimtTarget,
+    constant: frozenset[str] = frozenset(),
+    registers: int = 0,
+) -> SimtKernel:
+    """Emit ``func`` into ``module`` as function ``name``.
+
+    constant: parameters that nobody writes while the function runs.
+    registers: that a thread should have.
+    Raises UnsupportedError for what GPUs do not run.
+    """
+    nest, body = _blocks(func)
+    units = math.prod(loop.axis.size for loop in nest)
+    shared = [
+        s for s in statements(func.body) if isinstance(s, Alloc) and s.buffer.space == "shared"
+    ]
+    threads = round_up(_threads(body), target.warp)
+    pointer = ir.pointer(target.global_space)
+    params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    function = module.function(
+        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+    )
+    b = Builder(function.block("entry"))
+    index = ir.i32 if _fits_words(func, units) else ir.i64
+    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant)
+    memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
+    if constant:
+        memory.invariant = f", !invariant.load {module.metadata('!{}')}"
+    emitter = _ThreadEmitter(func, function, memory, target, threads)
+    emitter.shared = _Shared(module, name, target, shared)
+    if units:
+        emitter.units(nest, body, units)
+    b.ret()
+    return SimtKernel(name, min(units, MAX_BLOCKS), threads, emitter.shared.dynamic_bytes)
+
+
+class _Shared:
+    """The shared memory of a function.
+
+    is_double: each buffer exists twice, for even and for odd iterations of a block.  Then the
+    barrier of the iteration between two of equal parity separates them.
+    dynamic_bytes: memory that the launch has to give, if there is more than a kernel has anyway.
+    """
+
+    def __init__(
+        self, module: Module, name: str, target: SimtTarget, allocs: Sequence[Alloc]
+    ) -> None:
+        self.allocs = allocs
+        sizes = [round_up(_bytes(stmt.buffer), 16) for stmt in allocs]
+        self.is_double = 2 * sum(sizes) <= SHARED_BYTES // 2
+        self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
+        self.arrays: dict[Alloc, Val] = {}
+        if self.dynamic_bytes:
+            self.base = dynamic_shared(module, f"{name}_tiles", target)
+            return
+        for stmt, size in zip(allocs, sizes, strict=True):
+            self.arrays[stmt] = module.global_variable(
+                f"{name}.{stmt.buffer.name}",
+                ir.array(ir.i8, size * (2 if self.is_double else 1)),
+                "undef",
+                align=16,
+                address_space=target.shared_space,
+            )
+
+    def pointer(self, b: Builder, stmt: Alloc, parity: Val) -> Val:
+        """Where a buffer is in an iteration of this parity."""
+        size = round_up(_bytes(stmt.buffer), 16)
+        if self.dynamic_bytes:
+            before = self.allocs[: self.allocs.index(stmt)]
+            return b.gep(self.base, sum(round_up(_bytes(s.buffer), 16) for s in before), ir.i8)
+        if not self.is_double:
+            return self.arrays[stmt]
+        offset = b.mul(parity, const(parity.type, size))
+        return b.gep(self.arrays[stmt], b.zext(offset, ir.i64), ir.i8)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.size * memory_type(buffer.dtype).bits // 8
+
+
+def _blocks(func: Func) -> tuple[list[For], tuple[Stmt, ...]]:
+    """The block loops round everything else, outermost first, and what is within them."""
+    nest: list[For] = []
+    body = func.body
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "block":
+        nest.append(body[0])
+        body = body[0].body
+    return nest, body
+
+
+def _threads(body: Sequence[Stmt]) -> int:
+    """The most threads that thread loops, within one another, have."""
+    most = 1
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            own = stmt.axis.size if isinstance(stmt, For) and stmt.kind == "thread" else 1
+            most = max(most, own * _threads(stmt.body))
+    return most
+
+
+def _fits_words(func: Func, units: int) -> bool:
+    """Whether every index and position fits 32 bits, with room to spare."""
+    loops = [s.axis.size for s in statements(func.body) if isinstance(s, For)]
+    exprs = (expr for stmt in statements(func.body) for expr in exprs_of(stmt))
+    return max((units, *loops)) < (1 << 28) and all(map(fits_i32, exprs))
+
+
+class _ThreadIndices(Indices):
+    """Indices of a thread, whose lanes share a condition where all or none of them meet it."""
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        if not self.varies(bound.expr, loaded):
+            return False
+        assert self.lane is not None, "lanes are along an axis"
+        is_one = is_even(bound, self.lane, self.lanes)
+        return not is_one or self.stride(bound.expr, loaded) is None
+
+
+class _ThreadMemory(Memory):
+    """Accesses of threads.  constant: as in `emit_threads`.  invariant: metadata of their loads."""
+
+    def __init__(
+        self, b: Builder, indices: Indices, registers: Registers, constant: frozenset[str]
+    ) -> None:
+        super().__init__(b, indices, registers)
+        self.constant = constant
+        self.invariant = ""
+
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        offset = self.b.sext(self.indices.scalar(index, loaded), ir.i64)
+        return self.b.gep(self.pointers[name], offset, element)
+
+    def _lane_addresses(
+        self, name: str, index: Expr, loaded: Sequence[Val], element: Type
+    ) -> list[Val]:
+        stride, lanes = self.indices.stride(index, loaded), self.indices.lanes
+        if stride is not None:
+            first = self._address(name, index, loaded, element)
+            return [self.b.gep(first, stride * lane, element) for lane in range(lanes)]
+        wide = self.indices.wide(index, loaded)
+        offsets = [self.b.extractelement(wide, lane) for lane in range(lanes)]
+        return [self.b.gep(self.pointers[name], offset, element) for offset in offsets]
+
+    def _is_whole(self, index: Expr, loaded: Sequence[Val]) -> bool:
+        """Whether the lanes are one access, whose address is a multiple of its length."""
+        lane, lanes = self.indices.lane, self.indices.lanes
+        return self.indices.stride(index, loaded) == 1 and divides(index, lane, lanes)
+
+    def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
+        b, name, lanes = self.b, stmt.buffer.name, self.indices.lanes
+        element = memory_type(stmt.result.dtype)
+        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), self.alive)
+        is_whole = self._is_whole(stmt.index, loaded)
+        is_uniform = self.indices.stride(stmt.index, loaded) == 0
+        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+            address = self._address(name, stmt.index, loaded, element)
+            return self._guarded(vec(element, lanes if is_whole else 1), address, mask, name)
+        addresses = self._lane_addresses(name, stmt.index, loaded, element)
+        wide = vec(element, lanes)
+        if mask is None or mask.type.lanes > 1:
+            return self._gathered(wide, addresses, mask, name)
+        return b.cond(
+            mask, lambda: self._gathered(wide, addresses, None, name), lambda: ir.zero(wide)
+        )[0]
+
+    def _guarded(self, type: Type, address: Val, mask: Val | None, name: str) -> Val:
+        meta = self.invariant if name in self.constant else ""
+        align = min(WIDEST, type.lanes * type.bits // 8)
+        if mask is None:
+            return self.b.load(type, address, align, meta=meta)
+        zero = ir.zero(type)
+        load = self.b.load
+        return self.b.cond(mask, lambda: load(type, address, align, meta=meta), lambda: zero)[0]
+
+    def _gathered(self, type: Type, addresses: Sequence[Val], mask: Val | None, name: str) -> Val:
+        value = ir.poison(type)
+        for lane, address in enumerate(addresses):
+            condition = None if mask is None else self.b.extractelement(mask, lane)
+            element = self._guarded(type.scalar, address, condition, name)
+            value = self.b.insertelement(value, element, lane)
+        return value
+
+    def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
+        lanes, dtype = self.indices.lanes, stmt.buffer.dtype
+        name, element = stmt.buffer.name, memory_type(dtype)
+        is_uniform = self.indices.stride(stmt.index, loaded) == 0
+        if not is_uniform:
+            value = self.indices.splat(value)
+        is_whole = lanes == 1 or self._is_whole(stmt.index, loaded)
+        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+            self._put(value, dtype, self._address(name, stmt.index, loaded, element), mask)
+            return
+        for lane, address in enumerate(self._lane_addresses(name, stmt.index, loaded, element)):
+            condition = mask
+            if mask is not None and mask.type.lanes > 1:
+                condition = self.b.extractelement(mask, lane)
+            self._put(self.b.extractelement(value, lane), dtype, address, condition)
+
+    def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
+        align = min(WIDEST, align * value.type.lanes)
+        if mask is None:
+            self.b.store(value, address, align)
+            return
+        with self.b.if_then(mask):
+            self.b.store(value, address, align)
+
+
+class _ThreadEmitter(FuncEmitter):
+    """Emits a function for the threads of a block.
+
+    threads: of a block.
+    inner: how many threads the loops inside a thread loop have, by its axis.
+    """
+
+    lane_registers = True
+    shared: _Shared
+    parity: Val
+
+    def __init__(
+        self, func: Func, function: Function, memory: Memory, target: SimtTarget, threads: int
+    ) -> None:
+        super().__init__(func, function, memory)
+        self.target = target
+        self.threads = threads
+        self.is_in_threads = False
+        self.inner: dict[Axis, int] = {}
+        self.thread = self._special(target.thread)
+
+    def _special(self, intrinsic: str) -> Val:
+        return self.b.zext(self.b.intrinsic(intrinsic, ir.i32, (), ()), self.indices.type)
+
+    def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
+        """A loop over the units of this block."""
+        b, const = self.b, self.indices.const
+        first, step = (self._special(self.target.block_index), self._special(self.target.grid_size))
+        with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
+            unit: Val = loop.index
+            (self.parity,) = loop.carried
+            for n, each in reversed(list(enumerate(nest))):
+                size = const(each.axis.size)
+                self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
+                unit = b.binary("udiv", unit, size) if n else unit
+            if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
+                self._inside_ends(nest, body)
+            else:
+                with b.if_then(b.icmp("eq", self.thread, const(0))):
+                    self.is_in_threads = True
+                    self._inside_ends(nest, body)
+            if self.shared.allocs and not self.shared.is_double:
+                self._barrier()
+            loop.next(b.xor(self.parity, const(1)))
+
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        if isinstance(stmt, Barrier):
+            self._barrier()
+        elif isinstance(stmt, Shuffle):
+            self.scalars[stmt.result.name] = self._shuffle(stmt)
+        elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
+            pointer = self.shared.pointer(self.b, stmt, self.parity)
+            self.memory.pointers[stmt.buffer.name] = pointer
+        elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
+            is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
+            self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
+        else:
+            super()._stmt(stmt, scope)
+
+    def _barrier(self) -> None:
+        """Wait until all threads of the block have come here."""
+        self.b.intrinsic(self.target.barrier, ir.void, (), ())
+
+    def _shuffle(self, stmt: Shuffle) -> Val:
+        """The value of a thread whose number differs in some bits."""
+        mask = stmt.mask * self.inner[stmt.axis]
+        if not self.are_whole_warps or mask >= self.target.warp:
+            raise UnsupportedError(
+                f"{self.func.name}: only threads of one whole warp exchange values: "
+                f"{print_stmt(stmt)}"
+            )
+        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.target)
+
+    # -- threads -----------------------------------------------------------------------------------
+
+    def _for(self, stmt: For) -> None:
+        if stmt.kind == "thread":
+            self._threads_of(stmt)
+        elif stmt.kind == "unroll" and _is_straight((nest := _copied(stmt))[-1].body):
+            self._loads_first(nest)
+        else:
+            super()._for(stmt)
+
+    def _threads_of(self, stmt: For) -> None:
+        """The iteration of this thread, if it has one."""
+        self.inner[stmt.axis] = inner = _threads(stmt.body)
+        size = stmt.axis.size
+        if not self.is_in_threads:
+            self.are_whole_warps = inner * size % self.target.warp == 0
+        value = self.thread
+        if inner > 1:
+            value = self.b.binary("udiv", value, self.indices.const(inner))
+        exists: Val | None = None
+        if self.is_in_threads:
+            value = self.b.binary("urem", value, self.indices.const(size))
+        elif inner * size < self.threads:
+            exists = self.b.icmp("ult", value, self.indices.const(size))
+        self.indices.axes[stmt.axis] = value
+        end = self._end(stmt)
+        if end is not None:
+            exists = self.indices.both(exists, self._less(value, end))
+        outer, self.is_in_threads = self.is_in_threads, True
+        self._where(exists, stmt.body)
+        self.is_in_threads = outer
+
+    # -- loads in flight ---------------------------------------------------------------------------
+
+    def _loads_first(self, nest: Sequence[For]) -> None:
+        """Copies of straight code: all loads come first, so that they are in flight together.
+
+        nest: the loops, of which the last one may be that of a vector.
+        """
+        loops = [loop for loop in nest if loop.kind == "unroll"]
+        straight, outer = nest[-1].body, self.scalars
+        points = list(product(*(range(loop.axis.size) for loop in loops)))
+        exists = [self._exists(loops, point) for point in points]
+        copies = [dict(outer) for _ in points]
+
+        def each(part: Sequence[Stmt]) -> None:
+            for point, scalars, alive in zip(points, copies, exists, strict=True):
+                self._go_to(loops, point)
+                self.scalars = scalars
+                with self._lanes(alive, guarded=alive is not None):
+                    self.body(part)
+
+        def emit() -> None:
+            stores = [s for s in straight if isinstance(s, Store)]
+            first: list[Stmt] = [s for s in straight if isinstance(s, Load)]
+            if any(isinstance(s, Load) and s.operands for s in straight):
+                first = [s for s in straight if s not in stores]
+            for one in first:
+                each((one,))
+            each([s for s in straight if s not in first and s not in stores])
+            for store in stores:
+                each((store,))
+
+        if nest[-1].kind == "vector":
+            with self._vectors(nest[-1], None, None):
+                emit()
+        else:
+            emit()
+        self.scalars = outer
+
+    def _go_to(self, loops: Sequence[For], point: Sequence[int]) -> None:
+        for loop, number in zip(loops, point, strict=True):
+            self.indices.axes[loop.axis] = self.indices.const(number)
+
+    def _exists(self, loops: Sequence[For], point: Sequence[int]) -> Val | None:
+        """Whether the loops have this iteration; None if that is certain."""
+        result: Val | None = None
+        self._go_to(loops, point)
+        for loop in loops:
+            end = self._end(loop)
+            if end is not None:
+                inside = self._less(self.indices.axes[loop.axis], end)
+                result = self.indices.both(result, inside)
+        return result
+
+
+def _copied(stmt: For) -> list[For]:
+    """Unrolled loops that hold one another alone, and the vector loop within them."""
+    nest, inside = [stmt], stmt.body
+    while len(inside) == 1 and isinstance(inside[0], For) and nest[-1].kind == "unroll":
+        loop = inside[0]
+        size = loop.axis.size
+        is_whole = loop.kind == "vector" and loop.end is None and size == ceil_power_of_two(size)
+        if loop.kind != "unroll" and not is_whole:
+            break
+        nest.append(loop)
+        inside = loop.body
+    return nest
+
+
+def _is_shared(stmt: Store) -> bool:
+    """Whether a store is to memory that other threads see."""
+    return stmt.buffer.space not in PRIVATE
+
+
+def _is_straight(body: Sequence[Stmt]) -> bool:
+    """Whether statements may come in another order: none reads memory that another one writes."""
+    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+        return False
+    stored = {stmt.buffer.name for stmt in body if isinstance(stmt, Store)}
+    return stored.isdisjoint(stmt.buffer.name for stmt in body if isinstance(stmt, Load))
+
+
+__all__ = ["emit_threads"]
