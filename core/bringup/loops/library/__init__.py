@@ -69,8 +69,8 @@ def library_loops(
     >>> step = library_loops("cumulative", (f32[6],), (f32[6],), attrs)
     >>> print(step.funcs[0])
     func cumulative(x0: in f32[6], y0: out f32[6]) {
-      %0: f32 = -0.0
       alloc total: register f32[1]
+      %0: f32 = -0.0
       total[0] = %0
       for k in 6 {
         %1: f32 = total[0]
