@@ -8,8 +8,9 @@ from bringup.backend.capabilities import Claims
 from bringup.c.circular import CIRCULAR
 from bringup.c.dialect import Dialect
 from bringup.c.maths import OWN
-from bringup.c.scalar import FLOAT_ONLY, RENDER
+from bringup.c.scalar import RENDER
 from bringup.dtypes import FLOATS, STORED, DType
+from bringup.maths import ELEMENTARY
 from bringup.ops.catalogue import MODULE_OF
 from bringup.ops.table import Kind, OpDef, find, lookup
 
@@ -52,8 +53,8 @@ class _DialectClaims(Claims):
     def _dtypes_of(self, row: OpDef) -> frozenset[DType]:
         dialect = self._dialect
         rendered = row.name in RENDER or row.kind in _NESTS or row.index_map is not None
-        dtypes = frozenset(FLOATS) if row.name in FLOAT_ONLY else frozenset(STORED)
-        if row.name in FLOAT_ONLY:
+        dtypes = frozenset(FLOATS) if row.name in ELEMENTARY else frozenset(STORED)
+        if row.name in ELEMENTARY:
             rendered = row.name in (*OWN, *CIRCULAR) or row.name in dialect.functions
         if not rendered:
             return frozenset()

@@ -14,6 +14,7 @@ from typing import Any
 from bringup.c.library import Library, is_narrow
 from bringup.dtypes import DType, f32, f64, i64, u64
 from bringup.errors import UnsupportedError
+from bringup.maths import ELEMENTARY
 
 Attrs = Mapping[str, Any]
 #: ``render(lib, operands, attrs, dtype of the leading operand, dtype of the result)``.
@@ -225,12 +226,6 @@ def _between_floats(lib: Library, x: str, source: DType, to: DType) -> str:
     return lib.narrow(lib.call("odd_of_f64", x) if source is f64 else wide, to)
 
 
-#: Ops rendered for float dtypes alone.
-FLOAT_ONLY = (
-    "exp", "log", "sin", "cos", "tan", "tanh", "pow", "erf", "log1p", "expm1", "logistic", "atan",
-    "atan2",
-)  # fmt: skip
-
 RENDER: dict[str, Render] = {
     "neg": _neg,
     "abs": _abs,
@@ -255,11 +250,10 @@ RENDER: dict[str, Render] = {
     "bitcast": _bitcast,
     "popcount": _count_bits("popcount"),
     "clz": _count_bits("clz"),
-    **{name: _function(name) for name in FLOAT_ONLY},
+    **{name: _function(name) for name in ELEMENTARY},
 }
 
 __all__ = [
-    "FLOAT_ONLY",
     "RENDER",
     "combine",
     "convert",

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from bringup.backend.capabilities import Claims
 from bringup.dtypes import FLOATS, STORED, DType
-from bringup.llvm.scalar import FLOAT_ONLY, RENDER
+from bringup.llvm.scalar import RENDER
+from bringup.maths import ELEMENTARY
 from bringup.ops.catalogue import MODULE_OF
 from bringup.ops.table import Kind, OpDef, find, lookup
 
@@ -42,7 +43,7 @@ class _EmitterClaims(Claims):
 
 
 def _dtypes_of(row: OpDef) -> frozenset[DType]:
-    if row.name in FLOAT_ONLY:
+    if row.name in ELEMENTARY:
         return _FLOATS
     emitted = row.name in RENDER or row.kind in _NESTS or row.index_map is not None
     return _EVERY if emitted else frozenset()

@@ -28,6 +28,7 @@ from bringup.llvm.math import (
 )
 from bringup.llvm.text import Builder, Function, Type, Val, const, vec
 from bringup.loops.form import Let
+from bringup.maths import ELEMENTARY
 from bringup.ops.monoids import MONOIDS
 
 Attrs = Mapping[str, Any]
@@ -342,12 +343,6 @@ def _from_float(b: Builder, x: Val, source: DType, to: DType) -> Val:
     return b.fptosi_sat(wide, target) if to.kind == "int" else b.fptoui_sat(wide, target)
 
 
-#: Ops rendered for float dtypes alone.
-FLOAT_ONLY = (
-    "exp", "log", "sin", "cos", "tan", "tanh", "pow", "erf", "log1p", "expm1", "logistic", "atan",
-    "atan2",
-)  # fmt: skip
-
 RENDER: dict[str, Render] = {
     "neg": _neg,
     "abs": _abs,
@@ -374,7 +369,7 @@ RENDER: dict[str, Render] = {
     "clz": lambda b, xs, *_: b.intrinsic(
         "llvm.ctlz", xs[0].type, (xs[0], const(ir.i1, 0)), (xs[0].type,)
     ),
-    **{name: _math(name) for name in FLOAT_ONLY},
+    **{name: _math(name) for name in ELEMENTARY},
 }
 
 

@@ -8,11 +8,12 @@ from typing import Any
 from bringup.c.circular import CIRCULAR
 from bringup.c.dialect import Dialect
 from bringup.c.maths import OWN
-from bringup.c.scalar import FLOAT_ONLY, RENDER
+from bringup.c.scalar import RENDER
 from bringup.dtypes import FLOATS, STORED, DType, bool_
 from bringup.graph.index import Expr
 from bringup.loops import Buffer, For, Func, Let, Load, Param, Scalar, Store, named_axis
 from bringup.loops.form import Stmt
+from bringup.maths import ELEMENTARY
 from bringup.ops.table import lookup
 from bringup.records import record
 
@@ -70,9 +71,9 @@ def cases(dtype: DType, dialect: Dialect) -> Iterator[Case]:
     """Every op on operands of a dtype that a dialect renders."""
     for op in RENDER:
         row = lookup(op)
-        if op in FLOAT_ONLY and op not in (*dialect.functions, *OWN, *CIRCULAR):
+        if op in ELEMENTARY and op not in (*dialect.functions, *OWN, *CIRCULAR):
             continue
-        takes = FLOATS if op in FLOAT_ONLY else row.dtypes
+        takes = FLOATS if op in ELEMENTARY else row.dtypes
         if op in ("convert", "bitcast"):
             yield from _casts(op, dtype, dialect)
         elif op == "select":

@@ -12,8 +12,9 @@ from scalars import COUNT, Case, all_ops, cases, func_of
 from toolchain import Array, Compiled
 
 from bringup.c import C11, DIALECTS, Dialect, c_claims, render_c
-from bringup.c.scalar import FLOAT_ONLY, RENDER
+from bringup.c.scalar import RENDER
 from bringup.dtypes import FLOATS, STORED, DType
+from bringup.maths import ELEMENTARY
 from bringup.ops.table import lookup
 
 
@@ -87,6 +88,6 @@ def test_claims_are_what_is_rendered(dialect: Dialect) -> None:
     for claim in claims:
         row = lookup(claim.partition(".")[0])
         if row.name in RENDER:
-            takes = FLOATS if row.name in FLOAT_ONLY else row.dtypes
+            takes = FLOATS if row.name in ELEMENTARY else row.dtypes
             for dtype in claims[claim].intersection(takes):
                 assert (claim, dtype) in rendered

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.index import fits_i32
-from bringup.llvm.scalar import FLOAT_ONLY, memory_type
+from bringup.llvm.scalar import memory_type
+from bringup.maths import ELEMENTARY
 from bringup.records import record
 
 #: Bytes of the widest load or store of a thread.
@@ -15,7 +16,7 @@ WIDEST = 16
 #: Unroll factors: of small bodies, and the largest, for small bodies with narrow accesses.
 _UNROLL, _MOST_UNROLL = 4, 16
 #: Instructions of ops that take many; all others count as one.
-_COSTS = {**dict.fromkeys(FLOAT_ONLY, 20), "div": 8, "rem": 16, "sqrt": 8}
+_COSTS = {**dict.fromkeys(ELEMENTARY, 20), "div": 8, "rem": 16, "sqrt": 8}
 
 
 @record

@@ -9,11 +9,12 @@ from bringup.graph.index import Axis
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import FLOAT_ONLY, memory_type
+from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import accesses, fits_words
 from bringup.llvm.simt.body import ThreadState
 from bringup.llvm.simt.target import MAX_BLOCKS, SimtKernel, SimtTarget, dynamic_shared
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const
+from bringup.maths import ELEMENTARY
 
 #: A block that moves fewer bytes than this takes less time than a few block starts.
 SMALL_BLOCK_BYTES = 16 << 10
@@ -155,7 +156,7 @@ def registers_of(kernel: Kernel, held: int) -> int:
     steps = 8 if len(names) <= 12 else 16 if len(names) <= 24 else max(24, len(names) // 4)
     usual = 24 + max(held, 16) + steps
     if any(stage.axes for stage in kernel.stages):
-        return usual + 8 * sum(name in FLOAT_ONLY for name in names)
+        return usual + 8 * sum(name in ELEMENTARY for name in names)
     return usual
 
 

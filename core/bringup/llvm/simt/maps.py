@@ -5,10 +5,10 @@ from __future__ import annotations
 from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two
 from bringup.kernel.form import Kernel
-from bringup.llvm.scalar import FLOAT_ONLY
 from bringup.llvm.simt.access import accesses, cost_of, fetched_bytes, unroll_for, vector_width
 from bringup.llvm.simt.target import SimtTarget
 from bringup.loops.schedule import Schedule, Step
+from bringup.maths import ELEMENTARY
 from bringup.records import record
 
 #: Loads of a thread in flight that are enough, wide loads that are enough, and bytes in flight that
@@ -17,7 +17,7 @@ from bringup.records import record
 _LOADS, _WIDE_LOADS, _BYTES = 16, 8, 32
 #: Registers that eight elements of these ops need; with fewer, the assembler spills.
 _REGISTERS = {
-    **dict.fromkeys(FLOAT_ONLY, 12),
+    **dict.fromkeys(ELEMENTARY, 12),
     **dict.fromkeys(("sin", "cos", "tan", "pow", "atan", "atan2"), 40),
     "div": 8,
     "rem": 24,
