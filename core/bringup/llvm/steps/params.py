@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bringup.dtypes import DType, Precision, f32
 from bringup.llvm import text as ir
@@ -12,9 +11,6 @@ from bringup.llvm.scalar import combine, empty, is_half, memory_type, neutral
 from bringup.llvm.text import Builder, Val, i64_const
 from bringup.program.program import OpStep
 from bringup.records import record
-
-if TYPE_CHECKING:
-    from bringup.ops._windows import Windows
 
 Ints = tuple[int, ...]
 
@@ -107,21 +103,6 @@ class ScanParams:
     def first(self, lanes: int = 1) -> Val:
         """The accumulator before the first element, which is a result if the scan is exclusive."""
         return (empty if self.exclusive else neutral)(self.kind, self.wide, lanes)
-
-
-def stride_of(shape: Ints, dim: int) -> int:
-    """Elements between neighbours along a dimension."""
-    return math.prod(shape[dim + 1 :])
-
-
-def array_strides(windows: Windows) -> Ints:
-    """Strides of the array by dimension of the updates; 0 along positions that are no batch."""
-    strides = [0] * len(windows.result)
-    for d, at in zip(windows.window_dims, windows.offset, strict=True):
-        strides[at] = stride_of(windows.shape, d)
-    for d, at in zip(windows.batch[0], windows.batch_position_dims, strict=True):
-        strides[windows.position_dims[at]] = stride_of(windows.shape, d)
-    return tuple(strides)
 
 
 def trailing_run(shape: Ints, strides: Sequence[int], windows: Sequence[int]) -> int:

@@ -141,7 +141,7 @@ def _diagonalise(a: Matrix, vectors: list[Matrix]) -> None:
                 q = p + d + 1
                 cross = a.get(p, q)
                 with b.where(test=b.compare("gt", b.op("mul", cross, cross), least)):
-                    turn = _Turn.of(b, a.get(p, p), a.get(q, q), cross)
+                    turn = _Rotation.of(b, a.get(p, p), a.get(q, q), cross)
                     with b.loop("i", n) as i:
                         turn.apply(a, (i, p), (i, q))
                     with b.loop("i", n) as i:
@@ -179,14 +179,14 @@ def _make_orthogonal(w: Matrix, turns: list[Matrix]) -> None:
             large = b.compare("gt", b.op("abs", cross), limit)
             with b.where(test=large):
                 b.set(busy, b.constant(True, bool_))
-                turn = _Turn.of(b, low, high, cross)
+                turn = _Rotation.of(b, low, high, cross)
                 for matrix in turns:
                     with b.loop("i", n) as i:
                         turn.apply(matrix, (i, p), (i, q))
 
 
 @record(eq=False)
-class _Turn:
+class _Rotation:
     """A rotation that makes a product vanish, by its sine and the tangent of half its angle.
 
     A rounded cosine would change lengths by the same share of a roundoff whenever the angle is
@@ -199,7 +199,7 @@ class _Turn:
     half: Scalar
 
     @classmethod
-    def of(cls, b: FuncBuilder, low: Scalar, high: Scalar, cross: Scalar) -> _Turn:
+    def of(cls, b: FuncBuilder, low: Scalar, high: Scalar, cross: Scalar) -> _Rotation:
         """The rotation of at most an eighth of a turn; ``cross`` is not 0."""
         one = b.constant(1.0, low.dtype)
         tau = b.op("div", b.op("sub", high, low), b.op("add", cross, cross))

@@ -38,12 +38,12 @@ def scatter(call: OpCall) -> StepLoops:
     x, indices, updates, _ = call.types
     kind, unique = call.attrs["kind"], call.attrs["unique"]
     windows = scatter_windows(x, indices, updates, call.attrs)
-    strides = _strides_of_updates(windows)
+    strides = array_strides(windows)
     unique = unique or math.prod(windows.positions) == 1
     free = range(updates.rank) if unique else _independent(windows)
     lasts = tuple(zip(windows.index_map, windows.last_starts, strict=True))
     starts = tuple(
-        _Start(call.operands[1], _place_of_index(windows, c), _stride(x.shape, d), last)
+        _Start(call.operands[1], _place_of_index(windows, c), stride_of(x.shape, d), last)
         for c, (d, last) in enumerate(lasts)
     )
     write = _Write(call, updates.shape, strides, frozenset(free), starts, moves=False)
@@ -54,7 +54,7 @@ def scatter(call: OpCall) -> StepLoops:
 def dynamic_update_slice(call: OpCall) -> StepLoops:
     """Write one window, which is moved inside the array."""
     x, update = (type_.shape for type_ in call.types[:2])
-    strides = tuple(_stride(x, d) for d in range(len(x)))
+    strides = tuple(stride_of(x, d) for d in range(len(x)))
     starts = tuple(
         _Start(buffer, (0, ()), stride, n - size)
         for buffer, stride, n, size in zip(call.operands[2:], strides, x, update, strict=True)
@@ -90,18 +90,18 @@ def _copy(call: OpCall, what: str, source: Buffer, target: Buffer) -> Func:
 # -- geometry --------------------------------------------------------------------------------------
 
 
-def _stride(shape: Ints, dim: int) -> int:
+def stride_of(shape: Ints, dim: int) -> int:
     """Elements between neighbours along a dimension."""
     return math.prod(shape[dim + 1 :])
 
 
-def _strides_of_updates(windows: Windows) -> Ints:
+def array_strides(windows: Windows) -> Ints:
     """Strides of the array by dimension of the updates; 0 along positions that are no batch."""
     strides = [0] * len(windows.result)
     for d, at in zip(windows.window_dims, windows.offset, strict=True):
-        strides[at] = _stride(windows.shape, d)
+        strides[at] = stride_of(windows.shape, d)
     for d, at in zip(windows.batch[0], windows.batch_position_dims, strict=True):
-        strides[windows.position_dims[at]] = _stride(windows.shape, d)
+        strides[windows.position_dims[at]] = stride_of(windows.shape, d)
     return tuple(strides)
 
 
@@ -115,9 +115,9 @@ def _independent(windows: Windows) -> list[int]:
 def _place_of_index(windows: Windows, component: int) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Where a component of an index stands: an offset, and strides by dimension of the updates."""
     dims = [d for d in range(len(windows.indices)) if d != windows.index_dim]
-    strides = [_stride(windows.indices, d) for d in dims]
+    strides = [stride_of(windows.indices, d) for d in dims]
     along = windows.index_dim < len(windows.indices)
-    offset = component * _stride(windows.indices, windows.index_dim) if along else 0
+    offset = component * stride_of(windows.indices, windows.index_dim) if along else 0
     return offset, tuple(zip(windows.position_dims, strides, strict=True))
 
 
@@ -214,7 +214,7 @@ class _Write:
             with b.loop("e", each, until=c * -each + width) as e:
                 source, target = c * each + e, begin + c * each + e
                 for d, index in enumerate(position):
-                    source += index * _stride(self.shape, d)
+                    source += index * stride_of(self.shape, d)
                     target += index * self.strides[d]
                 value = b.convert(b.load(updates, source), array.dtype)
                 b.store(array, target, value, fold=fold, named=named)

@@ -19,14 +19,9 @@ from bringup.errors import UnsupportedError
 from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, neutral, widen
-from bringup.llvm.steps.params import (
-    array_strides,
-    coordinates,
-    load_index,
-    stride_of,
-    trailing_run,
-)
+from bringup.llvm.steps.params import coordinates, load_index, trailing_run
 from bringup.llvm.text import Val, const
+from bringup.loops.library.scattering import array_strides, stride_of
 from bringup.ops.monoids import MONOIDS
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
