@@ -44,7 +44,7 @@ STEP_EMITTERS = {
     "attention": "contraction.attention:emit_attention_step",
     "cholesky": "steps.factorization:emit_cholesky",
     "cumulative": "steps.scan:emit_cumulative",
-    "dynamic_update_slice": "steps.scatter:emit_update_slice",
+    "dynamic_update_slice": "steps.library:emit_library",
     "lu": "steps.factorization:emit_lu",
     "qr": "steps.factorization:emit_qr",
     "scatter": "steps.scatter:emit_scatter",

@@ -38,6 +38,7 @@ from bringup.loops.form import (
     Store,
     statements,
 )
+from bringup.loops.text import print_stmt
 from bringup.records import record
 
 #: Threads that run together on every machine that has functions for their exchange.
@@ -370,6 +371,10 @@ class _Function:
         return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
+        if stmt.atomic:
+            raise UnsupportedError(
+                f"{self.dialect.name} folds nothing atomically: {print_stmt(stmt)}"
+            )
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         value, dtype = self.value(stmt.value), stmt.buffer.dtype
         if not stmt.fold:

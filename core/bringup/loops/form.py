@@ -122,6 +122,8 @@ class Store:
 
     fold: the name of a monoid of `bringup.ops.monoids`; the element becomes its combination with
     the value.  Folds into one element may happen in any order.
+    atomic: of a fold that gives the same bits in any order: iterations side by side may fold into
+    one element.
     factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
@@ -135,6 +137,7 @@ class Store:
     factor: Scalar | None = None
     precision: Precision = "highest"
     operands: tuple[Scalar, ...] = ()
+    atomic: bool = False
 
 
 @record(eq=False)

@@ -11,17 +11,16 @@ from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
 
 def step_loops(
-    step: OpStep, prefix: str, *, in_place: bool = False, units: int = 1, vector_bits: int = 0
+    step: OpStep, prefix: str = "", *, in_place: bool = False, **machine: int
 ) -> StepLoops | None:
     """The functions of a step that the op library has, else None; see `library_loops`.
 
     prefix: of their names.
     in_place: the first result has the memory of the first operand, so that it is not copied.
+    machine: its ``units`` and so on.
     """
     operands, results = (tuple(s.type for s in slots) for slots in (step.operands, step.results))
-    loops = library_loops(
-        step.op.name, operands, results, step.attrs, units=units, vector_bits=vector_bits
-    )
+    loops = library_loops(step.op.name, operands, results, step.attrs, **machine)
     if loops is None:
         return None
     funcs = loops.funcs[1:] if loops.copies and in_place else loops.funcs

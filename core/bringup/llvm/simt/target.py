@@ -28,6 +28,7 @@ class SimtTarget:
     attributes: function attributes of a kernel, given the threads of a block and the registers that
     each of them needs.
     global_space, shared_space: address spaces.
+    device_scope, block_scope: of what is atomic between all threads, and between those of a block.
     block: threads of a usual block.  most: threads of the largest block.  warp: threads that run
     together.
     shared_bytes: dynamic shared memory that a block can have.
@@ -45,6 +46,8 @@ class SimtTarget:
     attributes: Callable[[int, int], str] = lambda threads, registers: ""
     global_space: int = 1
     shared_space: int = 3
+    device_scope: str = "device"
+    block_scope: str = "block"
     block: int = 256
     most: int = 1024
     warp: int = 32

@@ -53,6 +53,7 @@ def library_loops(
     *,
     units: int = 1,
     vector_bits: int = 0,
+    threads: int = 0,
 ) -> StepLoops | None:
     """The functions that run one op on whole buffers; None if the library does not have it.
 
@@ -63,6 +64,8 @@ def library_loops(
     are made where that takes more work, only if there are fewer.
     vector_bits: of the machine's vector registers, where an op needs lanes beside each other; 0
     leaves vectors to its compiler.
+    threads: of a block of a machine that runs blocks of threads.  Neighbouring iterations of
+    parallel loops then have neighbouring elements, and some functions have block and thread loops.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
@@ -83,7 +86,8 @@ def library_loops(
     """
     if op not in LIBRARY:
         return None
-    call = OpCall.of(op, operands, results, attrs, units=units, vector_bits=vector_bits)
+    machine = {"units": units, "vector_bits": vector_bits, "threads": threads}
+    call = OpCall.of(op, operands, results, attrs, **machine)
     if not any(type_.size for type_ in results):
         return StepLoops(call, ())
     function: Any = getattr(import_module(f"{__name__}.{LIBRARY[op].module}"), op)

@@ -9,9 +9,11 @@ from contextlib import ExitStack, contextmanager
 from bringup.dtypes import DType, f32
 from bringup.graph import Literal
 from bringup.graph.index import ZERO, Bound, Dyn, Expr
+from bringup.integers import ceil_div
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.loops.form import (
     Alloc,
+    Barrier,
     Buffer,
     For,
     Func,
@@ -99,6 +101,13 @@ class FuncBuilder:
         self._block.append(stmt)
 
     @contextmanager
+    def strided(self, name: str, size: int, step: int, first: Expr) -> Iterator[Expr]:
+        """A loop over every ``step``-th of ``size`` iterations, from ``first`` on."""
+        count = (first * -1 + (size + step - 1)) // step
+        with self.loop(name, ceil_div(size, step), until=count) as index:
+            yield index * step + first
+
+    @contextmanager
     def lines(self, outer: int, inner: int) -> Iterator[tuple[Expr, Expr]]:
         """Parallel loops over the lines along a dimension, with the dimensions round it."""
         with self.parallel(o=outer, i=inner) as (o, i):
@@ -122,6 +131,10 @@ class FuncBuilder:
         body = tuple(self._block)
         self._block = outer
         self._block += [If(mask, body, test)] if mask or test is not None else body
+
+    def barrier(self) -> None:
+        """The threads of the block meet."""
+        self._block.append(Barrier())
 
     # -- scalars -----------------------------------------------------------------------------------
 
@@ -200,10 +213,11 @@ class FuncBuilder:
         factor: Scalar | None = None,
         mask: Sequence[Bound] = (),
         named: Named = (),
+        atomic: bool = False,
     ) -> None:
         """Write an element where bounds hold, or fold a value into it, times a factor."""
         mask = tuple(bound for bound in mask if not bound.always)
-        stmt = Store(buffer, index, value, mask, fold, factor, operands=tuple(named))
+        stmt = Store(buffer, index, value, mask, fold, factor, "highest", tuple(named), atomic)
         self._block.append(stmt)
 
     def set(

@@ -16,6 +16,7 @@ class OpCall:
     ``y0, y1, …``.
     units: how many iterations of parallel loops a machine runs at the same time.
     vector_bits: of its vector registers; 0 leaves vectors to its compiler.
+    threads: of a block, which meet at barriers and share memory; 0 if there are no blocks.
     """
 
     name: str
@@ -25,6 +26,7 @@ class OpCall:
     attrs: Attrs
     units: int = 1
     vector_bits: int = 0
+    threads: int = 0
 
     @classmethod
     def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, **machine: int) -> OpCall:

@@ -3,25 +3,29 @@
 The array is copied, then windows are written over it.  Windows that may overlap are written one
 after the other, in row-major order of the updates; what cannot overlap is written in parallel:
 windows of different batches, and elements of windows along dimensions that these span whole.
+
+A machine with blocks of threads writes all elements side by side.  Where they may meet, it folds
+atomically if every order of the fold gives the same bits.  Of elements that are set, it finds the
+last by an atomic maximum of their numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
 from bringup.dtypes import i32, i64
 from bringup.graph.index import Expr
 from bringup.integers import ceil_div
-from bringup.loops.form import Buffer, Func, Scalar
+from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.ops._windows import Windows
 from bringup.ops.build import unsigned
-from bringup.ops.monoids import ROUNDING
+from bringup.ops.monoids import MONOIDS, ROUNDING
 from bringup.ops.scattering import scatter_windows
 from bringup.records import record
 
@@ -31,12 +35,18 @@ Ints = tuple[int, ...]
 _RUN = 4096
 #: Iterations share a run of at least so many elements, if few run at the same time.
 _SHARED_RUN = 128
+#: Blocks fold into tables of their own up to so many bytes, from so many updates on, in all and for
+#: each element.
+_TABLE_BYTES, _TABLE_UPDATES, _TABLE_UPDATES_EACH = 16 << 10, 4096, 4
+#: Updates of a thread, and the most blocks, where blocks have tables.
+_TABLE_ITEMS, _TABLE_BLOCKS = 16, 528
 
 
 def scatter(call: OpCall) -> StepLoops:
     """Write or fold updates at windows whose starts are rows of an array of indices."""
     x, indices, updates, _ = call.types
     kind, unique = call.attrs["kind"], call.attrs["unique"]
+    fold = "" if kind == "set" else kind
     windows = scatter_windows(x, indices, updates, call.attrs)
     strides = array_strides(windows)
     unique = unique or math.prod(windows.positions) == 1
@@ -47,7 +57,8 @@ def scatter(call: OpCall) -> StepLoops:
         for c, (d, last) in enumerate(lasts)
     )
     write = _Write(call, updates.shape, strides, frozenset(free), starts, moves=False)
-    fold = "" if kind == "set" else kind
+    if call.threads and not unique and updates.size:
+        return _SideBySide(write, fold).loops()
     return _phases(call, write, call.operands[2], fold, rounds=kind in ROUNDING and not unique)
 
 
@@ -188,18 +199,19 @@ class _Write:
             count, step = count + 1, step * self.shape[d]
         return count
 
+    @property
+    def places(self) -> list[tuple[Role, Buffer]]:
+        """The parameters that say where windows begin."""
+        return [("in", x) for x in dict.fromkeys(start.buffer for start in self.starts)]
+
     def func(self, array: Buffer, updates: Buffer, fold: str) -> Func:
         """Write all windows."""
         rows = self.shape[: len(self.shape) - self.run]
         width = math.prod(self.shape[len(rows) :])
         busy = math.prod(rows[d] for d in self.free if d < len(rows))
         parts = min(ceil_div(self.call.units, busy), max(width // _SHARED_RUN, 1))
-        each = min(_RUN, ceil_div(width, parts))
-        places = dict.fromkeys(start.buffer for start in self.starts)
-        b = FuncBuilder(
-            self.call.name,
-            [*(("in", buffer) for buffer in places), ("in", updates), ("inout", array)],
-        )
+        each = 1 if self.call.threads else min(_RUN, ceil_div(width, parts))
+        b = FuncBuilder(self.call.name, [*self.places, ("in", updates), ("inout", array)])
         position = [Expr()] * len(rows)
         free = [d for d in range(len(rows)) if d in self.free]
         with ExitStack() as stack:
@@ -241,3 +253,145 @@ class _Write:
                 begin += data(start.last + 1, len(named)) * start.stride
                 named.append(b.convert(value, i32 if start.last < 2**31 else i64))
         return begin, named
+
+
+@record(eq=False)
+class _SideBySide:
+    """Updates of which several may change one element, each by an iteration of its own.
+
+    write: what is written where; all of its dimensions are free.
+    fold: a monoid of which every order gives the same bits; none to set the last update.
+    """
+
+    write: _Write
+    fold: str
+
+    def loops(self) -> StepLoops:
+        """All functions."""
+        call = self.write.call
+        x, y = call.operands[0], call.results[0]
+        copy = _copy(call, "copy", x, y)
+        if self.fold:
+            func = self.folds_in_blocks() if self.are_many else self.folds()
+            return StepLoops(call, (copy, func), copies=True)
+        # Numbers count from 1; 0 means no update.
+        dtype = i32 if self.updates.size + 1 < 2**31 else i64
+        winners = Buffer("winners", dtype, y.size // self.unit)
+        funcs = (copy, _fill(call, winners), self.numbers(winners), self.last(winners))
+        return StepLoops(call, funcs, (winners,), copies=True)
+
+    @property
+    def updates(self) -> Buffer:
+        """The updates."""
+        return self.write.call.operands[2]
+
+    @property
+    def array(self) -> Buffer:
+        """What they change."""
+        return self.write.call.results[0]
+
+    @property
+    def width(self) -> int:
+        """Neighbouring updates that are neighbours in the array."""
+        write = self.write
+        return math.prod(write.shape[len(write.shape) - write.run :])
+
+    @property
+    def unit(self) -> int:
+        """How many elements of the array are changed together: a whole row of updates, or one."""
+        steps = [*self.write.strides[: len(self.write.shape) - self.write.run]]
+        steps += [start.stride for start in self.write.starts if start.last]
+        width = self.width
+        return width if not any(n % width for n in (*steps, self.array.size)) else 1
+
+    @contextmanager
+    def element(self, b: FuncBuilder, item: Expr) -> Iterator[tuple[Expr, list[Scalar]]]:
+        """Where update number ``item`` goes in the array, with the scalars that this names, if its
+        window lies inside.
+        """
+        write = self.write
+        rows = write.shape[: len(write.shape) - write.run]
+        position = [item // (stride_of(rows, d) * self.width) for d in range(len(rows))]
+        position[1:] = [index % n for index, n in zip(position[1:], rows[1:], strict=True)]
+        with ExitStack() as stack:
+            target, named = write.begin(b, stack, position)
+            for index, stride in zip(position, write.strides, strict=False):
+                target += index * stride
+            yield target + item % self.width, named
+
+    def numbers(self, winners: Buffer) -> Func:
+        """The number of the last update of each unit of the array."""
+        name = f"{self.write.call.name}_last"
+        b = FuncBuilder(name, [*self.write.places, ("inout", winners)])
+        with (
+            b.parallel(n=self.updates.size // self.unit) as (n,),
+            self.element(b, n * self.unit) as (target, named),
+        ):
+            number, place = b.index(n + 1, winners.dtype), target // self.unit
+            b.store(winners, place, number, fold="max", named=named, atomic=True)
+        return b.func()
+
+    def last(self, winners: Buffer) -> Func:
+        """Set the last updates."""
+        params = [*self.write.places, ("in", winners), ("in", self.updates), ("inout", self.array)]
+        b = FuncBuilder(self.write.call.name, params)
+        with b.parallel(n=self.updates.size) as (n,), self.element(b, n) as (target, named):
+            number = b.load(winners, target // self.unit, named=named)
+            is_last = b.compare("eq", number, b.index(n // self.unit + 1, winners.dtype))
+            with b.where(test=is_last):
+                b.store(self.array, target, b.load(self.updates, n), named=named)
+        return b.func()
+
+    def folds(self) -> Func:
+        """Fold every update into the array."""
+        params = [*self.write.places, ("in", self.updates), ("inout", self.array)]
+        b = FuncBuilder(self.write.call.name, params)
+        with b.parallel(n=self.updates.size) as (n,), self.element(b, n) as (target, named):
+            value = b.load(self.updates, n)
+            b.store(self.array, target, value, fold=self.fold, named=named, atomic=True)
+        return b.func()
+
+    @property
+    def are_many(self) -> bool:
+        """Whether so many updates fold into so few elements that they wait for one another."""
+        count, nbytes = self.updates.size, self.array.type.nbytes
+        dtype = self.array.dtype
+        is_one = not dtype.is_float and self.fold != "mul" and dtype.bits >= 32
+        few = count < max(_TABLE_UPDATES, _TABLE_UPDATES_EACH * self.array.size)
+        return is_one and nbytes <= _TABLE_BYTES and not few
+
+    def folds_in_blocks(self) -> Func:
+        """Fold the updates of each block into a table of its own, and that into the array."""
+        threads, count, size = self.write.call.threads, self.updates.size, self.array.size
+        blocks = min(_TABLE_BLOCKS, ceil_div(count, _TABLE_ITEMS * threads))
+        params = [*self.write.places, ("in", self.updates), ("inout", self.array)]
+        b = FuncBuilder(self.write.call.name, params)
+        neutral = MONOIDS[self.fold].neutral(self.array.dtype.numpy)
+        with b.loop("b", blocks, "block") as block:
+            table = b.alloc("table", self.array.dtype, size, "shared")
+            with b.loop("t", threads, "thread") as t:
+                nothing = b.constant(neutral, table.dtype)
+                with b.strided("e", size, threads, t) as e:
+                    b.store(table, e, nothing)
+                b.barrier()
+                first = block * threads + t
+                with (
+                    b.strided("n", count, blocks * threads, first) as n,
+                    self.element(b, n) as (target, named),
+                ):
+                    value = b.load(self.updates, n)
+                    b.store(table, target, value, fold=self.fold, named=named, atomic=True)
+                b.barrier()
+                with b.strided("e", size, threads, t) as e:
+                    value = b.load(table, e)
+                    with b.where(test=b.compare("ne", value, nothing)):
+                        b.store(self.array, e, value, fold=self.fold, atomic=True)
+        return b.func()
+
+
+def _fill(call: OpCall, target: Buffer) -> Func:
+    """Zeros."""
+    b = FuncBuilder(f"{call.name}_clear", [("out", target)])
+    with b.parallel(n=target.size) as (n,):
+        b.store(target, n, b.constant(0, target.dtype))
+    return b.func()

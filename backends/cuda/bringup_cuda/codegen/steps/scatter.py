@@ -11,8 +11,7 @@ folds many.  The order of every fold is fixed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from bringup.dtypes import DType, f32, u32, u64
 from bringup.errors import UnsupportedError
@@ -26,10 +25,11 @@ from bringup.ops.monoids import MONOIDS
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
 from bringup.records import record
-from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy
+from bringup_cuda.codegen.commands import Argument, Command, Copy
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.nvvm import IntBuilder
 from bringup_cuda.codegen.steps.block import BlockEmitter
+from bringup_cuda.codegen.steps.library import emit_library
 from bringup_cuda.codegen.steps.sort import LONGEST, SortKey, SortLines, emit_sort, raw_type
 
 Ints = tuple[int, ...]
@@ -80,16 +80,6 @@ class UpdateRows:
         return cls._create(
             x.size, updates.shape, strides, run, index_strides, indices.dtype, windows
         )
-
-    @classmethod
-    def of_update(cls, step: OpStep) -> UpdateRows:
-        """Of a step of the row ``dynamic_update_slice``."""
-        x, update = (slot.type for slot in step.operands[:2])
-        strides = [stride_of(x.shape, d) for d in range(x.rank)]
-        run = trailing_run(update.shape, strides, range(x.rank))
-        lasts = [n - size for n, size in zip(x.shape, update.shape, strict=True)]
-        index_strides = tuple(zip(strides, lasts, strict=True))
-        return cls._create(x.size, update.shape, strides, run, index_strides, None, None)
 
     @classmethod
     def _create(
@@ -157,214 +147,10 @@ class UpdateRows:
             index = b.add(b.mul(index, n), coordinate)
         return index
 
-    def clamped_row_start(
-        self, b: IntBuilder, row: Val, pointers: Sequence[Val], dtypes: Sequence[DType]
-    ) -> Val:
-        """The index of a row whose window is moved inside; pointers: to an index each."""
-        offset = self._offset_in_array(b, coordinates(b, row, self.rows))
-        for pointer, dtype, (stride, last) in zip(
-            pointers, dtypes, self.index_strides, strict=True
-        ):
-            start = load_index(b, pointer, dtype)
-            if dtype.kind == "int":
-                start = b.intrinsic("llvm.smax", ir.i64, (start, const(ir.i64, 0)))
-            start = b.intrinsic("llvm.umin", ir.i64, (start, const(ir.i64, last)))
-            offset = b.add(offset, b.mul(start, stride))
-        return offset
-
-
-def _fold_update(b: IntBuilder, kind: str, dtype: DType, old: Val, new: Val) -> Val:
-    """An element combined with an update, both in their type in memory."""
-    wide = f32 if is_half(dtype) else dtype
-    return narrow(b, combine(b, kind, wide, widen(b, old), widen(b, new)), dtype)
-
-
-@contextmanager
-def _element_target(block: BlockEmitter, layout: UpdateRows, item: Val) -> Iterator[Val]:
-    """Emit code for an element of the updates whose window lies inside: its index in the array.
-
-    The indices are the block's argument 1.
-    """
-    b = block.b
-    row, column = _split(b, layout, item)
-    offset, inside = layout.row_start(b, row, block.args[1])
-    offset = b.add(offset, column)
-    if inside is None:
-        yield offset
-        return
-    with b.if_then(inside):
-        yield offset
-
-
-def _split(b: IntBuilder, layout: UpdateRows, item: Val) -> tuple[Val, Val]:
-    """Row and column of an element of the updates."""
-    width = const(ir.i64, layout.width)
-    return b.udiv(item, width), b.urem(item, width) if layout.width > 1 else const(ir.i64, 0)
-
 
 def _arguments(step: OpStep, *scratch: Argument) -> tuple[Argument, ...]:
     """The array, the indices, the updates, then scratch memory."""
     return (step.results[0], *step.operands[1:3], *scratch)
-
-
-def _for_each_update(
-    codegen: CodegenContext,
-    step: OpStep,
-    layout: UpdateRows,
-    emit: Callable[[IntBuilder, Val, Val], None],
-) -> Command:
-    """Emit code for each update, given its target's address and its value."""
-    updates = step.operands[2].type
-    element, nbytes = memory_type(updates.dtype), updates.dtype.itemsize
-    label = f"scatter_{step.attrs['kind']}"
-    block = BlockEmitter(codegen, step, label, _arguments(step), _THREADS)
-    b = block.b
-    with block.items(updates.size) as item, _element_target(block, layout, item) as offset:
-        value = b.load(element, b.gep(block.args[2], item, element), nbytes)
-        emit(b, b.gep(block.args[0], offset, element), value)
-    return block.launch(block.blocks_for(updates.size))
-
-
-def _write_unique(codegen: CodegenContext, step: OpStep, layout: UpdateRows) -> Command:
-    """Write updates that never collide."""
-    kind, dtype = step.attrs["kind"], step.operands[0].type.dtype
-
-    def emit(b: IntBuilder, target: Val, update: Val) -> None:
-        if kind != "set":
-            update = _fold_update(
-                b, kind, dtype, b.load(update.type, target, dtype.itemsize), update
-            )
-        b.store(update, target, dtype.itemsize)
-
-    return _for_each_update(codegen, step, layout, emit)
-
-
-def _write_window(codegen: CodegenContext, step: OpStep, layout: UpdateRows) -> Command:
-    """Write an update that is one window, moved inside the array."""
-    _, update, *starts = step.operands
-    arguments = (step.results[0], update, *starts)
-    block = BlockEmitter(codegen, step, "update_slice", arguments, _THREADS)
-    b, element = block.b, memory_type(update.type.dtype)
-    with block.items(update.type.size) as item:
-        row, column = _split(b, layout, item)
-        dtypes = [slot.type.dtype for slot in starts]
-        offset = layout.clamped_row_start(b, row, block.args[2:], dtypes)
-        value = b.load(element, b.gep(block.args[1], item, element), element.bits // 8)
-        target = b.gep(block.args[0], b.add(offset, column), element)
-        b.store(value, target, element.bits // 8)
-    return block.launch(block.blocks_for(update.type.size))
-
-
-def _set_last(codegen: CodegenContext, step: OpStep, layout: UpdateRows) -> list[Command]:
-    """Set the last of the updates that collide: their numbers are compared first."""
-    updates, unit = step.operands[2].type, layout.unit
-    # Numbers count from 1; 0 means no update.
-    number_type = ir.i32 if updates.size < (1 << 32) - 1 else ir.i64
-    nbytes = layout.size // unit * number_type.bits // 8
-    winners = codegen.scratch(nbytes)
-    arguments = _arguments(step, winners)
-
-    def winner_address(block: BlockEmitter, offset: Val) -> Val:
-        place = block.b.udiv(offset, unit)
-        return block.b.gep(block.args[3], place, number_type)
-
-    def update_number(b: IntBuilder, item: Val) -> Val:
-        unit_index = b.add(b.udiv(item, unit), 1)
-        return b.trunc(unit_index, number_type)
-
-    numbering = BlockEmitter(codegen, step, "scatter_last", arguments, _THREADS)
-    with numbering.items(updates.size // unit) as unit_index:
-        item = numbering.b.mul(unit_index, unit)
-        with _element_target(numbering, layout, item) as offset:
-            number_ = update_number(numbering.b, item)
-            numbering.b.atomicrmw(
-                "umax", winner_address(numbering, offset), number_, "monotonic", _SCOPE
-            )
-    compared = numbering.launch(numbering.blocks_for(updates.size // unit))
-    block = BlockEmitter(codegen, step, "scatter_set", arguments, _THREADS)
-    b, element = block.b, memory_type(updates.dtype)
-    with block.items(updates.size) as item, _element_target(block, layout, item) as offset:
-        winner = b.load(number_type, winner_address(block, offset), number_type.bits // 8)
-        with b.if_then(b.icmp("eq", winner, update_number(b, item))):
-            value = b.load(element, b.gep(block.args[2], item, element), updates.dtype.itemsize)
-            b.store(value, b.gep(block.args[0], offset, element), updates.dtype.itemsize)
-    return [Clear(winners, nbytes), compared, block.launch(block.blocks_for(updates.size))]
-
-
-def _fold_atomically(codegen: CodegenContext, step: OpStep, layout: UpdateRows) -> Command:
-    """Fold updates whose fold is the same in any order."""
-    kind, dtype = step.attrs["kind"], step.operands[0].type.dtype
-    if not _has_atomic(kind, dtype):
-        return _for_each_update(
-            codegen, step, layout, lambda b, *operands: _compare_and_swap(b, kind, dtype, *operands)
-        )
-    nbytes, updates = layout.size * dtype.itemsize, step.operands[2].type.size
-    if (
-        nbytes <= _MAX_TABLE_BYTES
-        and updates >= _MIN_UPDATES_PER_ELEMENT * layout.size
-        and updates >= _MIN_UPDATES
-    ):
-        return _fold_in_shared_memory(codegen, step, layout)
-
-    def emit(b: IntBuilder, target: Val, update: Val) -> None:
-        b.atomicrmw(_atomic(kind, dtype), target, update, "monotonic", _SCOPE)
-
-    return _for_each_update(codegen, step, layout, emit)
-
-
-def _has_atomic(kind: str, dtype: DType) -> bool:
-    return not dtype.is_float and kind != "mul" and dtype.bits >= 32
-
-
-def _atomic(kind: str, dtype: DType) -> str:
-    return f"u{kind}" if dtype.kind == "uint" and kind != "add" else kind
-
-
-def _fold_in_shared_memory(codegen: CodegenContext, step: OpStep, layout: UpdateRows) -> Command:
-    """Fold many updates into a small array: every block folds into a copy in shared memory, and
-    folds that into the array at the end, so that updates of one element rarely wait.
-    """
-    kind, updates = step.attrs["kind"], step.operands[2].type
-    element, nbytes = memory_type(updates.dtype), updates.dtype.itemsize
-    block = BlockEmitter(codegen, step, f"scatter_{kind}", _arguments(step), _THREADS)
-    b, atomic = block.b, _atomic(kind, updates.dtype)
-    table, start = block.shared(element, layout.size), neutral(kind, updates.dtype)
-    size, first = const(ir.i64, layout.size), b.zext(block.thread, ir.i64)
-    with b.loop(first, size, _THREADS) as loop:
-        block.store(start, table, loop.index)
-    block.barrier()
-    blocks = min(_BUSY_BLOCKS, ceil_div(updates.size, _UPDATES_PER_THREAD * _THREADS))
-    with block.items(updates.size, blocks) as item, _element_target(block, layout, item) as offset:
-        value = b.load(element, b.gep(block.args[2], item, element), nbytes)
-        b.atomicrmw(atomic, block.address(table, offset, element), value, "monotonic", "block")
-    block.barrier()
-    with b.loop(first, size, _THREADS) as loop:
-        value = block.load(table, loop.index, element)
-        with b.if_then(b.icmp("ne", value, start)):
-            target = b.gep(block.args[0], loop.index, element)
-            b.atomicrmw(atomic, target, value, "monotonic", _SCOPE)
-    return block.launch(blocks)
-
-
-def _compare_and_swap(b: IntBuilder, kind: str, dtype: DType, target: Val, update: Val) -> None:
-    """Combine by compare-and-swap, until no other thread interferes."""
-    raw = ir.integer(dtype.itemsize * 8)
-    first = b.atomic_load(raw, target, "monotonic")
-    with b.while_loop([first, const(ir.i1, 0)], lambda c: b.not_(c[1])) as loop:
-        old = b.cast("bitcast", loop.carried[0], update.type)
-        result = _fold_update(b, kind, dtype, old, update)
-        if dtype.is_float:
-            result = _canonical_nan(b, dtype, result)
-        new = b.cast("bitcast", result, raw)
-        known = loop.carried[0]
-        loop.next(*b.cmpxchg(target, known, new, "monotonic", "monotonic", syncscope=_SCOPE))
-
-
-def _canonical_nan(b: IntBuilder, dtype: DType, value: Val) -> Val:
-    """Replace any NaN by one NaN: which of several remains would depend on the order."""
-    wide = widen(b, value)
-    nan = narrow(b, const(wide.type, math.nan), dtype)
-    return b.select(b.fcmp("uno", wide, wide), nan, value)
 
 
 class SegmentedFold:
@@ -541,30 +327,12 @@ class SegmentedFold:
 def emit_scatter(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The commands of a step of the row ``scatter``."""
     source, target = step.operands[0], step.results[0]
-    commands: list[Command] = []
-    if source != target:
-        commands.append(Copy(source, target, source.type.nbytes))
-    if not step.operands[2].type.size:
-        return commands
     layout, kind = UpdateRows.of_scatter(step), step.attrs["kind"]
-    if step.attrs["unique"] or layout.never_collide:
-        return [*commands, _write_unique(codegen, step, layout)]
-    if kind == "set":
-        return [*commands, *_set_last(codegen, step, layout)]
-    if not MONOIDS[kind].is_exact(source.type.dtype):
-        return [*commands, *SegmentedFold(codegen, step, layout).commands()]
-    return [*commands, _fold_atomically(codegen, step, layout)]
+    meet = not step.attrs["unique"] and not layout.never_collide and step.operands[2].type.size
+    if not meet or kind == "set" or MONOIDS[kind].is_exact(source.type.dtype):
+        return emit_library(codegen, step)
+    copy = [] if source == target else [Copy(source, target, source.type.nbytes)]
+    return [*copy, *SegmentedFold(codegen, step, layout).commands()]
 
 
-def emit_update_slice(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
-    """The commands of a step of the row ``dynamic_update_slice``."""
-    source, target = step.operands[0], step.results[0]
-    commands: list[Command] = []
-    if source != target:
-        commands.append(Copy(source, target, source.type.nbytes))
-    if not step.operands[1].type.size:  # pragma: no cover - folded before
-        return commands
-    return [*commands, _write_window(codegen, step, UpdateRows.of_update(step))]
-
-
-__all__ = ["emit_scatter", "emit_update_slice"]
+__all__ = ["emit_scatter"]
