@@ -21,15 +21,19 @@ Runner = Callable[[Func, Sequence[Array]], None]
 
 
 def loops_of(
-    name: str, arrays: Sequence[Array], units: int, vector_bits: int = 0, **attrs: Any
+    name: str,
+    arrays: Sequence[Array],
+    units: int,
+    vector_bits: int = 0,
+    threads: int = 0,
+    **attrs: Any,
 ) -> StepLoops:
     """The functions of a call on arrays."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    loops = library_loops(
-        name, types, row.result_types(types, bound), bound, units=units, vector_bits=vector_bits
-    )
+    machine = {"units": units, "vector_bits": vector_bits, "threads": threads}
+    loops = library_loops(name, types, row.result_types(types, bound), bound, **machine)
     assert loops is not None
     return loops
 

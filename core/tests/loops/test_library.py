@@ -24,21 +24,25 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
     monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES", 8)
+    monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES_EACH", 1)
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 
 
-#: Units, and bits of vectors.
+#: Units, bits of vectors, and threads of a block.
 MACHINES = [
-    *((name, units, 0) for name in EXACT for units in (1, 64)),
-    ("cumulative", 1, 128),
-    ("cumulative", 64, 256),
+    *((name, units, 0, 0) for name in EXACT for units in (1, 64)),
+    ("cumulative", 1, 128, 0),
+    ("cumulative", 64, 256, 0),
+    ("dynamic_update_slice", 64, 0, 4),
+    ("scatter", 64, 0, 4),
 ]
 
 
-@pytest.mark.parametrize(("name", "units", "bits"), MACHINES)
-def test_every_bit(name: str, units: int, bits: int) -> None:
+@pytest.mark.parametrize(("name", "units", "bits", "threads"), MACHINES)
+def test_every_bit(name: str, units: int, bits: int, threads: int) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
-        loops = loops_of(name, arrays, units, bits, **attrs)
+        loops = loops_of(name, arrays, units, bits, threads, **attrs)
         results = run_loops(loops, arrays, interpret)
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)

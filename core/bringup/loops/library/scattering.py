@@ -50,14 +50,16 @@ def scatter(call: OpCall) -> StepLoops:
     windows = scatter_windows(x, indices, updates, call.attrs)
     strides = array_strides(windows)
     unique = unique or math.prod(windows.positions) == 1
-    free = range(updates.rank) if unique else _independent(windows)
+    any_order = not fold or MONOIDS[fold].is_exact(x.dtype)
+    side_by_side = bool(call.threads and any_order and not unique and updates.size)
+    free = range(updates.rank) if unique or side_by_side else _independent(windows)
     lasts = tuple(zip(windows.index_map, windows.last_starts, strict=True))
     starts = tuple(
         _Start(call.operands[1], _place_of_index(windows, c), stride_of(x.shape, d), last)
         for c, (d, last) in enumerate(lasts)
     )
     write = _Write(call, updates.shape, strides, frozenset(free), starts, moves=False)
-    if call.threads and not unique and updates.size:
+    if side_by_side:
         return _SideBySide(write, fold).loops()
     return _phases(call, write, call.operands[2], fold, rounds=kind in ROUNDING and not unique)
 
