@@ -43,7 +43,7 @@ WARPGROUP_PRODUCTS = {"sm_90a": 768 * 768 * 256}
 STEP_EMITTERS = {
     "attention": "contraction.attention:emit_attention_step",
     "cholesky": "steps.factorization:emit_cholesky",
-    "cumulative": "steps.scan:emit_cumulative",
+    "cumulative": "steps.library:emit_library",
     "dynamic_update_slice": "steps.library:emit_library",
     "lu": "steps.factorization:emit_lu",
     "qr": "steps.factorization:emit_qr",

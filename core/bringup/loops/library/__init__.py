@@ -54,6 +54,7 @@ def library_loops(
     units: int = 1,
     vector_bits: int = 0,
     threads: int = 0,
+    warp: int = 32,
 ) -> StepLoops | None:
     """The functions that run one op on whole buffers; None if the library does not have it.
 
@@ -66,6 +67,7 @@ def library_loops(
     leaves vectors to its compiler.
     threads: of a block of a machine that runs blocks of threads.  Neighbouring iterations of
     parallel loops then have neighbouring elements, and some functions have block and thread loops.
+    warp: how many neighbouring threads exchange values.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
@@ -86,7 +88,7 @@ def library_loops(
     """
     if op not in LIBRARY:
         return None
-    machine = {"units": units, "vector_bits": vector_bits, "threads": threads}
+    machine = {"units": units, "vector_bits": vector_bits, "threads": threads, "warp": warp}
     call = OpCall.of(op, operands, results, attrs, **machine)
     if not any(type_.size for type_ in results):
         return StepLoops(call, ())

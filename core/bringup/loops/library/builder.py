@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from bringup.dtypes import DType, f32
 from bringup.graph import Literal
-from bringup.graph.index import ZERO, Bound, Dyn, Expr
+from bringup.graph.index import ZERO, Axis, Bound, Dyn, Expr
 from bringup.integers import ceil_div
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.loops.form import (
@@ -24,6 +24,7 @@ from bringup.loops.form import (
     Param,
     Role,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -135,6 +136,14 @@ class FuncBuilder:
     def barrier(self) -> None:
         """The threads of the block meet."""
         self._block.append(Barrier())
+
+    def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
+        """The value of another thread: its index in a thread loop differs in the bits of ``mask``."""
+        ((axis, _),) = thread.terms
+        assert isinstance(axis, Axis)
+        result = self._fresh(value.dtype)
+        self._block.append(Shuffle(result, value, axis, mask))
+        return result
 
     # -- scalars -----------------------------------------------------------------------------------
 

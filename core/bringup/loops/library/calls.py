@@ -17,6 +17,7 @@ class OpCall:
     units: how many iterations of parallel loops a machine runs at the same time.
     vector_bits: of its vector registers; 0 leaves vectors to its compiler.
     threads: of a block, which meet at barriers and share memory; 0 if there are no blocks.
+    warp: how many neighbours of these exchange values.
     """
 
     name: str
@@ -27,6 +28,7 @@ class OpCall:
     units: int = 1
     vector_bits: int = 0
     threads: int = 0
+    warp: int = 32
 
     @classmethod
     def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, **machine: int) -> OpCall:
