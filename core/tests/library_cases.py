@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,15 @@ def loops_of(
     name: str,
     arrays: Sequence[Array],
     units: int,
-    vector_bits: int = 0,
-    threads: int = 0,
+    machine: Mapping[str, int] | None = None,
     **attrs: Any,
 ) -> StepLoops:
-    """The functions of a call on arrays."""
+    """The functions of a call on arrays.  machine: what else `library_loops` takes."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    machine = {"units": units, "vector_bits": vector_bits, "threads": threads}
-    loops = library_loops(name, types, row.result_types(types, bound), bound, **machine)
+    results = row.result_types(types, bound)
+    loops = library_loops(name, types, results, bound, units=units, **(machine or {}))
     assert loops is not None
     return loops
 
@@ -45,8 +44,8 @@ def run_loops(loops: StepLoops, arrays: Sequence[Array], run: Runner) -> list[Ar
     for buffer in (*call.results, *loops.temporaries):
         nothing = np.full(buffer.type.nbytes, 0xAA, np.uint8)
         memory[buffer] = nothing.view(buffer.dtype.numpy)
-    for func in loops.funcs:
-        run(func, [memory[param.buffer] for param in func.params])
+    for func, given in zip(loops.funcs, loops.arguments, strict=True):
+        run(func, [memory[buffer] for buffer in given])
     types = call.types[len(call.operands) :]
     return [memory[y].reshape(t.shape) for y, t in zip(call.results, types, strict=True)]
 

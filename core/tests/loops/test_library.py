@@ -29,20 +29,21 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 
 
-#: Units, bits of vectors, and threads of a block.
-MACHINES = [
-    *((name, units, 0, 0) for name in EXACT for units in (1, 64)),
-    ("cumulative", 1, 128, 0),
-    ("cumulative", 64, 256, 0),
-    ("dynamic_update_slice", 64, 0, 4),
-    ("scatter", 64, 0, 4),
+#: Blocks of few threads.
+THREADS = {"threads": 4, "warp": 2}
+#: Units, and what else machines say.
+MACHINES: list[tuple[str, int, dict[str, int]]] = [
+    *((name, units, {}) for name in EXACT for units in (1, 64)),
+    ("cumulative", 1, {"vector_bits": 128}),
+    ("cumulative", 64, {"vector_bits": 256}),
+    *((name, 64, THREADS) for name in EXACT),
 ]
 
 
-@pytest.mark.parametrize(("name", "units", "bits", "threads"), MACHINES)
-def test_every_bit(name: str, units: int, bits: int, threads: int) -> None:
+@pytest.mark.parametrize(("name", "units", "machine"), MACHINES, ids=str)
+def test_every_bit(name: str, units: int, machine: dict[str, int]) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
-        loops = loops_of(name, arrays, units, bits, threads, **attrs)
+        loops = loops_of(name, arrays, units, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)

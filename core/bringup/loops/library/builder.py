@@ -138,7 +138,7 @@ class FuncBuilder:
         self._block.append(Barrier())
 
     def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
-        """The value of another thread: its index in a thread loop differs in the bits of ``mask``."""
+        """The value of another thread, whose index differs in the bits of ``mask``."""
         ((axis, _),) = thread.terms
         assert isinstance(axis, Axis)
         result = self._fresh(value.dtype)

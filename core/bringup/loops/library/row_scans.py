@@ -18,7 +18,7 @@ from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
-from bringup.ops.monoids import MONOIDS
+from bringup.loops.library.exchange import BlockFold, threads_of
 from bringup.records import record
 
 #: Bits of the widest access of a thread, and the most vectors and elements of a thread.
@@ -87,53 +87,14 @@ class _RowScan:
 
     # -- scalars -----------------------------------------------------------------------------------
 
-    def fold(self, b: FuncBuilder, x: Scalar, y: Scalar) -> Scalar:
-        """Two values combined."""
-        return b.op(self.call.attrs["kind"], x, y)
-
-    def neutral(self, b: FuncBuilder, *, is_result: bool = False) -> Scalar:
-        """The fold of no element, which is neutral if it is no result."""
-        monoid = MONOIDS[self.call.attrs["kind"]]
-        value = (monoid.empty if is_result else monoid.neutral)(self.dtype.numpy)
-        return b.constant(value, self.dtype)
+    def folds_by(self, b: FuncBuilder) -> BlockFold:
+        """How the threads of a block fold."""
+        warps = self.threads // self.call.warp
+        return BlockFold(b, self.call.attrs["kind"], self.dtype, warps, self.call.warp)
 
     def first(self, b: FuncBuilder) -> Scalar:
         """The fold before the first element of a line."""
-        return self.neutral(b, is_result=self.call.attrs["exclusive"])
-
-    def across_lanes(self, b: FuncBuilder, value: Scalar, lane: Expr) -> tuple[Scalar, Scalar]:
-        """The fold of the values of lower lanes, and that of all lanes.
-
-        Groups of twice the lanes come from two groups: the upper one is behind all of the lower.
-        """
-        before, total = self.neutral(b), value
-        distance = 1
-        while distance < (self.lanes or self.call.warp):
-            other = b.shuffle(total, lane, distance)
-            is_upper = b.inside(Bound(lane // distance % 2, 1, 2))
-            behind = other if distance == 1 else self.fold(b, other, before)
-            before = b.op("select", is_upper, behind, before)
-            total = self.fold(b, total, other)
-            distance *= 2
-        return before, total
-
-    def across_warps(
-        self, b: FuncBuilder, value: Scalar, parts: Buffer, at: Expr, place: tuple[Expr, Expr]
-    ) -> tuple[Scalar, Scalar]:
-        """The fold of the values of lower warps, and that of all warps.
-
-        parts: memory of the block, from ``at`` on.  place: the warp and the lane.
-        """
-        warp, lane = place
-        b.store(parts, at + warp, value, mask=[below(lane, 1)])
-        b.barrier()
-        before = total = self.neutral(b)
-        for n in range(self.threads // self.call.warp):
-            part = b.load(parts, at + n)
-            is_lower = b.inside(Bound(warp, n + 1, self.threads))
-            before = b.op("select", is_lower, self.fold(b, before, part), before)
-            total = self.fold(b, total, part) if n else part
-        return before, total
+        return self.folds_by(b).neutral(is_result=self.call.attrs["exclusive"])
 
     # -- a tile ------------------------------------------------------------------------------------
 
@@ -178,7 +139,7 @@ class _RowScan:
             mask = exists if is_inside else (*exists, below(at + v, self.length))
             value = b.convert(b.load(self.source, self.index(row, at) + v, *mask), self.dtype)
             if any(not bound.always for bound in mask):
-                value = b.op("select", b.inside(*mask), value, self.neutral(b))
+                value = b.op("select", b.inside(*mask), value, self.folds_by(b).neutral())
             b.store(values, n * self.width + v, value)
 
     @property
@@ -202,12 +163,12 @@ class _RowScan:
 
     def folds_of(self, b: FuncBuilder, values: Buffer) -> list[list[Scalar]]:
         """The running folds within each vector."""
-        result: list[list[Scalar]] = []
+        fold, result = self.folds_by(b), list[list[Scalar]]()
         for n in range(self.vectors):
             places = [Expr(n * self.width + self.lane_of(e)) for e in range(self.width)]
             row = [b.load(values, places[0])]
             for place in places[1:]:
-                row.append(self.fold(b, row[-1], b.load(values, place)))
+                row.append(fold.fold(row[-1], b.load(values, place)))
             result.append(row)
         return result
 
@@ -219,9 +180,9 @@ class _RowScan:
         starts: list[Scalar],
     ) -> None:
         """Replace elements by their results.  starts: the fold before each vector."""
-        exclusive = self.call.attrs["exclusive"]
+        fold, exclusive = self.folds_by(b), self.call.attrs["exclusive"]
         for n, (row, start) in enumerate(zip(folds, starts, strict=True)):
-            after = [self.fold(b, start, x) for x in (row[:-1] if exclusive else row)]
+            after = [fold.fold(start, x) for x in (row[:-1] if exclusive else row)]
             results = [start, *after] if exclusive else after
             for e, result in enumerate(results):
                 b.store(values, Expr(n * self.width + self.lane_of(e)), result)
@@ -240,12 +201,12 @@ class _RowScan:
         self, b: FuncBuilder, folds: list[list[Scalar]], lane: Expr
     ) -> tuple[list[Scalar], Scalar]:
         """The fold before each vector within the group of lanes, and that of all of its vectors."""
-        starts: list[Scalar] = []
-        total = self.neutral(b)
+        fold, starts = self.folds_by(b), list[Scalar]()
+        total = fold.neutral()
         for row in folds:
-            before, all_lanes = self.across_lanes(b, row[-1], lane)
-            starts.append(self.fold(b, total, before) if starts else before)
-            total = self.fold(b, total, all_lanes) if len(starts) > 1 else all_lanes
+            before, all_lanes = fold.across_lanes(row[-1], lane, self.group)
+            starts.append(fold.fold(total, before) if starts else before)
+            total = fold.fold(total, all_lanes) if len(starts) > 1 else all_lanes
         return starts, total
 
     # -- functions ---------------------------------------------------------------------------------
@@ -265,8 +226,8 @@ class _RowScan:
             values = self.load(b, row, lane * self.width, exists, whole)
             folds = self.folds_of(b, values)
             starts, _ = self.starts(b, folds, lane)
-            first = self.first(b)
-            self.put(b, values, folds, [self.fold(b, first, start) for start in starts])
+            fold, first = self.folds_by(b), self.first(b)
+            self.put(b, values, folds, [fold.fold(first, start) for start in starts])
             self.store(b, values, row, lane * self.width, exists)
         return b.func()
 
@@ -279,10 +240,7 @@ class _RowScan:
             b.loop("c", self.chunks, "block") as c,
         ):
             parts = b.alloc("parts", self.dtype, 2 * warps, "shared")
-            with (
-                b.loop("w", warps, "thread") as w,
-                b.loop("l", self.call.warp, "thread") as lane,
-            ):
+            with threads_of(b, self.call, self.threads) as (_, (w, lane)):
                 yield o, c, w, lane, parts
 
     @contextmanager
@@ -304,18 +262,18 @@ class _RowScan:
         """The fold of each chunk."""
         b = FuncBuilder(f"{self.call.name}_totals", [("in", self.source), ("out", totals)])
         with self.blocks(b) as (o, c, w, lane, parts):
+            fold = self.folds_by(b)
             running = b.alloc("running", self.dtype, self.vectors, "register")
             with b.loop("n", self.vectors, "unroll") as n:
-                b.store(running, n, self.neutral(b))
+                b.store(running, n, fold.neutral())
             with self.tiles(b, c, w, lane) as (_, position, whole):
                 values = self.load(b, o, position, (), whole)
                 for n, row in enumerate(self.folds_of(b, values)):
                     b.store(running, Expr(n), row[-1], fold=self.call.attrs["kind"])
             total = b.load(running, Expr(0))
             for n in range(1, self.vectors):
-                total = self.fold(b, total, b.load(running, Expr(n)))
-            _, total = self.across_lanes(b, total, lane)
-            _, total = self.across_warps(b, total, parts, Expr(), (w, lane))
+                total = fold.fold(total, b.load(running, Expr(n)))
+            _, total = fold.across_block(total, parts, Expr(), (w, lane))
             is_first = [below(w * self.call.warp + lane, 1)]
             b.store(totals, o * self.chunks + c, total, mask=is_first)
         return b.func()
@@ -325,7 +283,7 @@ class _RowScan:
         params: list[tuple[Role, Buffer]] = [("in", self.source), ("out", self.target)]
         b = FuncBuilder(self.call.name, params if totals is None else [*params, ("in", totals)])
         with self.blocks(b) as (o, c, w, lane, parts):
-            carry = b.variable("carry", self.first(b))
+            fold, carry = self.folds_by(b), b.variable("carry", self.first(b))
             if totals is not None:
                 self.skip(b, totals, parts, carry, (o, c, w, lane))
             warps = self.threads // self.call.warp
@@ -335,10 +293,10 @@ class _RowScan:
                 starts, total = self.starts(b, folds, lane)
                 # Two tiles in a row have memory of their own, so that one barrier is enough.
                 half = k % 2 * warps
-                before, total = self.across_warps(b, total, parts, half, (w, lane))
-                base = self.fold(b, b.load(carry), before)
-                self.put(b, values, folds, [self.fold(b, base, start) for start in starts])
-                b.set(carry, self.fold(b, b.load(carry), total))
+                before, total = fold.across_warps(total, parts, half, (w, lane))
+                base = fold.fold(b.load(carry), before)
+                self.put(b, values, folds, [fold.fold(base, start) for start in starts])
+                b.set(carry, fold.fold(b.load(carry), total))
                 self.store(b, values, o, position, ())
         return b.func()
 
@@ -351,17 +309,16 @@ class _RowScan:
         place: tuple[Expr, Expr, Expr, Expr],
     ) -> None:
         """Begin with the folds of the chunks before this one."""
-        o, c, w, lane = place
-        skipped = b.variable("skipped", self.neutral(b))
+        fold, (o, c, w, lane) = self.folds_by(b), place
+        skipped = b.variable("skipped", fold.neutral())
         thread = w * self.call.warp + lane
         count = (thread * -1 + c + (self.threads - 1)) // self.threads
         with b.loop("s", ceil_div(self.chunks - 1, self.threads), until=count) as s:
             at = o * self.chunks + s * self.threads + thread
             b.set(skipped, b.load(totals, at), fold=self.call.attrs["kind"])
-        _, total = self.across_lanes(b, b.load(skipped), lane)
         warps = self.threads // self.call.warp
-        _, total = self.across_warps(b, total, parts, Expr(warps), (w, lane))
-        b.set(carry, self.fold(b, b.load(carry), total))
+        _, total = fold.across_block(b.load(skipped), parts, Expr(warps), (w, lane))
+        b.set(carry, fold.fold(b.load(carry), total))
 
 
 __all__ = ["row_scan"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.simt.nests import nest_steps
@@ -19,19 +19,18 @@ from bringup_cuda.codegen.context import CodegenContext
 def emit_library(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The commands of a step: a launch for each function, a copy for one that only copies."""
     target = codegen.simt
-    loops = step_loops(step, units=target.full, threads=target.block)
+    loops = step_loops(step, units=target.full, threads=target.block, warp=target.warp)
     assert loops is not None, f"the op library has {step.op.name}"
     arguments: dict[Buffer, Argument] = dict(zip(loops.buffers, step.slots, strict=False))
     for buffer in loops.temporaries:
         arguments[buffer] = codegen.scratch(buffer.type.nbytes)
     commands: list[Command] = []
-    for number, func in enumerate(loops.funcs):
+    for number, (func, given) in enumerate(zip(loops.funcs, loops.arguments, strict=True)):
         if loops.copies and not number:
             commands += _copy(step.operands[0], step.results[0])
             continue
-        memory = tuple(arguments[param.buffer] for param in func.params)
-        kernel = _kernel(codegen, func, arguments)
-        commands.append(Launch(kernel, memory, step))
+        memory = [arguments[buffer] for buffer in given]
+        commands.append(Launch(_kernel(codegen, func, memory), tuple(memory), step))
     return commands
 
 
@@ -39,15 +38,14 @@ def _copy(source: Slot, target: Slot) -> list[Command]:
     return [] if source == target else [Copy(source, target, source.type.nbytes)]
 
 
-def _kernel(
-    codegen: CodegenContext, func: Func, arguments: Mapping[Buffer, Argument]
-) -> SimtKernel:
+def _kernel(codegen: CodegenContext, func: Func, arguments: Sequence[Argument]) -> SimtKernel:
     """The kernel of a function, which equal functions share."""
-    writes = [slot for b in func.outputs if isinstance(slot := arguments[b], Slot)]
+    given = list(zip(func.params, arguments, strict=True))
+    writes = [slot for param, slot in given if param.role != "in" and isinstance(slot, Slot)]
     constant = frozenset(
-        buffer.name
-        for buffer in func.inputs
-        if not isinstance(slot := arguments[buffer], Slot) or codegen.is_constant(slot, writes)
+        param.buffer.name
+        for param, slot in given
+        if param.role == "in" and (not isinstance(slot, Slot) or codegen.is_constant(slot, writes))
     )
     scheduled = apply(func, nest_steps(func, codegen.simt))
     return codegen.emit_once(
