@@ -48,7 +48,7 @@ STEP_EMITTERS = {
     "lu": "steps.factorization:emit_lu",
     "qr": "steps.factorization:emit_qr",
     "scatter": "steps.scatter:emit_scatter",
-    "sort": "steps.sort:emit_sort_step",
+    "sort": "steps.library:emit_library",
     "triangular_solve": "steps.factorization:emit_triangular_solve",
 }
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.

@@ -26,6 +26,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
     monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES", 8)
     monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES_EACH", 1)
+    monkeypatch.setattr("bringup.loops.library.radix_sorts._ITEMS", 2)
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 
 

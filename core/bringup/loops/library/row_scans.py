@@ -33,7 +33,7 @@ def row_scan(call: OpCall, source: Buffer, target: Buffer, sizes: tuple[int, int
     if scan.chunks == 1:
         func = scan.short() if scan.lanes else scan.scans(None)
         return StepLoops(call, (func,))
-    totals = Buffer("totals", scan.dtype, scan.count * scan.chunks)
+    totals = Buffer(f"{target.name}_totals", scan.dtype, scan.count * scan.chunks)
     return StepLoops(call, (scan.folds(totals), scan.scans(totals)), (totals,))
 
 

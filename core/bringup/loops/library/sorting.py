@@ -17,6 +17,8 @@ from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data
 from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.codes import KeyCode
+from bringup.loops.library.radix_sorts import SortLines, radix_sort
 from bringup.records import record
 
 #: A block has at least so many elements: merging few takes as long as searching for one.
@@ -29,6 +31,13 @@ def sort(call: OpCall) -> StepLoops:
     """Sort ``outer * inner`` lines of ``length`` elements."""
     shape, dim = call.types[0].shape, call.attrs["dim"]
     lines, length = math.prod(shape[:dim] + shape[dim + 1 :]), shape[dim]
+    if call.threads:
+        keys = tuple(
+            KeyCode(x.dtype, call.attrs["descending"])
+            for x in call.operands[: call.attrs["num_keys"]]
+        )
+        sizes = math.prod(shape[:dim]), length, math.prod(shape[dim + 1 :])
+        return radix_sort(SortLines(call, call.operands, call.results, keys, *sizes))
     share = ceil_div(length * lines, max(call.units, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
     sizes = [block << n for n in range((ceil_div(length, block) - 1).bit_length())]
