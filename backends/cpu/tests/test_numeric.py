@@ -19,7 +19,7 @@ from bringup.ops import build as parts
 from bringup.runtime import devices, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup_cpu.memory import memory
-from bringup_cpu.target import host_loops
+from bringup_cpu.target import host_target
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
@@ -28,7 +28,7 @@ _KINDS = {"float": ("add", "mul", "max", "min"), "bool": ("and", "or")}
 
 
 def lanes(dtype: DType) -> int:
-    return host_loops().vector_bits // max(dtype.bits, 8)
+    return host_target().vector_bits // max(dtype.bits, 8)
 
 
 def reduce(kind: str, *dims: int) -> Callable[[Any], Any]:

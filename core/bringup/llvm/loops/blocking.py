@@ -15,7 +15,8 @@ from bringup.dtypes import DType, i8, i16, i32, u8, u32
 from bringup.graph.index import Expr, flatten
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
-from bringup.llvm.loops.schedule import LONGEST_CHAIN, MOST_ROWS, LoopTarget
+from bringup.llvm.loops.schedule import LONGEST_CHAIN, MOST_ROWS
+from bringup.loops.target import Target
 from bringup.records import record
 
 #: Bytes of the inner indices of a block; so the panels of a tile share the first-level cache.
@@ -121,7 +122,7 @@ class Blocking:
     ready: Panels | None = None
 
 
-def lengths(target: LoopTarget) -> tuple[int, ...]:
+def lengths(target: Target) -> tuple[int, ...]:
     """Sizes of f32 products at which the code path changes.
 
     These are the sides of the first tile that is tried, the least sides, and the depth of a block.
@@ -131,12 +132,12 @@ def lengths(target: LoopTarget) -> tuple[int, ...]:
     return tuple(sorted({*sides, _LEAST_ROWS, _LEAST_DEPTH, _DEPTH_BYTES // 4}))
 
 
-def panel_bits(target: LoopTarget) -> int:
+def panel_bits(target: Target) -> int:
     """Bits of a row of a right panel, for the first tile that is tried."""
     return _VECTORS[0] * target.vector_bits
 
 
-def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
+def blocking(contraction: Contraction, target: Target) -> Blocking | None:
     """The blocking of a contraction; None if packing does not pay."""
     dtype = contraction.fold.dtype
     rows, columns = size(contraction.left.axes), size(contraction.right.axes)
@@ -164,7 +165,7 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     return replace(unit, ready=ready)
 
 
-def panels(contraction: Contraction, target: LoopTarget) -> Panels | None:
+def panels(contraction: Contraction, target: Target) -> Panels | None:
     """The right factor, if memory holds it as panels of `panel_bits`."""
     width = panel_bits(target) // contraction.fold.dtype.bits
     right = contraction.right
@@ -269,7 +270,7 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
-def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool) -> float:
+def _packing(unit: Blocking, down: int, bytes_each: int, target: Target, ready: bool) -> float:
     """The cost of packing a unit per inner index.  down: number of units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
     far = 0 if stays else unit.columns * _PACK_FAR
@@ -285,7 +286,7 @@ def _units(
     sizes: tuple[int, int, int, int],
     tile: TileShape,
     cut: Cut,
-    target: LoopTarget,
+    target: Target,
     bytes_each: int,
     ready: bool,
 ) -> Blocking:

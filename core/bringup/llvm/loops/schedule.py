@@ -17,23 +17,8 @@ from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
 from bringup.llvm.body import Tile
 from bringup.llvm.text import Function, Module, Param
+from bringup.loops.target import Target
 from bringup.records import record
-
-
-@record
-class LoopTarget:
-    """What the emitter must know of a CPU.
-
-    vector_bits: width of a vector register.
-    registers: number of vector registers.
-    cache_bytes: size of the largest cache that a core has for itself.
-    threads: number of workers.  It may affect how work is split, never the result.
-    """
-
-    vector_bits: int = 128
-    registers: int = 16
-    cache_bytes: int = 1 << 20
-    threads: int = 1
 
 
 @record
@@ -107,7 +92,7 @@ _FAR = 1024
 _SQUARE = 16
 
 
-def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
+def schedule(kernel: Kernel, target: Target) -> Schedule:
     """Choose lanes, tiles and units."""
     widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
@@ -240,7 +225,7 @@ def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None
 
 
 def _grid_schedule(
-    kernel: Kernel, lane: Axis, full: int, target: LoopTarget, shared: Sequence[Axis]
+    kernel: Kernel, lane: Axis, full: int, target: Target, shared: Sequence[Axis]
 ) -> Schedule:
     lanes = min(full, ceil_power_of_two(lane.size))
     row = _row_axis(kernel, lane, shared)
@@ -286,9 +271,7 @@ def _divide(size: int, most: int) -> int:
     return ceil_div(size, parts) if parts else 1
 
 
-def _inner_schedule(
-    kernel: Kernel, full: int, target: LoopTarget, shared: Sequence[Axis]
-) -> Schedule:
+def _inner_schedule(kernel: Kernel, full: int, target: Target, shared: Sequence[Axis]) -> Schedule:
     stages = tuple(_best_last(s, full) for s in kernel.stages)
     kernel = replace(kernel, stages=stages)
     longest = max(s.axes[-1].size for s in stages if s.axes)

@@ -17,11 +17,12 @@ from bringup.integers import ceil_power_of_two
 from bringup.kernel.contraction import Contraction, Factor, Panel, panel, recognise, size
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.loops.blocking import Blocking, blocking, panels
-from bringup.llvm.loops.schedule import LoopTarget, score
+from bringup.llvm.loops.schedule import score
 from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup.loops.schedule.rewrite import loops_of
+from bringup.loops.target import Target
 
 #: Pack this many inner indices of every panel before going on, to use whole cache lines.
 _ROWS_AT_ONCE = 8
@@ -31,7 +32,7 @@ _PATCHES_AT_ONCE = 36
 _UNROLLED = 12
 
 
-def packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+def packed_plan(kernel: Kernel, target: Target) -> tuple[Contraction, Blocking] | None:
     """How to block ``kernel`` if it is a contraction for which packing pays."""
     contraction = recognise(kernel)
     if contraction is None:
