@@ -43,6 +43,7 @@ def native_functions(target: str) -> dict[str, Callable[..., Val]]:
     """`bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
     # For ``frem`` LLVM's NVPTX target divides, truncates and subtracts, which rounds twice.
     functions: dict[str, Callable[..., Val]] = {"rem": remainder, "exp": exp_by_branch}
+    native: dict[str, Callable[..., Val]]
     native = {"maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
     has = TARGETS[target].instructions
     return {**functions, **{name: emit for name, emit in native.items() if name in has}}
