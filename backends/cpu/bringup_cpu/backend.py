@@ -107,8 +107,7 @@ class CpuBackend(Backend):
 @cache
 def _capabilities(target: str) -> Capabilities:
     from bringup.llvm.claims import emitter_claims
-    from bringup.llvm.loops.blocking import LEAST_PRODUCTS, lengths, panel_bits
-    from bringup.llvm.loops.schedule import LONGEST_CHAIN
+    from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
     from bringup.llvm.steps.base import step_claims
     from bringup_cpu.target import target as find_target
 
@@ -121,9 +120,9 @@ def _capabilities(target: str) -> Capabilities:
         shapes=Shapes(
             vector=cpu.lanes(32),
             block=1024,
-            contraction=lengths(cpu),
-            products=LEAST_PRODUCTS,
-            panel=panel_bits(cpu),
+            contraction=PRODUCTS.lengths(cpu),
+            products=PRODUCTS.least_products,
+            panel=PRODUCTS.panel_bits(cpu),
         ),
         target=target,
     )

@@ -14,7 +14,7 @@ import pytest
 import bringup as bu
 from bringup import ops
 from bringup.dtypes import ALL, FLOATS, INTS, DType, bf16, f16, f32, f64, i8, i16, i32
-from bringup.llvm.loops.schedule import LONGEST_CHAIN
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
 from bringup.ops import build as parts
 from bringup.runtime import devices, transfer
 from bringup.runtime.compiler import compile_graph

@@ -46,11 +46,9 @@ def plans(monkeypatch: Any) -> list[Blocking]:
             return small
         return None
 
-    monkeypatch.setattr(blocking, "LEAST_PRODUCTS", 1)
-    monkeypatch.setattr(blocking, "_NEAR_BYTES", 0)
-    monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
-    monkeypatch.setattr(blocking, "_LEAST_DEPTH", 2)
-    monkeypatch.setattr(blocking, "_DEPTH_BYTES", 4 * 37)
+    small = {"least_products": 1, "near_bytes": 0, "least_rows": 2, "least_depth": 2}
+    rules = replace(blocking.RULES, depth_bytes=4 * 37, **small)
+    monkeypatch.setattr(blocking, "RULES", rules)
     monkeypatch.setattr(packed, "blocking", cut)
     return made
 

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from bringup.dtypes import DType, f32
 from bringup.integers import ceil_div, round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LONGEST_CHAIN, NativeKernel
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import is_half, memory_type, narrow, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import Builder, Module, Type, Val, const, i64_const, vec
