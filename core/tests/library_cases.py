@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import ALL, DType, as_dtype, bool_, i32
-from bringup.loops import Func
+from bringup.loops import Func, Target
 from bringup.loops.library import StepLoops, library_loops
 from bringup.ops.table import lookup
 from bringup.types import TensorType
@@ -24,15 +24,15 @@ def loops_of(
     name: str,
     arrays: Sequence[Array],
     units: int,
-    machine: Mapping[str, int] | None = None,
+    machine: Mapping[str, Any] | None = None,
     **attrs: Any,
 ) -> StepLoops:
-    """The functions of a call on arrays.  machine: what else `library_loops` takes."""
+    """The functions of a call on arrays.  machine: what else its `Target` says."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    results = row.result_types(types, bound)
-    loops = library_loops(name, types, results, bound, units=units, **(machine or {}))
+    target = Target(threads=units, **(machine or {}))
+    loops = library_loops(name, types, row.result_types(types, bound), bound, target)
     assert loops is not None
     return loops
 

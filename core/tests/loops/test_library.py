@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 #: Blocks of few threads.
-THREADS = {"threads": 4, "warp": 2}
+THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
 #: Units, and what else machines say.
-MACHINES: list[tuple[str, int, dict[str, int]]] = [
+MACHINES: list[tuple[str, int, dict[str, Any]]] = [
     *((name, units, {}) for name in EXACT for units in (1, 64)),
     ("cumulative", 1, {"vector_bits": 128}),
     ("cumulative", 64, {"vector_bits": 256}),
@@ -42,7 +43,7 @@ MACHINES: list[tuple[str, int, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("name", "units", "machine"), MACHINES, ids=str)
-def test_every_bit(name: str, units: int, machine: dict[str, int]) -> None:
+def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
         loops = loops_of(name, arrays, units, machine, **attrs)
         results = run_loops(loops, arrays, interpret)

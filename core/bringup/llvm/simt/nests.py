@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bringup.llvm.simt.target import SimtTarget
 from bringup.loops.form import For, Func
 from bringup.loops.schedule import Schedule, Step
+from bringup.loops.target import Target
 
 
-def nest_steps(func: Func, target: SimtTarget) -> Schedule:
+def nest_steps(func: Func, target: Target) -> Schedule:
     """The parallel loops round everything else as one, in blocks of threads.
 
     There are no steps for a function that has blocks itself, or no such loops.

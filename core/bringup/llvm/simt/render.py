@@ -28,8 +28,8 @@ from bringup.llvm.simt.atomics import fold_atomically
 from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
+    SimtDialect,
     SimtKernel,
-    SimtTarget,
     dynamic_shared,
     shuffled,
 )
@@ -50,6 +50,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.rewrite import exprs_of
+from bringup.loops.target import Target
 from bringup.loops.text import print_stmt
 
 
@@ -57,7 +58,8 @@ def emit_threads(
     module: Module,
     func: Func,
     name: str,
-    target: SimtTarget,
+    target: Target,
+    dialect: SimtDialect,
     constant: frozenset[str] = frozenset(),
     registers: int = 0,
     *,
@@ -76,23 +78,23 @@ def emit_threads(
         s for s in statements(func.body) if isinstance(s, Alloc) and s.buffer.space == "shared"
     ]
     threads = round_up(_threads(body), target.warp)
-    pointer = ir.pointer(target.global_space)
+    pointer = ir.pointer(dialect.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
-    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
     function = module.function(
-        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+        name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
-    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant, target)
+    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant, dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     if constant:
         memory.invariant = f", !invariant.load {module.metadata('!{}')}"
-    emitter = _ThreadEmitter(func, function, memory, target, threads)
+    emitter = _ThreadEmitter(func, function, memory, target, dialect, threads)
     fixed = fixed and 0 < units <= MAX_BLOCKS
-    emitter.shared = _Shared(module, name, target, shared, loops=not fixed)
+    emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
     if fixed:
-        emitter.unit(nest, body, emitter.special(target.block_index))
+        emitter.unit(nest, body, emitter.special(dialect.block_index))
     elif units:
         emitter.units(nest, body, units)
     b.ret()
@@ -112,7 +114,7 @@ class _Shared:
         self,
         module: Module,
         name: str,
-        target: SimtTarget,
+        dialect: SimtDialect,
         allocs: Sequence[Alloc],
         *,
         loops: bool,
@@ -124,7 +126,7 @@ class _Shared:
         self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
         self.arrays: dict[Alloc, Val] = {}
         if self.dynamic_bytes:
-            self.base = dynamic_shared(module, f"{name}_tiles", target)
+            self.base = dynamic_shared(module, f"{name}_tiles", dialect)
             return
         for stmt, size in zip(allocs, sizes, strict=True):
             self.arrays[stmt] = module.global_variable(
@@ -132,7 +134,7 @@ class _Shared:
                 ir.array(ir.i8, size * (2 if self.is_double else 1)),
                 "undef",
                 align=16,
-                address_space=target.shared_space,
+                address_space=dialect.shared_space,
             )
 
     def pointer(self, b: Builder, stmt: Alloc, parity: Val) -> Val:
@@ -198,11 +200,11 @@ class _ThreadMemory(Memory):
         indices: Indices,
         registers: Registers,
         constant: frozenset[str],
-        target: SimtTarget,
+        dialect: SimtDialect,
     ) -> None:
         super().__init__(b, indices, registers)
         self.constant = constant
-        self.target = target
+        self.dialect = dialect
         self.invariant = ""
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
@@ -279,9 +281,9 @@ class _ThreadMemory(Memory):
         self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]
     ) -> None:
         b, lanes, dtype = self.b, self.indices.lanes, stmt.buffer.dtype
-        scope = self.target.block_scope
+        scope = self.dialect.block_scope
         if stmt.buffer.space != "shared":
-            scope = self.target.device_scope
+            scope = self.dialect.device_scope
         value = self.indices.splat(value) if lanes > 1 else value
         element = memory_type(dtype)
         addresses = self._lane_addresses(stmt.buffer.name, stmt.index, loaded, element)
@@ -319,14 +321,20 @@ class _ThreadEmitter(FuncEmitter):
     parity = const(ir.i32, 0)
 
     def __init__(
-        self, func: Func, function: Function, memory: Memory, target: SimtTarget, threads: int
+        self,
+        func: Func,
+        function: Function,
+        memory: Memory,
+        target: Target,
+        dialect: SimtDialect,
+        threads: int,
     ) -> None:
         super().__init__(func, function, memory)
-        self.target = target
+        self.target, self.dialect = target, dialect
         self.threads = threads
         self.is_in_threads = False
         self.inner: dict[Axis, int] = {}
-        self.thread = self.special(target.thread)
+        self.thread = self.special(dialect.thread)
 
     def special(self, intrinsic: str) -> Val:
         """The number of the thread or the block, or the size of the grid."""
@@ -335,7 +343,7 @@ class _ThreadEmitter(FuncEmitter):
     def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
-        first, step = (self.special(self.target.block_index), self.special(self.target.grid_size))
+        first, step = map(self.special, (self.dialect.block_index, self.dialect.grid_size))
         with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
@@ -373,7 +381,7 @@ class _ThreadEmitter(FuncEmitter):
 
     def _barrier(self) -> None:
         """Wait until all threads of the block have come here."""
-        self.b.intrinsic(self.target.barrier, ir.void, (), ())
+        self.b.intrinsic(self.dialect.barrier, ir.void, (), ())
 
     def _shuffle(self, stmt: Shuffle) -> Val:
         """The value of a thread whose number differs in some bits."""
@@ -383,7 +391,7 @@ class _ThreadEmitter(FuncEmitter):
                 f"{self.func.name}: only threads of one whole warp exchange values: "
                 f"{print_stmt(stmt)}"
             )
-        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.target)
+        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.dialect)
 
     # -- threads -----------------------------------------------------------------------------------
 

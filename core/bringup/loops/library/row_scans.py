@@ -76,7 +76,7 @@ class _RowScan:
         if needed <= threads // 2 * vectors and threads > call.warp:
             threads //= 2
         tile = threads * vectors * width
-        tiles, blocks = ceil_div(length, tile), ceil_div(call.units, call.threads)
+        tiles, blocks = ceil_div(length, tile), ceil_div(call.target.threads, call.threads)
         each = tiles
         if tiles >= _LEAST_TILES and 2 * count <= blocks:
             each = ceil_div(tiles, ceil_div(blocks, count))

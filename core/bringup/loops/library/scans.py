@@ -46,14 +46,14 @@ def cumulative(call: OpCall) -> StepLoops:
         return row_scan(call, call.operands[0], call.results[0], (outer, length))
     if call.threads:
         return _column_scan(call, (outer, length, inner))
-    lanes = max(call.vector_bits // max(32, dtype.bits), 1)
+    lanes = call.target.lanes(max(32, dtype.bits))
     if inner > 1:
         lanes = min(lanes, ceil_power_of_two(inner))
     size = max(_LEAST_CHUNK, round_up(ceil_div(length, _MOST_CHUNKS), lanes))
     is_whole = length < 2 * size or (inner > 1 and lanes > 1)
-    if outer * inner >= call.units and length <= lanes * _LONGEST_CHAIN:
+    if outer * inner >= call.target.threads and length <= lanes * _LONGEST_CHAIN:
         is_whole = True
-    if is_whole or call.units == 1:
+    if is_whole or call.target.threads == 1:
         size = max(length, 1)
     scan = _Scan(call, dtype, outer, length, inner, lanes, size, max(ceil_div(length, size), 1))
     return scan.loops()
@@ -63,10 +63,10 @@ def _column_scan(call: OpCall, sizes: tuple[int, int, int]) -> StepLoops:
     """A chunk of a line, or of some neighbouring lines, for each thread."""
     outer, length, inner = sizes
     dtype, lanes = call.operands[0].dtype, 1
-    if outer * inner >= 2 * call.units:
+    if outer * inner >= 2 * call.target.threads:
         lanes = math.gcd(inner, _ACCESS_BITS // dtype.bits)
     least, most = _THREAD_CHUNKS
-    by_threads = min(ceil_div(call.units * lanes, outer * inner), length // least)
+    by_threads = min(ceil_div(call.target.threads * lanes, outer * inner), length // least)
     chunks = max(ceil_div(length, most), by_threads, 1)
     size = round_up(ceil_div(length, chunks), _AHEAD)
     chunks = ceil_div(length, size)

@@ -211,7 +211,7 @@ class _Write:
         rows = self.shape[: len(self.shape) - self.run]
         width = math.prod(self.shape[len(rows) :])
         busy = math.prod(rows[d] for d in self.free if d < len(rows))
-        parts = min(ceil_div(self.call.units, busy), max(width // _SHARED_RUN, 1))
+        parts = min(ceil_div(self.call.target.threads, busy), max(width // _SHARED_RUN, 1))
         each = 1 if self.call.threads else min(_RUN, ceil_div(width, parts))
         b = FuncBuilder(self.call.name, [*self.places, ("in", updates), ("inout", array)])
         position = [Expr()] * len(rows)

@@ -14,12 +14,12 @@ from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
 from bringup_cuda.codegen.commands import Argument, Command, Copy, Launch
 from bringup_cuda.codegen.context import CodegenContext
+from bringup_cuda.codegen.nvvm import SIMT
 
 
 def emit_library(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The commands of a step: a launch for each function, a copy for one that only copies."""
-    target = codegen.simt
-    loops = step_loops(step, units=target.full, threads=target.block, warp=target.warp)
+    loops = step_loops(step, "", codegen.row)
     assert loops is not None, f"the op library has {step.op.name}"
     arguments: dict[Buffer, Argument] = dict(zip(loops.buffers, step.slots, strict=False))
     for buffer in loops.temporaries:
@@ -47,12 +47,12 @@ def _kernel(codegen: CodegenContext, func: Func, arguments: Sequence[Argument]) 
         for param, slot in given
         if param.role == "in" and (not isinstance(slot, Slot) or codegen.is_constant(slot, writes))
     )
-    scheduled = apply(func, nest_steps(func, codegen.simt))
+    scheduled = apply(func, nest_steps(func, codegen.row))
     return codegen.emit_once(
         f"{sorted(constant)}\n{scheduled.content}",
         func.name,
         lambda name: emit_threads(
-            codegen.module, scheduled, name, codegen.simt, constant, fixed=True
+            codegen.module, scheduled, name, codegen.row, SIMT, constant, fixed=True
         ),
     )
 
