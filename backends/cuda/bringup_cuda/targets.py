@@ -84,7 +84,7 @@ STEP_EMITTERS = {
     "dynamic_update_slice": "steps.library:emit_library",
     "lu": "steps.factorization:emit_lu",
     "qr": "steps.factorization:emit_qr",
-    "scatter": "steps.scatter:emit_scatter",
+    "scatter": "steps.library:emit_library",
     "sort": "steps.library:emit_library",
     "triangular_solve": "steps.factorization:emit_triangular_solve",
 }

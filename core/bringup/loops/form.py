@@ -180,6 +180,20 @@ class For:
             return ()
         return (Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1),)
 
+    @property
+    def while_true(self) -> tuple[Load, Body] | None:
+        """The load of a register and what happens only where it is true, if a loop is no more.
+
+        As nothing happens any more where it is false, a renderer may end the loop there.
+        """
+        if self.kind != "serial" or len(self.body) != 2:
+            return None
+        load, test = self.body
+        if not isinstance(load, Load) or not isinstance(test, If) or test.test != load.result:
+            return None
+        is_one = load.buffer.space == "register" and load.buffer.size == 1
+        return (load, test.body) if is_one and not load.mask and not test.mask else None
+
 
 @record(eq=False)
 class Barrier:

@@ -23,10 +23,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which long lines and long runs are cut, so that small ones are, too."""
     monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
-    monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
-    monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
-    monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES", 8)
-    monkeypatch.setattr("bringup.loops.library.scattering._TABLE_UPDATES_EACH", 1)
+    monkeypatch.setattr("bringup.loops.library.updates._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.updates._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES", 8)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES_EACH", 1)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._CHUNK", 2)
     monkeypatch.setattr("bringup.loops.library.radix_sorts._ITEMS", 2)
     monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
 

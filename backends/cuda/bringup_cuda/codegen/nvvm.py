@@ -23,8 +23,6 @@ def _shuffle(b: Builder, word: Val, mask: int) -> Val:
 
 def _attributes(threads: int, registers: int) -> str:
     """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers."""
-    if not registers:
-        return f'"nvvm.reqntid"="{threads}"'
     blocks = max(1, REGISTERS // (threads * registers))
     return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 

@@ -68,7 +68,7 @@ def emit_threads(
     """Emit ``func`` into ``module`` as function ``name``.
 
     constant: parameters that nobody writes while the function runs.
-    registers: that a thread should have; 0 for as many as it needs.
+    registers: that a thread should have.
     fixed: it is launched with a block for each unit, so that no block loops over units.
     Raises UnsupportedError for what GPUs do not run.
     """

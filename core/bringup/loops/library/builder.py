@@ -133,6 +133,12 @@ class FuncBuilder:
         self._block = outer
         self._block += [If(mask, body, test)] if mask or test is not None else body
 
+    @contextmanager
+    def goes_on(self, more: Buffer) -> Iterator[None]:
+        """All of a loop, which ends where a `variable` is false."""
+        with self.where(test=self.load(more)):
+            yield
+
     def barrier(self) -> None:
         """The threads of the block meet."""
         self._block.append(Barrier())

@@ -191,8 +191,8 @@ class _Tile:
         moved = b.op("shr", code, b.convert(shift, code.dtype), kind="logical")
         return b.op("and", b.convert(moved, i32), b.constant(radix - 1, i32))
 
-    def sort(self, shift: Scalar) -> None:
-        """Sort by one digit.  Threads come from a barrier and go to one."""
+    def sort(self, shift: Scalar, bits: int = _LOCAL_BITS) -> None:
+        """Sort by one digit of so many bits.  Threads come from a barrier and go to one."""
         b, items, threads = self.b, self.items, self.threads
         moved = [self.codes] if self.order is None else [self.codes, self.order]
         own = [b.alloc("own", buffer.dtype, items, "register") for buffer in moved]
@@ -205,7 +205,7 @@ class _Tile:
         ranks = b.alloc("tile_ranks", u16, items, "register")
         count = data(_RADIX) * threads + self.thread
         with b.loop("j", items, "unroll") as j:
-            digit = self.digit(b.load(own[0], j), shift, _RADIX)
+            digit = self.digit(b.load(own[0], j), shift, 1 << bits)
             before = b.load(self.counts, count, named=[digit])
             b.store(digits, j, digit)
             b.store(ranks, j, before)
@@ -515,8 +515,11 @@ class _LongSort:
                 kernel.fill(tile, line, begin)
                 self._bases(tile, bases, (counts, sums), (line, number), radix)
                 shift = kernel.shift()
-                for low in range(0, self.bits(key), _LOCAL_BITS):
-                    tile.sort(b.op("add", shift, b.constant(low, u32)))
+                bits = self.bits(key)
+                for low in range(0, bits, _LOCAL_BITS):
+                    tile.sort(
+                        b.op("add", shift, b.constant(low, u32)), min(_LOCAL_BITS, bits - low)
+                    )
                 with b.loop("n", self.items, "unroll") as n:
                     rank = n * threads + tile.thread
                     with b.where(below(begin + rank, lines.length)):

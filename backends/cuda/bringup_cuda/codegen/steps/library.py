@@ -47,14 +47,15 @@ def _kernel(codegen: CodegenContext, func: Func, arguments: Sequence[Argument]) 
         for param, slot in given
         if param.role == "in" and (not isinstance(slot, Slot) or codegen.is_constant(slot, writes))
     )
-    scheduled = apply(func, nest_steps(func, codegen.row))
-    return codegen.emit_once(
-        f"{sorted(constant)}\n{scheduled.content}",
-        func.name,
-        lambda name: emit_threads(
-            codegen.module, scheduled, name, codegen.row, SIMT, constant, fixed=True
-        ),
-    )
+    row, scheduled = codegen.row, apply(func, nest_steps(func, codegen.row))
+
+    def emit(name: str) -> SimtKernel:
+        registers = row.thread_registers  # as many as it needs
+        return emit_threads(
+            codegen.module, scheduled, name, row, SIMT, constant, registers, fixed=True
+        )
+
+    return codegen.emit_once(f"{sorted(constant)}\n{scheduled.content}", func.name, emit)
 
 
 __all__ = ["emit_library"]
