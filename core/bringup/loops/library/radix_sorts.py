@@ -388,7 +388,8 @@ class _LongSort:
             if radix not in scans:
                 scans[radix] = self._scan(counts, sums, radix)
                 temporaries += [counts, sums, *scans[radix].temporaries]
-            form = (key, n == 0, each.digit == 0, each.order is None, each.to is None)
+            form: tuple[object, ...] = (key, n == 0, each.digit == 0)
+            form += each.order is None, each.to is None
             # Keys of one dtype are read from operands of their own.
             form += (each.number,) if each.moved is None or each.to is None else ()
             if form not in made:

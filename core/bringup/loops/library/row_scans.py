@@ -268,11 +268,11 @@ class _RowScan:
                 b.store(running, n, fold.neutral())
             with self.tiles(b, c, w, lane) as (_, position, whole):
                 values = self.load(b, o, position, (), whole)
-                for n, row in enumerate(self.folds_of(b, values)):
-                    b.store(running, Expr(n), row[-1], fold=self.call.attrs["kind"])
+                for number, row in enumerate(self.folds_of(b, values)):
+                    b.store(running, Expr(number), row[-1], fold=self.call.attrs["kind"])
             total = b.load(running, Expr(0))
-            for n in range(1, self.vectors):
-                total = fold.fold(total, b.load(running, Expr(n)))
+            for number in range(1, self.vectors):
+                total = fold.fold(total, b.load(running, Expr(number)))
             _, total = fold.across_block(total, parts, Expr(), (w, lane))
             is_first = [below(w * self.call.warp + lane, 1)]
             b.store(totals, o * self.chunks + c, total, mask=is_first)

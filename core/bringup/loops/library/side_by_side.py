@@ -11,7 +11,7 @@ from bringup.dtypes import DType, bool_, i32, i64, u32, u64
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div
-from bringup.loops.form import Buffer, Func, Scalar
+from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.codes import KeyCode
@@ -274,6 +274,7 @@ class OrderedFolds:
     def heads(self, keys: Buffer, order: Buffer, heads: Buffer) -> Func:
         """Fold the updates with the first key of each chunk but the first chunk."""
         updates = self.updates.updates
+        params: list[tuple[Role, Buffer]]
         params = [("in", keys), ("in", order), ("in", updates), ("out", heads)]
         b = FuncBuilder(f"{self.call.name}_heads", params)
         with b.parallel(c=self.chunks - 1, e=self.unit) as (c, e):
@@ -284,6 +285,7 @@ class OrderedFolds:
     def folds(self, keys: Buffer, order: Buffer, heads: Buffer) -> Func:
         """Let the first update of each key fold all of them into the array."""
         array, updates = self.updates.array, self.updates.updates
+        params: list[tuple[Role, Buffer]]
         params = [("in", keys), ("in", order), ("in", updates), ("inout", array)]
         params += [("in", heads)] if self.chunks > 1 else []
         b = FuncBuilder(self.call.name, params)

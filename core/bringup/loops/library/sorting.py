@@ -36,8 +36,9 @@ def sort(call: OpCall) -> StepLoops:
             KeyCode(x.dtype, call.attrs["descending"])
             for x in call.operands[: call.attrs["num_keys"]]
         )
-        sizes = math.prod(shape[:dim]), length, math.prod(shape[dim + 1 :])
-        return radix_sort(SortLines(call, call.operands, call.results, keys, *sizes))
+        outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+        line = SortLines(call, call.operands, call.results, keys, outer, length, inner)
+        return radix_sort(line)
     share = ceil_div(length * lines, max(call.target.threads, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
     sizes = [block << n for n in range((ceil_div(length, block) - 1).bit_length())]
