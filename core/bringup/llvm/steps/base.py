@@ -135,7 +135,9 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 
 #: Ops whose loops are those of the op library.
-FROM_LIBRARY = ("cumulative", "dynamic_update_slice", "scatter")
+FROM_LIBRARY = (
+    "cholesky", "cumulative", "dynamic_update_slice", "scatter", "triangular_solve",
+)  # fmt: skip
 #: So many units keep the threads busy; not how many threads there are, which results, such as those
 #: of sums in chunks, must not depend on.
 _UNITS = 16
