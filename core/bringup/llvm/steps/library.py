@@ -49,13 +49,13 @@ def _along(func: Func) -> list[list[For]]:
     """
     named: dict[str, list[For]] = {}
     for stmt in statements(func.body):
-        if isinstance(stmt, For) and stmt.kind == "serial" and stmt.axis.size > 1:
+        if isinstance(stmt, For):
             named.setdefault(stmt.name, []).append(stmt)
     return [loops for loops in named.values() if all(map(_is_along, loops))]
 
 
 def _is_along(loop: For) -> bool:
-    if not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
+    if loop.kind != "serial" or not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
         return False
     indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
     return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 
 from bringup.dtypes import bool_, i32
-from bringup.graph.index import Bound, Expr
-from bringup.integers import ceil_div, ceil_power_of_two
+from bringup.graph.index import ZERO, Bound, Expr
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.loops.form import Buffer, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.panels import Panel
 from bringup.loops.library.tiles import Matrix, Tiles, shifted
+
 
 def triangular_solve(call: OpCall) -> StepLoops:
     """Substitution, every form of which is L X = B with other strides.
@@ -55,7 +57,7 @@ def triangular_solve(call: OpCall) -> StepLoops:
             tile = tiles.load(right, count, width)
             tile.subtract(shifted(factor, first), x.get, n, until=first)
             tile.solve(shifted(factor, first, first), unit=attrs["unit"])
-            tile.store(x, first, Expr())
+            tile.store(x, first, ZERO)
             with tiles.points(count, width) as (r, e):
                 value = b.convert(tile.get(r, e), y.dtype)
                 b.store(y, side(first + r, e), value, mask=[below(c * width + e, m)])
@@ -80,11 +82,12 @@ def cholesky(call: OpCall) -> StepLoops:
         good = b.variable("good", b.constant(True, bool_))
         for k, count in tiles.bands(n):
             corner = _corner(tiles, u, k, count, n, good)
-            with tiles.right_of(k + count, n) as j:
-                tile = tiles.load(u.from_(k, j), count, tiles.width)
-                tile.subtract(lambda r, p, k=k: u.get(p, k + r), u.from_(Expr(), j), n, until=k)
-                tile.solve(lambda r, p: corner.get(p, r), unit=False)
-                tile.store(u, k, j)
+            if not _reaches(k + count, n):
+                with tiles.right_of(k + count, n) as j:
+                    tile = tiles.load(u.from_(k, j), count, tiles.width)
+                    tile.subtract(u.transposed_from(ZERO, k), u.from_(ZERO, j), n, until=k)
+                    tile.solve(corner.transposed_from(ZERO, ZERO), unit=False)
+                    tile.store(u, k, j)
             # The first of these tiles may have written columns of the corner.
             with tiles.points(count, count) as (r, lane):
                 u.set(k + r, k + lane, corner.get(r, lane))
@@ -98,16 +101,13 @@ def cholesky(call: OpCall) -> StepLoops:
     return StepLoops(call, (b.func(),))
 
 
-def _corner(
-    tiles: Tiles, u: Matrix, k: Expr, count: int, n: int, good: Buffer
-) -> Matrix:
-    """The part of a band on the diagonal, factored; ``good`` becomes false unless it is positive.
-    """
+def _corner(tiles: Tiles, u: Matrix, k: Expr, count: int, n: int, good: Buffer) -> Matrix:
+    """The part of a band on the diagonal, factored; ``good`` is false unless it is positive."""
     b, width = tiles.b, ceil_power_of_two(count)
     corner = Matrix(b, b.alloc("corner", tiles.dtype, count * width), width)
     zero, infinity = b.constant(0.0, tiles.dtype), b.constant(math.inf, tiles.dtype)
     tile = tiles.load(u.from_(k, k), count, width)
-    tile.subtract(lambda r, p: u.get(p, k + r), u.from_(Expr(), k), n, until=k)
+    tile.subtract(u.transposed_from(ZERO, k), u.from_(ZERO, k), n, until=k)
     with b.loop("r", count, "unroll") as r:
         root = b.op("sqrt", tile.get(r, r))
         above, below_ = b.compare("gt", root, zero), b.compare("lt", root, infinity)
@@ -120,43 +120,122 @@ def _corner(
             less = b.op("neg", tile.get(r, after))
             with tiles.across(width) as lane:
                 tile.add(after, lane, tile.get(r, lane), less)
-    tile.store(corner, Expr(), Expr())
+    tile.store(corner, ZERO, ZERO)
     return corner
 
 
 def lu(call: OpCall) -> StepLoops:
-    """Elimination column by column, with exchanges of rows."""
+    """One panel of columns after the other: elimination with exchanges of rows, then the columns to
+    its right, in tiles.
+    """
     (x,), (y, order) = call.operands, call.results
     (m, n), stack = call.types[0].shape[-2:], math.prod(call.types[0].shape[:-2])
-    b = FuncBuilder(call.name, [("in", x), ("out", y), ("out", order)])
+    b, dtype = FuncBuilder(call.name, [("in", x), ("out", y), ("out", order)]), wide(x.dtype)
     with b.parallel(s=stack) as (s,):
-        a = b.alloc("a", wide(x.dtype), m * n)
+
+        def given(i: Expr, j: Expr) -> Scalar:
+            place, mask = (s * m + i) * n + j, (below(i, m), below(j, n))
+            return b.convert(b.load(x, place, *mask), dtype)
+
+        def put(i: Expr, j: Expr, value: Scalar, *mask: Bound) -> None:
+            mask = (*mask, below(i, m), below(j, n))
+            b.store(y, (s * m + i) * n + j, b.convert(value, y.dtype), mask=mask)
+
         with b.loop("i", m) as i:
             b.store(order, s * m + i, b.index(i, i32))
-            with b.loop("j", n) as j:
-                value = b.load(x, (s * m + i) * n + j)
-                b.store(a, i * n + j, b.convert(value, a.dtype))
-        with b.loop("k", min(m, n)) as k:
-            row = _pivot(b, a, k, m, n)
-            with b.loop("j", n) as j:
-                _exchange(b, a, (k * n + j, data(m) * n + j), row)
-            _exchange(b, order, (s * m + k, s * m + data(m)), row)
-            _eliminate(b, a, k, m, n)
-        with b.loop("i", m) as i, b.loop("j", n) as j:
-            b.store(y, (s * m + i) * n + j, b.convert(b.load(a, i * n + j), y.dtype))
+        panel, tiles = Panel.of(b, call, dtype, m, min(m, n)), Tiles.of(b, call, dtype, n)
+        if panel.most == n:  # no column is beside it
+            panel.load(given, ZERO, n)
+            _eliminate(panel, ZERO, n, (order, s * m))
+            panel.unload(put, ZERO, n)
+        else:
+            a, whole = tiles.matrix("a", panel.rows, n), round_up(n, tiles.width)
+            with b.loop("i", panel.rows) as i, b.loop("c", whole) as c:
+                a.set(i, c, given(i, c))
+            for k, count in panel.each(min(m, n)):
+                panel.load(a.get, k, count)
+                _eliminate(panel, k, count, (order, s * m), (tiles, a, whole))
+                if not _reaches(k + count, n):
+                    with tiles.right_of(k + count, n) as j:
+                        _subtract_panel(tiles, panel, a, (k, count, j))
+                panel.unload(a.set, k, count)
+            with b.loop("i", m) as i, b.loop("c", n) as c:
+                put(i, c, a.get(i, c))
     return StepLoops(call, (b.func(),))
 
 
-def _pivot(b: FuncBuilder, a: Buffer, k: Expr, m: int, n: int) -> Scalar:
-    """The row of the first largest magnitude of a column, or of its first NaN."""
-    best = b.variable("best", b.constant(-1.0, a.dtype))
-    row = b.variable("row", b.index(k, i32))
-    with b.loop("d", m, until=k * -1 + m) as d:
-        size, most = b.op("abs", b.load(a, (k + d) * n + k)), b.load(best)
-        is_first_nan = b.op("and", b.compare("ne", size, size), b.compare("eq", most, most))
-        better = b.op("or", b.compare("gt", size, most), is_first_nan)
-        b.set(best, b.op("select", better, size, most))
-        b.set(row, b.op("select", better, b.index(k + d, i32), b.load(row)))
+def _eliminate(
+    panel: Panel,
+    k: Expr,
+    count: int,
+    order: tuple[Buffer, Expr],
+    beside: tuple[Tiles, Matrix, int] | None = None,
+) -> None:
+    """Eliminate the columns from ``k`` on, below their diagonal; the multipliers stay.
+
+    order: the numbers of rows, and where the first stands.  beside: the whole matrix, in which rows
+    are exchanged, too, and its columns.
+    """
+    b, columns, m = panel.down.b, panel.columns, panel.length
+    zero = b.constant(0.0, columns.dtype)
+    lanes = panel.down.lanes
+    with b.loop("j", count) as j:
+        g = k + j
+        row = _pivot(panel, j, g)
+        _exchange(b, order[0], (order[1] + g, order[1] + data(m)), row)
+        with b.loop("q", count) as q:
+            _exchange(b, columns.buffer, (columns.place(q, g), columns.place(q, data(m))), row)
+        if beside is not None:
+            tiles, a, width = beside
+            with b.loop("chunk", width // tiles.lanes) as c, tiles.across(tiles.lanes) as lane:
+                across = c * tiles.lanes + lane
+                _exchange(b, a.buffer, (a.place(g, across), a.place(data(m), across)), row)
+        head = columns.get(j, g)
+        nothing = b.compare("eq", head, zero)
+        with panel.vectors(g) as i:
+            multipliers = b.alloc("multipliers", columns.dtype, lanes, "register")
+            with panel.down.across(lanes) as lane:
+                value = columns.get(j, i + lane)
+                multiplier = b.op("select", nothing, zero, b.op("div", value, head))
+                b.store(multipliers, lane, multiplier)
+                is_below = panel.holds(i + lane, g + 1)
+                columns.set(j, i + lane, b.op("select", is_below, multiplier, value))
+            with b.loop("q", count, until=j * -1 + (count - 1)) as q:
+                less = b.op("neg", columns.get(j + 1 + q, g))
+                rest = b.alloc("rest", columns.dtype, lanes, "register")
+                with panel.down.across(lanes) as lane:
+                    value = columns.get(j + 1 + q, i + lane)
+                    b.store(rest, lane, value)
+                    b.store(rest, lane, b.load(multipliers, lane), fold="add", factor=less)
+                    is_below = panel.holds(i + lane, g + 1)
+                    value = b.op("select", is_below, b.load(rest, lane), value)
+                    columns.set(j + 1 + q, i + lane, value)
+
+
+def _pivot(panel: Panel, j: Expr, g: Expr) -> Scalar:
+    """The row of the first largest magnitude of a column from row ``g`` on, or of its first NaN."""
+    b, columns, lanes = panel.down.b, panel.columns, panel.down.lanes
+    least, beyond = b.constant(-1.0, columns.dtype), b.constant(panel.length, i32)
+    sizes = b.alloc("sizes", columns.dtype, lanes, "register")
+    rows = b.alloc("rows", i32, lanes, "register")
+    with panel.down.across(lanes) as lane:
+        b.store(sizes, lane, least)
+        b.store(rows, lane, beyond)
+    with panel.vectors(g) as i, panel.down.across(lanes) as lane:
+        size = b.op("abs", columns.get(j, i + lane))
+        b.store(sizes, lane, b.op("select", panel.holds(i + lane, g), size, least), fold="max")
+    best, row = b.variable("best", least), b.variable("row", beyond)
+    with panel.down.across(lanes) as lane:
+        b.set(best, b.load(sizes, lane), fold="max")
+    most = b.load(best)
+    with panel.vectors(g) as i, panel.down.across(lanes) as lane:
+        size = b.op("abs", columns.get(j, i + lane))
+        is_best = b.op("or", b.compare("eq", size, most), b.compare("ne", size, size))
+        is_best = b.op("and", is_best, panel.holds(i + lane, g))
+        number = b.op("select", is_best, b.index(i + lane, i32), beyond)
+        b.store(rows, lane, number, fold="min")
+    with panel.down.across(lanes) as lane:
+        b.set(row, b.load(rows, lane), fold="min")
     return b.load(row)
 
 
@@ -166,16 +245,28 @@ def _exchange(b: FuncBuilder, buffer: Buffer, places: tuple[Expr, Expr], row: Sc
     b.store(buffer, places[1], one, named=[row])
 
 
-def _eliminate(b: FuncBuilder, a: Buffer, k: Expr, m: int, n: int) -> None:
-    """Subtract multiples of row ``k`` from those below it; the multipliers stay."""
-    head, zero = b.load(a, k * n + k), b.constant(0.0, a.dtype)
-    nothing = b.compare("eq", head, zero)
-    with b.loop("i", m, until=k * -1 + (m - 1)) as d:
-        i = k + d + 1
-        quotient = b.op("div", b.load(a, i * n + k), head)
-        multiplier = b.op("select", nothing, zero, quotient)
-        b.store(a, i * n + k, multiplier)
-        less = b.op("neg", multiplier)
-        with b.loop("j", n, until=k * -1 + (n - 1)) as e:
-            j = k + e + 1
-            b.store(a, i * n + j, b.load(a, k * n + j), fold="add", factor=less)
+def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, int, Expr]) -> None:
+    """The rows of U that belong to a panel, and the rows below less their products with it.
+
+    place: the panel's first column and its number of columns, and the first column of the tiles.
+    """
+    b, columns, (k, count, j) = tiles.b, panel.columns, place
+    for first, rows in tiles.bands(count):
+        tile = tiles.load(a.from_(k + first, j), rows, tiles.width)
+        top = k + first
+        tile.subtract(columns.transposed_from(ZERO, top), a.from_(k, j), count, until=first)
+        tile.solve(columns.transposed_from(first, top), unit=True)
+        tile.store(a, top, j)
+    if _reaches(k + count, panel.length):
+        return
+    bands = panel.rows // tiles.rows
+    with b.loop("band", bands, until=((k + count) // tiles.rows) * -1 + bands) as band:
+        i = k + count + band * tiles.rows
+        tile = tiles.load(a.from_(i, j), tiles.rows, tiles.width)
+        tile.subtract(columns.transposed_from(ZERO, i), a.from_(k, j), count)
+        tile.store(a, i, j)
+
+
+def _reaches(end: Expr, size: int) -> bool:
+    """Whether what ends there is surely the last part."""
+    return end.is_const and end.const >= size

@@ -19,7 +19,7 @@ _ROWS = 4
 #: Vectors of a row of a tile.
 _VECTORS = 2
 #: Rows and columns of a square that is transposed in registers.
-_SQUARE = 8
+SQUARE = 8
 #: Bits of the vectors of a machine that leaves them to its compiler.
 _USUAL_BITS = 128
 #: Which squares of a matrix.
@@ -56,6 +56,10 @@ class Matrix:
         """The elements of the part that begins at a place."""
         return shifted(self.get, i, j)
 
+    def transposed_from(self, i: Expr, j: Expr) -> At:
+        """The same, with rows as columns and columns as rows."""
+        return lambda r, c: self.get(i + c, j + r)
+
     def set(self, i: Expr, j: Expr, value: Scalar, *mask: Bound) -> None:
         """Change an element where bounds hold."""
         self.b.store(self.buffer, self.place(i, j), value, mask=mask)
@@ -68,6 +72,18 @@ class Matrix:
 def shifted(at: At, i: Expr, j: Expr = ZERO) -> At:
     """The elements from a row and a column on."""
     return lambda r, c: at(i + r, j + c)
+
+
+def blocks(b: FuncBuilder, name: str, n: int, size: int) -> Iterator[tuple[Expr, int]]:
+    """The first number of each block of 0 … n − 1 and their count; the last may be smaller.
+
+    What is emitted before the next block is asked for is done for each.
+    """
+    if n >= size:
+        with b.loop(name, n // size) as block:
+            yield block * size, size
+    if n % size:
+        yield Expr(n - n % size), n % size
 
 
 @record(eq=False)
@@ -102,15 +118,8 @@ class Tiles:
         return Matrix(self.b, self.b.alloc(name, self.dtype, rows * by), by)
 
     def bands(self, n: int) -> Iterator[tuple[Expr, int]]:
-        """The first row of each band of rows and their number; the last band may be smaller.
-
-        What is emitted before the next band is asked for is done for each.
-        """
-        if n >= self.rows:
-            with self.b.loop("band", n // self.rows) as band:
-                yield band * self.rows, self.rows
-        if n % self.rows:
-            yield Expr(n - n % self.rows), n % self.rows
+        """The first row of each band of as many rows as a tile has, and their number."""
+        return blocks(self.b, "band", n, self.rows)
 
     @contextmanager
     def right_of(self, first: Expr, columns: int) -> Iterator[Expr]:
@@ -129,7 +138,7 @@ class Tiles:
         What is read from column to column and written from row to row is transposed in registers.
         part: squares above or below those on the diagonal are left out.
         """
-        lanes = min(self.lanes, _SQUARE)
+        lanes = min(self.lanes, SQUARE)
         loops = {"i": ceil_div(rows, lanes), "j": ceil_div(columns, lanes)}
         outer, inner = ("j", "i") if part == "upper" else ("i", "j")
         beyond = {"all": None, "upper": self.width // lanes, "lower": 1}[part]
@@ -230,4 +239,4 @@ class Tile:
             matrix.set(i + r, j + lane, self.get(r, lane))
 
 
-__all__ = ["At", "Matrix", "Tile", "Tiles"]
+__all__ = ["SQUARE", "At", "Matrix", "Tile", "Tiles", "blocks", "shifted"]
