@@ -102,11 +102,11 @@ class Tiles:
     @classmethod
     def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, columns: int) -> Tiles:
         """Tiles that a machine has the registers for, no wider than a matrix."""
-        bits = call.vector_bits or _USUAL_BITS
+        bits = call.target.vector_bits or _USUAL_BITS
         lanes = min(max(bits // dtype.bits, 1), ceil_power_of_two(columns))
         width = lanes * min(_VECTORS, ceil_div(columns, lanes))
-        # Machines with vectors of 512 bits have twice as many of them.
-        return cls(b, dtype, 2 * _ROWS if bits >= 512 else _ROWS, lanes, width)
+        rows = 2 * _ROWS if call.target.registers >= 32 else _ROWS
+        return cls(b, dtype, rows, lanes, width)
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
         """Memory for a matrix of whole tiles.
