@@ -89,7 +89,7 @@ def cholesky(call: OpCall) -> StepLoops:
                     tile.solve(corner.transposed_from(ZERO, ZERO), unit=False)
                     tile.store(u, k, j)
             # The first of these tiles may have written columns of the corner.
-            with tiles.points(count, count) as (r, lane):
+            with tiles.points(count, corner.by) as (r, lane):
                 u.set(k + r, k + lane, corner.get(r, lane))
         nan = b.constant(math.nan, tiles.dtype)
         with b.loop("i", n) as i, b.loop("j", n, until=i * -1 + (n - 1)) as j:
@@ -199,7 +199,8 @@ def _eliminate(
                 multiplier = b.op("select", nothing, zero, b.op("div", value, head))
                 b.store(multipliers, lane, multiplier)
                 is_below = panel.holds(i + lane, g + 1)
-                columns.set(j, i + lane, b.op("select", is_below, multiplier, value))
+                value = b.op("select", is_below, b.load(multipliers, lane), value)
+                columns.set(j, i + lane, value)
             with b.loop("q", count, until=j * -1 + (count - 1)) as q:
                 less = b.op("neg", columns.get(j + 1 + q, g))
                 rest = b.alloc("rest", columns.dtype, lanes, "register")
