@@ -29,7 +29,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES_EACH", 1)
     monkeypatch.setattr("bringup.loops.library.side_by_side._CHUNK", 2)
     monkeypatch.setattr("bringup.loops.library.radix_sorts._ITEMS", 2)
-    monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
+    monkeypatch.setattr("bringup.loops.library.panels._COLUMNS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._ROWS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._USUAL_BITS", 64)
 
 
 #: Blocks of few threads.
