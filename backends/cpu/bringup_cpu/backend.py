@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup import config
@@ -91,6 +92,10 @@ class CpuBackend(Backend):
         from bringup.llvm.loops.kernel import scheduled_kernel
 
         return scheduled_kernel(step.kernel, self.target(target), step.schedule)
+
+    def schedule_tables(self) -> Path:
+        """Beside this module."""
+        return Path(__file__).parent / "schedules"
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.
