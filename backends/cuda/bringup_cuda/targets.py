@@ -79,10 +79,10 @@ WARPGROUP_PRODUCTS = {"sm_90a": 768 * 768 * 256}
 #: The emitter of each op that is an op step, as ``module:function`` in `bringup_cuda.codegen`.
 STEP_EMITTERS = {
     "attention": "contraction.attention:emit_attention_step",
-    "cholesky": "steps.factorization:emit_cholesky",
+    "cholesky": "steps.library:emit_library",
     "cumulative": "steps.library:emit_library",
     "dynamic_update_slice": "steps.library:emit_library",
-    "lu": "steps.factorization:emit_lu",
+    "lu": "steps.library:emit_library",
     "qr": "steps.factorization:emit_qr",
     "scatter": "steps.library:emit_library",
     "sort": "steps.library:emit_library",

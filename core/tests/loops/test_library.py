@@ -54,8 +54,14 @@ def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
 
 
+#: One thread; blocks that share enough memory for a matrix, and blocks that do not.
+OF_MATRICES = {"one": {}, "shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
+
+
+@pytest.mark.parametrize("machine", OF_MATRICES)
 @pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))
-def test_matrices(name: str) -> None:
+def test_matrices(name: str, machine: str) -> None:
     for arrays, attrs in matrices(name):
-        results = run_loops(loops_of(name, arrays, 1, **attrs), arrays, interpret)
+        loops = loops_of(name, arrays, 1, OF_MATRICES[machine], **attrs)
+        results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)
