@@ -58,8 +58,19 @@ def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
 OF_MATRICES = {"one": {}, "shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
 
 
-@pytest.mark.parametrize("machine", OF_MATRICES)
-@pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))
+#: Ops that blocks of threads do together.
+TOGETHER = ("cholesky", "lu", "qr", "triangular_solve")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        (name, machine)
+        for name in sorted(LIBRARY.keys() - EXACT.keys())
+        for machine in OF_MATRICES
+        if name in TOGETHER or machine == "one"
+    ],
+)
 def test_matrices(name: str, machine: str) -> None:
     for arrays, attrs in matrices(name):
         loops = loops_of(name, arrays, 1, OF_MATRICES[machine], **attrs)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from bringup.dtypes import DType, as_dtype, i32
 from bringup.graph.index import ZERO, Bound, Expr
-from bringup.integers import ceil_power_of_two
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Buffer, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
@@ -21,6 +22,8 @@ from bringup.records import record
 
 #: Elements of a matrix for each thread of its block.
 _ELEMENTS = 16
+#: The most warps of a block that solves a triangular system.
+_SOLVING_WARPS = 8
 
 
 @record(eq=False)
@@ -51,15 +54,15 @@ class _Area:
 
 @record(eq=False)
 class _Block:
-    """The block of one matrix: its number, its threads, and its working memory.
-
-    thread, warp, lane: numbers.  parts: memory for folds, an element for each warp.
+    """A block: the number of its matrix, its own among the blocks of the matrix, its threads, and
+    its working memory.  thread, warp, lane: numbers.
     """
 
     call: OpCall
     b: FuncBuilder
     dtype: DType
     matrix: Expr
+    group: Expr
     threads: int
     thread: Expr
     warp: Expr
@@ -102,52 +105,64 @@ class _Block:
         """How its threads fold."""
         return BlockFold(self.b, kind, dtype or self.dtype, self.warps, self.call.warp)
 
-    def given(self, i: Expr, j: Expr, number: int = 0) -> Scalar:
-        """An element of an operand."""
+    def given(self, i: Expr, j: Expr, number: int = 0, mask: tuple[Bound, ...] = ()) -> Scalar:
+        """An element of an operand; 0 where a bound does not hold."""
         x, (rows, columns) = self.call.operands[number], self.call.types[number].shape[-2:]
         index = (self.matrix * rows + i) * columns + j
-        return self.b.convert(self.b.load(x, index), self.dtype)
+        return self.b.convert(self.b.load(x, index, *mask), self.dtype)
 
-    def put(self, i: Expr, j: Expr, value: Scalar, number: int = 0) -> None:
-        """Write an element of a result."""
+    def put(
+        self, i: Expr, j: Expr, value: Scalar, number: int = 0, mask: tuple[Bound, ...] = ()
+    ) -> None:
+        """Write an element of a result where bounds hold."""
         y = self.call.results[number]
         rows, columns = self.call.types[len(self.call.operands) + number].shape[-2:]
         index = (self.matrix * rows + i) * columns + j
-        self.b.store(y, index, self.b.convert(value, y.dtype))
+        self.b.store(y, index, self.b.convert(value, y.dtype), mask=mask)
 
 
 def _by_blocks(
-    call: OpCall, sizes: Sequence[tuple[int, int]], emit: Callable[[_Block], None]
+    call: OpCall,
+    sizes: Sequence[tuple[int, int]],
+    emit: Callable[[_Block], None],
+    shape: tuple[int, int] | None = None,
+    cached: tuple[int, int] | None = None,
 ) -> StepLoops:
     """A function with a block for each matrix of the stack.
 
     sizes: rows and columns of each area, in memory that the block shares if all of them fit.
+    shape: threads of a block, and blocks of a matrix.
+    cached: of an area that there is only if it fits beside the others.
     """
     dtype, (m, n) = wide(call.operands[0].dtype), call.types[0].shape[-2:]
     stack = math.prod(call.types[0].shape[:-2])
     wanted = ceil_power_of_two(max(m * n // _ELEMENTS, 1))
-    threads = min(call.threads, max(call.warp, wanted))
-    # An odd stride puts the rows of a column into different banks.
-    fits = sum(r * (c | 1) for r, c in sizes) * dtype.itemsize <= call.target.tile_bytes
+    threads, groups = shape or (min(call.threads, max(call.warp, wanted)), 1)
+
+    def fits(*areas: tuple[int, int]) -> bool:
+        return sum(r * (c | 1) for r, c in areas) * dtype.itemsize <= call.target.tile_bytes
+
+    if cached is not None and fits(*sizes, cached):
+        sizes = [*sizes, cached]
     memory: list[Buffer] = []
-    if not fits:
-        memory = [Buffer(f"w{k}", dtype, stack * r * c) for k, (r, c) in enumerate(sizes)]
+    if not fits(*sizes):
+        blocks = stack * groups
+        memory = [Buffer(f"w{k}", dtype, blocks * r * c) for k, (r, c) in enumerate(sizes)]
     params: list[tuple[Role, Buffer]] = [("in", x) for x in call.operands]
     params += [("out", y) for y in call.results]
     b = FuncBuilder(call.name, [*params, *(("inout", buffer) for buffer in memory)])
-    with b.loop("s", stack, "block") as s:
+    with b.loop("s", stack, "block") as s, b.loop("g", groups, "block") as g:
         areas: list[_Area] = []
         for number, (rows, columns) in enumerate(sizes):
-            if fits:
-                stride = columns | 1
+            if memory:
+                base = (s * groups + g) * (rows * columns)
+                areas.append(_Area(b, memory[number], base, columns))
+            else:
+                stride = columns | 1  # rows of a column are in different banks
                 area = b.alloc(f"w{number}", dtype, rows * stride, "shared")
                 areas.append(_Area(b, area, ZERO, stride))
-            else:
-                base = s * (rows * columns)
-                areas.append(_Area(b, memory[number], base, columns))
         with threads_of(b, call, threads) as (thread, (warp, lane)):
-            block = _Block(call, b, dtype, s, threads, thread, warp, lane, tuple(areas))
-            emit(block)
+            emit(_Block(call, b, dtype, s, g, threads, thread, warp, lane, tuple(areas)))
     return StepLoops(call, (b.func(),), tuple(memory))
 
 
@@ -277,4 +292,203 @@ def _pivot(block: _Block, a: _Area, k: Expr, memory: tuple[Buffer, Buffer]) -> S
     return b.load(row)
 
 
-__all__ = ["cholesky", "lu"]
+# -- triangular systems ----------------------------------------------------------------------------
+
+
+@record(eq=False)
+class _System:
+    """L X = B, with a lower triangular L, as every form of it is: rows or columns of the operands
+    in another order.
+    """
+
+    call: OpCall
+
+    @property
+    def n(self) -> int:
+        """The number of equations."""
+        return self.call.types[0].shape[-1]
+
+    @property
+    def sides(self) -> int:
+        """The columns of X."""
+        return self.call.types[1].shape[-1 if self.call.attrs["left"] else -2]
+
+    @property
+    def transposed(self) -> bool:
+        """Whether L is operand 0 transposed."""
+        attrs = self.call.attrs
+        return bool(attrs["transpose"] == attrs["left"])
+
+    def row(self, i: Expr) -> Expr:
+        """Of the system: that of an upper triangular one is solved from its end."""
+        is_lower = self.call.attrs["lower"] != self.transposed
+        return i if is_lower else i * -1 + (self.n - 1)
+
+    def of_factor(self, i: Expr, j: Expr) -> tuple[Expr, Expr]:
+        """Where an element of L is in operand 0, and the other way round."""
+        i, j = self.row(i), self.row(j)
+        return (j, i) if self.transposed else (i, j)
+
+    def of_side(self, i: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """Where an element of X is in the result."""
+        return (self.row(i), column) if self.call.attrs["left"] else (column, self.row(i))
+
+
+def triangular_solve(call: OpCall) -> StepLoops:
+    """A warp for each column of X.  Where L is along memory by columns, or in the memory of the
+    block, products of each solved row are subtracted from all further ones, so that no row waits
+    for a sum.
+    """
+    system = _System(call)
+    n, stack = system.n, math.prod(call.types[1].shape[:-2])
+    warps = min(call.threads // call.warp, _SOLVING_WARPS, ceil_power_of_two(system.sides))
+    busy = ceil_div(call.target.threads, call.threads)
+    groups = min(ceil_div(system.sides, warps), max(ceil_div(busy, stack), 1))
+    emit = partial(_solve, system, groups)
+    return _by_blocks(call, [(warps, n)], emit, (warps * call.warp, groups), cached=(n, n))
+
+
+def _solve(system: _System, groups: int, block: _Block) -> None:
+    b, (x, *cached), n = block.b, block.areas, Expr(system.n)
+    for area in cached:
+        with block.over_elements(system.n, system.n) as (i, j):
+            area.store(*system.of_factor(i, j), block.given(i, j))
+
+    def factor(i: Expr, j: Expr) -> Scalar:
+        return cached[0].load(i, j) if cached else block.given(*system.of_factor(i, j))
+
+    def divided(value: Scalar, i: Expr) -> Scalar:
+        return value if system.call.attrs["unit"] else b.op("div", value, factor(i, i))
+
+    by_columns = bool(cached) or system.transposed
+    each = block.warps * groups
+    with b.loop("c", ceil_div(system.sides, each)) as c:
+        column = c * each + block.group * block.warps + block.warp
+        exists = below(column, system.sides)
+        with block.over_lanes("i", ZERO, n) as i:
+            value = block.given(*system.of_side(i, column), number=1, mask=(exists,))
+            x.store(block.warp, i, value)
+        b.barrier()
+        with b.loop("k", system.n) as k:
+            if by_columns:
+                less = b.op("neg", divided(x.load(block.warp, k), k))
+                with block.over_lanes("i", k + 1, n) as i:
+                    x.add(block.warp, i, factor(i, k), less)
+            else:
+                total = b.variable("total", b.constant(-0.0, block.dtype))
+                with block.over_lanes("i", ZERO, k) as i:
+                    value = x.load(block.warp, i)
+                    b.set(total, value, fold="add", factor=factor(k, i))
+                _, whole = block.fold("add").across_lanes(b.load(total), block.lane)
+                with b.where(below(block.lane, 1)):
+                    value = b.op("sub", x.load(block.warp, k), whole)
+                    x.store(block.warp, k, divided(value, k))
+            b.barrier()
+        with block.over_lanes("i", ZERO, n) as i:
+            value = x.load(block.warp, i)
+            value = divided(value, i) if by_columns else value
+            block.put(*system.of_side(i, column), value, mask=(exists,))
+
+
+# -- qr --------------------------------------------------------------------------------------------
+
+
+def qr(call: OpCall) -> StepLoops:
+    """Column by column: a reflection, whose vector stays below the diagonal of R; then all of them
+    are applied to the identity, the last one first.
+    """
+    (m, n), size = call.types[0].shape[-2:], call.types[1].shape[-1]
+    return _by_blocks(call, [(m, n), (m, size), (m, 1), (max(min(m, n), 1), 1)], _qr)
+
+
+def _qr(block: _Block) -> None:
+    b, (a, q, vector, scales), (m, n) = block.b, block.areas, block.call.types[0].shape[-2:]
+    size, columns, rows = block.call.types[1].shape[-1], min(m, n), Expr(m)
+    zero, one = b.constant(0.0, block.dtype), b.constant(1.0, block.dtype)
+    with block.over_elements(m, n) as (i, j):
+        a.store(i, j, block.given(i, j))
+    with block.over_elements(m, size) as (i, j):
+        q.store(i, j, b.op("select", b.inside(Bound(i + j * -1, 0, 1)), one, zero))
+    b.barrier()
+    with b.loop("k", columns) as k:
+        unit, difference, image, scale = _reflection(block, a, k, m)
+        with block.over_threads("i", k, rows) as i:
+            scaled = b.op("div", b.op("div", a.load(i, k), unit), difference)
+            vector.store(i, ZERO, b.op("select", b.inside(Bound(i + k * -1, 0, 1)), one, scaled))
+        b.barrier()
+        with block.over_threads("i", k + 1, rows) as i:
+            a.store(i, k, vector.load(i))
+        with b.where(below(block.thread, 1)):
+            a.store(k, k, b.op("mul", image, unit))
+            scales.store(k, ZERO, scale)
+        _reflect(block, a, vector, scale, (k + 1, n), (k, rows))
+        b.barrier()
+    with b.loop("back", columns) as back:
+        k = back * -1 + (columns - 1)
+        with block.over_threads("i", k, rows) as i:
+            # The first element is 1; its place holds the diagonal of R.
+            is_first = b.inside(Bound(i + k * -1, 0, 1))
+            vector.store(i, ZERO, b.op("select", is_first, one, a.load(i, k)))
+        b.barrier()
+        _reflect(block, q, vector, scales.load(k), (k, size), (k, rows))
+        b.barrier()
+    with block.over_elements(m, size) as (i, j):
+        block.put(i, j, q.load(i, j))
+    with block.over_elements(size, n) as (i, j):
+        is_below = b.inside(Bound(i + j * -1, 1, max(size, 2)))
+        block.put(i, j, b.op("select", is_below, zero, a.load(i, j)), number=1)
+
+
+def _reflection(block: _Block, a: _Area, k: Expr, m: int) -> tuple[Scalar, ...]:
+    """The reflection of a column from the diagonal on; every warp computes it for itself.
+
+    The unit that the column is divided by, the first element minus its image, the image, and the
+    factor of the product of the vector with itself.
+    """
+    b, rows = block.b, Expr(m)
+    zero, one = b.constant(0.0, block.dtype), b.constant(1.0, block.dtype)
+    tail, square = b.variable("tail", zero), b.variable("square", zero)
+    with block.over_lanes("i", k + 1, rows) as i:
+        b.set(tail, b.op("abs", a.load(i, k)), fold="max")
+    _, largest = block.fold("max").across_lanes(b.load(tail), block.lane)
+    head = a.load(k, k)
+    unit = b.op("max", b.op("abs", head), largest)
+    unit = b.op("select", b.compare("gt", unit, zero), unit, one)
+    with block.over_lanes("i", k, rows) as i:
+        x = b.op("div", a.load(i, k), unit)
+        b.set(square, x, fold="add", factor=x)
+    _, total = block.fold("add").across_lanes(b.load(square), block.lane)
+    norm, scaled = b.op("sqrt", total), b.op("div", head, unit)
+    is_zero = b.compare("eq", largest, zero)
+    signed = b.op("select", b.compare("lt", scaled, zero), norm, b.op("neg", norm))
+    image = b.op("select", is_zero, scaled, signed)
+    scale = b.op("select", is_zero, zero, b.op("div", b.op("sub", image, scaled), image))
+    difference = b.op("select", is_zero, one, b.op("sub", scaled, image))
+    return unit, difference, image, scale
+
+
+def _reflect(
+    block: _Block,
+    a: _Area,
+    vector: _Area,
+    scale: Scalar,
+    columns: tuple[Expr, int],
+    rows: tuple[Expr, Expr],
+) -> None:
+    """Reflect some columns, of which some rows change; a warp has a column."""
+    b, (first, stop) = block.b, columns
+    count = (first * -1 + (stop + block.warps - 1)) // block.warps
+    # All warps come to each exchange of values, those that have no column as well.
+    with b.loop("j", max(count.last, 0), until=count) as j:
+        column = first + j * block.warps + block.warp
+        exists = below(column, stop)
+        product = b.variable("product", b.constant(0.0, block.dtype))
+        with b.where(exists), block.over_lanes("i", *rows) as i:
+            b.set(product, vector.load(i), fold="add", factor=a.load(i, column))
+        _, total = block.fold("add").across_lanes(b.load(product), block.lane)
+        less = b.op("neg", b.op("mul", scale, total))
+        with b.where(exists), block.over_lanes("i", *rows) as i:
+            a.add(i, column, vector.load(i), less)
+
+
+__all__ = ["cholesky", "lu", "qr", "triangular_solve"]

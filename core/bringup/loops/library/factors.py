@@ -24,6 +24,8 @@ def triangular_solve(call: OpCall) -> StepLoops:
 
     A tile of rows has the products with all rows above it subtracted, then is solved in registers.
     """
+    if call.threads:
+        return block_factors.triangular_solve(call)
     attrs, n = call.attrs, call.types[0].shape[-1]
     rows, columns = call.types[1].shape[-2:]
     m = columns if attrs["left"] else rows
