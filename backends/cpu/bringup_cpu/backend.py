@@ -23,6 +23,7 @@ from bringup.program.program import KernelStep, Program
 from bringup_cpu import host
 
 if TYPE_CHECKING:
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: Ops that become native loops and branches.
@@ -81,6 +82,20 @@ class CpuBackend(Backend):
 
         return scheduled_kernel(step.kernel, find_target(target).loops, step.schedule)
 
+    def link_targets(self) -> Sequence[str]:
+        """Processors of every architecture that code is made for ahead of time."""
+        from bringup_cpu.processors import names
+
+        return names()
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """An object file of programs.  Raises UnsupportedError, CompileError."""
+        from bringup_cpu.link import link
+
+        return link(units, weights, target, options)
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.
 
@@ -102,9 +117,9 @@ def _capabilities(target: str) -> Capabilities:
     from bringup.llvm.loops.blocking import LEAST_PRODUCTS, lengths, panel_bits
     from bringup.llvm.loops.schedule import LONGEST_CHAIN
     from bringup.llvm.steps.base import step_claims
-    from bringup_cpu.target import target as find_target
+    from bringup_cpu.target import loops_of
 
-    loops = find_target(target).loops
+    loops = loops_of(target)
     return Capabilities(
         ops=step_claims(*_CONTROL),
         kernels=emitter_claims(),

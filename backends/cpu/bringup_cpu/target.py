@@ -44,6 +44,19 @@ def target(name: str = "") -> CpuTarget:
     return CpuTarget(name, _NAMED[name])
 
 
+def loops_of(name: str) -> LoopTarget:
+    """What the emitter must know of a target of `target`, or of one that libraries are made for.
+
+    Raises UnsupportedError.
+    """
+    from bringup_cpu import processors
+
+    if name in named() or name not in processors.names():
+        return target(name).loops
+    rows = processors.processors(name)
+    return rows[len(rows) // 2].loops
+
+
 def named() -> Mapping[str, LoopTarget]:
     """The names that `target` takes on this machine."""
     return _NAMED if platform.machine() in _X86 else {}

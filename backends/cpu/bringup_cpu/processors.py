@@ -1,0 +1,86 @@
+"""The processors that libraries are made for ahead of time, a row each."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from bringup.errors import UnsupportedError
+from bringup.llvm.loops.schedule import LoopTarget
+from bringup.records import record
+
+
+@record
+class Processor:
+    """A processor, as LLVM and the emitters know it.
+
+    triple: of the machine and its system.  cpu, features: LLVM's names.
+    architecture: as `platform.machine` calls it, for the control register of floats.
+    loops: its vector registers.  pointer_bits: of an address.
+    relocatable: whether its libraries may be loaded anywhere.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    architecture: str
+    loops: LoopTarget
+    pointer_bits: int = 64
+    relocatable: bool = True
+
+
+def _x86(level: str, bits: int, registers: int) -> Processor:
+    loops = LoopTarget(vector_bits=bits, registers=registers)
+    return Processor("x86_64-linux-gnu", level, "", "x86_64", loops)
+
+
+_V2 = _x86("x86-64-v2", 128, 16)
+_V3 = _x86("x86-64-v3", 256, 16)
+_V4 = _x86("x86-64-v4", 512, 32)
+_NEON = LoopTarget(vector_bits=128, registers=32)
+#: Without vector registers: pairs keep two multiply-adds in flight.
+_SCALAR = LoopTarget(vector_bits=64, registers=32)
+_ARM, _RISCV = "aarch64-linux-gnu", "riscv64-linux-gnu"
+#: Rows of a name are levels of one architecture: the code chooses among them when it runs.
+_ROWS: dict[str, Sequence[Processor]] = {
+    "x86_64-linux-gnu": (_V2, _V3, _V4),
+    "x86-64-v2": (_V2,),
+    "x86-64-v3": (_V3,),
+    "x86-64-v4": (_V4,),
+    "aarch64-linux-gnu": (Processor(_ARM, "generic", "+neon", "aarch64", _NEON),),
+    "riscv64-linux-gnu": (
+        Processor(_RISCV, "generic-rv64", "+m,+a,+f,+d,+c", "riscv64", _SCALAR),
+    ),
+    "riscv64-linux-gnu+v": (
+        Processor(_RISCV, "generic-rv64", "+m,+a,+f,+d,+c,+v,+zvl128b", "riscv64", _NEON),
+    ),
+    "wasm32": (
+        Processor("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory", "wasm32",
+                  LoopTarget(vector_bits=128, registers=16), 32, relocatable=False),
+    ),
+    "thumbv7em-none-eabihf": (
+        Processor("thumbv7em-none-eabihf", "cortex-m7", "+fp-armv8d16sp", "thumbv7em",
+                  LoopTarget(vector_bits=64, registers=16), 32, relocatable=False),
+    ),
+}  # fmt: skip
+
+
+def names() -> Sequence[str]:
+    """What `processors` takes."""
+    return tuple(_ROWS)
+
+
+def processors(name: str) -> Sequence[Processor]:
+    """The processors of a name, least first.  Raises UnsupportedError."""
+    if name not in _ROWS:
+        known = ", ".join(_ROWS)
+        raise UnsupportedError(f"no library is made for {name!r}", fix=f"use one of: {known}")
+    rows = _ROWS[name]
+    if len(rows) > 1 and platform.machine() not in ("x86_64", "AMD64"):
+        # pragma: no cover - only other processors
+        raise UnsupportedError(
+            f"{name!r} asks the processor for its level by an instruction that LLVM assembles only "
+            "on one of its kind",
+            fix="make a library of one level, such as x86-64-v3",
+        )
+    return rows
