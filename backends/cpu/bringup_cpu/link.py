@@ -17,13 +17,13 @@ from bringup.backend.link import STATUS, Linked, LinkOptions, LinkUnit, Weights
 from bringup.errors import CompileError
 from bringup.llvm import text as ir
 from bringup.llvm.host.emit import NULL, Emit, define, number
-from bringup.llvm.host.halves import HALVES, define_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.loops.schedule import LINE_BYTES
 from bringup.llvm.text import Module, Val, const
 from bringup_cpu.codegen import SharedCode, emit_program
 from bringup_cpu.launch_table import TOP, emit_walk
 from bringup_cpu.processors import Processor, processors
+from bringup_cpu.support import define_support
 
 OK, NULL_POINTER, MISALIGNED, WRONG_WEIGHTS, WRONG_PROCESSOR = range(len(STATUS))
 _WEIGHTS = "weights"
@@ -43,6 +43,9 @@ def link(
         arenas = [max(pair) for pair in zip(arenas, sizes, strict=True)]
     frame = _Frame(units, weights, levels, options, arenas)
     texts.append(_for_processor(frame.text(), main, options))
+    support = Module(main.triple)
+    define_support(support)
+    texts.append(_for_processor(str(support), main, options))
     if len(levels) > 1:
         texts.append(_for_processor(_LEVEL, main, options))
     return Linked(_object(texts, [unit.symbol for unit in units], main), tuple(arenas))
@@ -59,12 +62,7 @@ def _programs(
         size, _ = emit_program(code, name, unit.program, level.loops, options.threads)
         sizes.append(size)
     emit_walk(code.module, _by_pool if options.threads > 1 else _alone, internal=True)
-    text = str(code.module)
-    if "half" in text:
-        halves = Module()
-        define_halves(halves, *HALVES.values())
-        text += str(halves)
-    return text, sizes
+    return str(code.module), sizes
 
 
 def _alone(b: Emit, _tables: Val, launch: Sequence[Val]) -> None:
