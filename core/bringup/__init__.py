@@ -124,6 +124,7 @@ from bringup.api.gathering import (
 from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
 from bringup.api.info import device, devices
+from bringup.api.exporting import export
 from bringup.api.jit import Jitted, jit
 from bringup.api.manipulation import (
     broadcast_arrays,
@@ -293,7 +294,7 @@ __all__ = [
     "count_leading_zeros", "count_nonzero", "cummax", "cummin", "cumulative_prod", "cumulative_sum",
     "custom_jvp", "custom_vjp", "debug", "default_dtype", "device", "devices", "diff", "divide",
     "dynamic_slice", "dynamic_update_slice", "e", "einsum", "empty", "empty_like", "equal",
-    "errors", "eval_shape", "exp", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
+    "errors", "eval_shape", "exp", "export", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
     "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "floor", "floor_divide",
     "fori_loop", "freeze", "from_dlpack", "full", "full_like", "grad", "greater", "greater_equal",
     "hessian", "hypot", "iinfo", "imag", "inf", "int8", "int16", "int32", "int64", "isdtype",

@@ -19,11 +19,12 @@ from bringup.llvm import text as ir
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.loops.schedule import LINE_BYTES
+from bringup.llvm.math.remainder import remainder
 from bringup.llvm.text import Module, Val, const
 from bringup_cpu.codegen import SharedCode, emit_program
 from bringup_cpu.launch_table import TOP, emit_walk
 from bringup_cpu.processors import Processor, processors
-from bringup_cpu.support import define_support
+from bringup_cpu.support import needed_support, support_module
 
 OK, NULL_POINTER, MISALIGNED, WRONG_WEIGHTS, WRONG_PROCESSOR = range(len(STATUS))
 _WEIGHTS = "weights"
@@ -43,12 +44,14 @@ def link(
         arenas = [max(pair) for pair in zip(arenas, sizes, strict=True)]
     frame = _Frame(units, weights, levels, options, arenas)
     texts.append(_for_processor(frame.text(), main, options))
-    support = Module(main.triple)
-    define_support(support)
-    texts.append(_for_processor(str(support), main, options))
     if len(levels) > 1:
         texts.append(_for_processor(_LEVEL, main, options))
-    return Linked(_object(texts, [unit.symbol for unit in units], main), tuple(arenas))
+    symbols = [unit.symbol for unit in units]
+    code = _object(texts, symbols, main)
+    if names := needed_support(code):
+        support = str(support_module(names, main.triple))
+        code = _object([*texts, _for_processor(support, main, options)], symbols, main)
+    return Linked(code, tuple(arenas))
 
 
 def _programs(
@@ -56,6 +59,7 @@ def _programs(
 ) -> tuple[str, list[int]]:
     """The entries of all units for a processor, and the bytes of their arenas."""
     code = SharedCode(Module(level.triple), level.architecture)
+    code.module.native["rem"] = remainder
     sizes = []
     for unit in units:
         name = f"{unit.symbol}.program{suffix}"

@@ -59,7 +59,7 @@ _ROWS: dict[str, Sequence[Processor]] = {
                   LoopTarget(vector_bits=128, registers=16), 32, relocatable=False),
     ),
     "thumbv7em-none-eabihf": (
-        Processor("thumbv7em-none-eabihf", "cortex-m7", "+fp-armv8d16sp", "thumbv7em",
+        Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",
                   LoopTarget(vector_bits=64, registers=16), 32, relocatable=False),
     ),
 }  # fmt: skip
