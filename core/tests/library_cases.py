@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import ALL, DType, as_dtype, bool_, i32
-from bringup.loops import Func
+from bringup.loops import Func, Target
 from bringup.loops.library import StepLoops, library_loops
 from bringup.ops.table import lookup
 from bringup.types import TensorType
@@ -27,9 +27,8 @@ def loops_of(
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    loops = library_loops(
-        name, types, row.result_types(types, bound), bound, units=units, vector_bits=vector_bits
-    )
+    target = Target(threads=units, vector_bits=vector_bits)
+    loops = library_loops(name, types, row.result_types(types, bound), bound, target)
     assert loops is not None
     return loops
 

@@ -16,10 +16,11 @@ from bringup.graph import attrs_key
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
+from bringup.loops.target import Target
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
@@ -31,12 +32,10 @@ _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
 
 
-def generate(
-    program: Program, target: LoopTarget, threads: int, *, traced: bool = False
-) -> NativeCode:
-    """Emit ``program``.  threads: how many workers scratch memory and records are laid out for."""
+def generate(program: Program, target: Target, *, traced: bool = False) -> NativeCode:
+    """Emit ``program``; scratch memory and records are laid out for the threads of ``target``."""
     code = SharedCode(Module())
-    arena_bytes, launches = emit_program(code, ENTRY, program, target, threads, traced=traced)
+    arena_bytes, launches = emit_program(code, ENTRY, program, target, traced=traced)
     return NativeCode(str(code.module), arena_bytes, launches, traced)
 
 
@@ -55,16 +54,10 @@ class SharedCode:
 
 
 def emit_program(
-    code: SharedCode,
-    name: str,
-    program: Program,
-    target: LoopTarget,
-    threads: int,
-    *,
-    traced: bool = False,
+    code: SharedCode, name: str, program: Program, target: Target, *, traced: bool = False
 ) -> tuple[int, tuple[tuple[str, str], ...]]:
     """Emit ``program`` as the function ``name``; the bytes of its arena, and its launches."""
-    generator = _Generator(code, name, program, target, threads, traced)
+    generator = _Generator(code, name, program, target, traced)
     return generator.run(), tuple(generator.launches)
 
 
@@ -77,20 +70,13 @@ def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
 
 class _Generator:
     def __init__(
-        self,
-        code: SharedCode,
-        name: str,
-        program: Program,
-        target: LoopTarget,
-        threads: int,
-        traced: bool,
+        self, code: SharedCode, name: str, program: Program, target: Target, traced: bool
     ) -> None:
         self.code, self.name = code, name
         self.program = program
         self.constants = dict(_constants(program, 0))
         self.literals = sum(len(each.constants) for each in program.programs)
-        self.target = replace(target, threads=threads)
-        self.threads = threads
+        self.target = target
         self.traced = traced
         self.module = code.module
         self.scratch_bytes = 0
@@ -153,7 +139,7 @@ class _Generator:
 
     def _records(self) -> MemoryRef:
         """Where the threads note when they worked on the launch being emitted."""
-        offset = len(self.launches) * record_bytes(self.threads)
+        offset = len(self.launches) * record_bytes(self.target.threads)
         return replace(self._shared(self.literals), offset=offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
@@ -174,7 +160,7 @@ class _Generator:
         """Launch a function on ``refs`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
-        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
+        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.target.threads)
         refs = [*refs, MemoryRef(OWN, SCRATCH, used)]
         function = self.module.functions[native.name].callee
         if self.traced:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 
@@ -60,10 +61,11 @@ def _programs(
     """The entries of all units for a processor, and the bytes of their arenas."""
     code = SharedCode(Module(level.triple), level.architecture)
     code.module.native["rem"] = remainder
+    row = replace(level.row, threads=options.threads)
     sizes = []
     for unit in units:
         name = f"{unit.symbol}.program{suffix}"
-        size, _ = emit_program(code, name, unit.program, level.loops, options.threads)
+        size, _ = emit_program(code, name, unit.program, row)
         sizes.append(size)
     emit_walk(code.module, _by_pool if options.threads > 1 else _alone, internal=True)
     return str(code.module), sizes

@@ -6,8 +6,9 @@ import platform
 from collections.abc import Sequence
 
 from bringup.errors import UnsupportedError
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.loops.target import Target
 from bringup.records import record
+from bringup_cpu.target import X86_LEVELS
 
 
 @record
@@ -16,7 +17,7 @@ class Processor:
 
     triple: of the machine and its system.  cpu, features: LLVM's names.
     architecture: as `platform.machine` calls it, for the control register of floats.
-    loops: its vector registers.  pointer_bits: of an address.
+    row: what schedules are chosen by.  pointer_bits: of an address.
     relocatable: whether its libraries may be loaded anywhere.
     """
 
@@ -24,22 +25,19 @@ class Processor:
     cpu: str
     features: str
     architecture: str
-    loops: LoopTarget
+    row: Target
     pointer_bits: int = 64
     relocatable: bool = True
 
 
-def _x86(level: str, bits: int, registers: int) -> Processor:
-    loops = LoopTarget(vector_bits=bits, registers=registers)
-    return Processor("x86_64-linux-gnu", level, "", "x86_64", loops)
-
-
-_V2 = _x86("x86-64-v2", 128, 16)
-_V3 = _x86("x86-64-v3", 256, 16)
-_V4 = _x86("x86-64-v4", 512, 32)
-_NEON = LoopTarget(vector_bits=128, registers=32)
+_V2, _V3, _V4 = (
+    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name])
+    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+)
+#: Registers of 128 bits are what every AArch64 has, and what RISC-V's V extension promises.
+_NEON = Target(vector_bits=128, registers=32)
 #: Without vector registers: pairs keep two multiply-adds in flight.
-_SCALAR = LoopTarget(vector_bits=64, registers=32)
+_SCALAR = Target(vector_bits=64, registers=32)
 _ARM, _RISCV = "aarch64-linux-gnu", "riscv64-linux-gnu"
 #: Rows of a name are levels of one architecture: the code chooses among them when it runs.
 _ROWS: dict[str, Sequence[Processor]] = {
@@ -56,11 +54,11 @@ _ROWS: dict[str, Sequence[Processor]] = {
     ),
     "wasm32": (
         Processor("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory", "wasm32",
-                  LoopTarget(vector_bits=128, registers=16), 32, relocatable=False),
+                  Target(vector_bits=128, registers=16), 32, relocatable=False),
     ),
     "thumbv7em-none-eabihf": (
         Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",
-                  LoopTarget(vector_bits=64, registers=16), 32, relocatable=False),
+                  Target(vector_bits=64, registers=16), 32, relocatable=False),
     ),
 }  # fmt: skip
 

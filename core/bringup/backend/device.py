@@ -20,6 +20,7 @@ import numpy as np
 from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
+from bringup.loops.target import UNKNOWN, Target
 from bringup.passes.base import Pass
 from bringup.program.program import KernelStep, Program
 from bringup.records import record
@@ -219,6 +220,13 @@ class Backend(ABC):
         They raise UnsupportedError for other names.  None by default.
         """
         return ()
+
+    def target(self, name: str = "") -> Target:
+        """The row of a target, or of the default device: the numbers that schedules are chosen by.
+
+        Needs no hardware.  By default a machine of one thread whose compiler makes the vectors.
+        """
+        return UNKNOWN
 
     @abstractmethod
     def open(self, index: int) -> Device:

@@ -6,19 +6,17 @@ import math
 from collections.abc import Callable
 
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.steps.matrices import BLOCK, MatrixEmitter, Rows, Strides
 from bringup.llvm.text import Module, Val, const, i64_const
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 
 _ZERO, _ONE = i64_const(0), i64_const(1)
 
 
-def emit_triangular_solve(
-    module: Module, step: OpStep, name: str, target: LoopTarget
-) -> NativeStep:
+def emit_triangular_solve(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``triangular_solve``, every form of which becomes L X = B."""
     em = MatrixEmitter(module, step, name, target)
     attrs, n = step.attrs, step.operands[0].type.shape[-1]
@@ -45,7 +43,7 @@ def emit_triangular_solve(
     return em.done(n * n * m)
 
 
-def emit_cholesky(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_cholesky(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``cholesky``: block rows, each solved with those above it."""
     em = MatrixEmitter(module, step, name, target)
     n = step.operands[0].type.shape[-1]
@@ -100,7 +98,7 @@ def _factor_corner(em: MatrixEmitter, a: Rows, count: Val) -> None:
         em.put(a, i, i, em.sqrt(square))
 
 
-def emit_lu(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_lu(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``lu``: a block of columns, then an update of the rest."""
     em = MatrixEmitter(module, step, name, target)
     m, n = step.operands[0].type.shape[-2:]

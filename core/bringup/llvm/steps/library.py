@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm.func.render import emit_func
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
+from bringup.llvm.loops.schedule import LINE_BYTES
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.text import Module
 from bringup.loops.form import For, Func, Let, Load, Store, statements
 from bringup.loops.library import StepLoops
 from bringup.loops.schedule import Schedule, Step, apply
+from bringup.loops.target import Target
 
 
-def emit_library(module: Module, loops: StepLoops, target: LoopTarget) -> NativeStep:
+def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep:
     """Emit the functions of a step, under their names."""
     phases = [
         emit_func(module, apply(func, vectors_of(func, target)), func.name) for func in loops.funcs
@@ -24,12 +25,12 @@ def emit_library(module: Module, loops: StepLoops, target: LoopTarget) -> Native
     return NativeStep(tuple(phases), end, tuple(offsets), loops.numbers)
 
 
-def vectors_of(func: Func, target: LoopTarget) -> Schedule:
+def vectors_of(func: Func, target: Target) -> Schedule:
     """Vectors along the innermost loops over neighbouring elements, masked at the end."""
     steps: list[Step] = []
     for loop in _along(func):
         bits = max(s.buffer.dtype.bits for s in loop.body if isinstance(s, Load | Store))
-        lanes = min(target.vector_bits // max(bits, 16), ceil_power_of_two(loop.axis.size))
+        lanes = min(target.lanes(max(bits, 16)), ceil_power_of_two(loop.axis.size))
         if lanes > 1:
             blocks, vector = f"{loop.name}.b", f"{loop.name}.v"
             steps.append(Step("split", (loop.name, blocks, vector, lanes)))

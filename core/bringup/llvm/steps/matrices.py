@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from bringup.dtypes import f32
 from bringup.integers import round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
+from bringup.llvm.loops.schedule import LINE_BYTES
 from bringup.llvm.scalar import is_half, memory_type, narrow, register_type, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import (
@@ -30,6 +30,7 @@ from bringup.llvm.text import (
     vec,
 )
 from bringup.llvm.text.masked import lanes_below_wide, masked_load, masked_store
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.types import TensorType
 
@@ -54,7 +55,7 @@ class Dense:
     type: ir.f32 or ir.f64.  lanes: of a vector.  rows: of a register tile.
     """
 
-    def __init__(self, module: Module, type_: Type, target: LoopTarget) -> None:
+    def __init__(self, module: Module, type_: Type, target: Target) -> None:
         self.module = module
         self.type = type_
         self.bytes = 4 if type_ is ir.f32 else 8
@@ -251,7 +252,7 @@ class MatrixEmitter:
     dense: functions on matrices.  b: the builder.  unit: the number of the matrix, inside `each`.
     """
 
-    def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
+    def __init__(self, module: Module, step: OpStep, name: str, target: Target) -> None:
         self.step = step
         self.phase = PhaseBuilder(module, step, name)
         self.b: Builder = self.phase.b

@@ -7,10 +7,10 @@ transformations, 1989.)
 from __future__ import annotations
 
 from bringup.integers import ceil_div
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.steps.matrices import BLOCK, MatrixEmitter, Rows
 from bringup.llvm.text import Module, Val, i64_const
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -40,7 +40,7 @@ class Workspace:
     scales: Val
 
 
-def emit_qr(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_qr(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``qr``."""
     em = MatrixEmitter(module, step, name, target)
     m, n = step.operands[0].type.shape[-2:]
