@@ -331,8 +331,10 @@ const model = await load(readFileSync("digits.wasm"));
 const pictures = readFileSync(process.argv[2]);
 const best = (scores) => scores.indexOf(Math.max(...scores));
 const found = [];
-for (let n = 0; n < pictures.length; n += 64)
-  found.push(best(model.run({ x: Float32Array.from(pictures.subarray(n, n + 64), (v) => v / 16) }).result));
+for (let n = 0; n < pictures.length; n += 64) {
+  const x = Float32Array.from(pictures.subarray(n, n + 64), (v) => v / 16);
+  found.push(best(model.run({ x }).result));
+}
 console.log(found.join(" "));
 const image = { width: 64, height: 64, data: new Uint8Array(4 * 64 * 64).fill(255) };
 for (let y = 8; y < 56; y++) for (let x = 26; x < 36; x++) image.data[4 * (64 * y + x)] = 0;
