@@ -190,8 +190,8 @@ class _Function:
                 restrict = dialect.restrict if param.buffer in self.unaliased else ""
                 type_ = self.element(param.buffer)
                 yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
-            if self.layout.size:
-                yield dialect.scratch.format(n=len(names))
+        if self.layout.size and dialect.scratch:
+            yield dialect.scratch.format(n=len(names))
         yield from dialect.params
 
     def frame(self) -> Iterator[str]:
