@@ -109,7 +109,9 @@ class _Frame:
     def text(self) -> str:
         data = self.weights
         content = data.data if data.prefix is None else data.prefix
-        if content:
+        if any(unit.weights for unit in self.units):
+            # Arrays without elements have an address as well.
+            content = content or bytes(1)
             type_ = ir.array(ir.i8, len(content))
             self.module.global_variable(
                 _WEIGHTS, type_, _quoted(content), align=LINE_BYTES, constant=True
