@@ -15,20 +15,20 @@ class LinkUnit:
 
     symbol: its name in C.  It takes three pointers: to the addresses of the arguments, to those of
     the results, and to `Linked.arena_bytes` bytes.  It returns 0, or one of the codes in `STATUS`.
-    prefix: of the structs of these addresses in the header, ``PREFIX_args`` and ``PREFIX_results``.
-    members: what these call the arguments, then the results.
     program: what it computes.
     arguments: how many inputs of the program the caller passes, the first ones.
     weights: where in `Weights.data` the other inputs stand, then the constants of each of
     `Program.programs`, in bytes.
+    prefix: of the structs of addresses in the header, ``PREFIX_args`` and ``PREFIX_results``.
+    members: what these call the arguments, then the results.
     """
 
     symbol: str
-    prefix: str
-    members: tuple[str, ...]
     program: Program
     arguments: int
     weights: tuple[int, ...] = ()
+    prefix: str = ""
+    members: tuple[str, ...] = ()
 
 
 @record

@@ -30,7 +30,7 @@ def control_lines(step: ControlStep, addresses: Sequence[str], call: Call) -> It
 
 def table(type_: str, name: str, addresses: Sequence[str]) -> Iterator[str]:
     """The definition of an array of addresses."""
-    yield f"{type_} {name}[] = {{"
+    yield f"{type_}{name}[] = {{"
     yield from (f"  {address}," for address in addresses or ["NULL"])
     yield "};"
 
@@ -41,7 +41,7 @@ def _branch(
     results: Sequence[str],
     call: Callable[[Program, str], str],
 ) -> Iterator[str]:
-    yield from table("void *const", "t", [*operands[1:], *results])
+    yield from table("void *const ", "t", [*operands[1:], *results])
     yield f"switch (*(const int32_t *){_parenthesised(operands[0])}) {{"
     *others, final = step.programs
     for number, program in enumerate(others):

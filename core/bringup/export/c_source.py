@@ -139,7 +139,7 @@ class _File:
         body = [
             *self.checks(unit, arena_bytes),
             "unsigned char *const scratch = arena;",
-            *table("void *const", "buffers", [*inputs, *held[:captured], *outputs]),
+            *table("void *const ", "buffers", [*inputs, *held[:captured], *outputs]),
             call,
             "return 0;",
         ]
@@ -213,7 +213,7 @@ class _File:
         own = f"scratch + {scratch}" if scratch else "scratch"
         work = _work(func.body)
         yield "{"
-        yield from (f"  {line}" for line in table("void *const", "v", addresses))
+        yield from (f"  {line}" for line in table("void *const ", "v", addresses))
         if self.has_pool and count > 1 and work >= _PARALLEL_WORK:
             part, grain = f"bu_part_{name}", max(1, _GRAIN_WORK * count // work)
             self.parts[part] = _part(part, name, size)

@@ -71,11 +71,11 @@ def make_library(
     units = [
         LinkUnit(
             f.symbol,
-            f.prefix,
-            tuple(member.name for member in (*f.arguments, *f.results)),
             f.program,
             len(f.arguments),
             tuple(offsets[a.elements] for a in f.held),
+            f.prefix,
+            tuple(member.name for member in (*f.arguments, *f.results)),
         )
         for f in functions
     ]
