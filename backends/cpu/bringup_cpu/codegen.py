@@ -192,7 +192,5 @@ class _Generator:
         native = steps.get(key)
         if native is None:
             name = f"{self.name}.op{len(steps)}.{step.name}"
-            native = steps[key] = emit_step(
-                self.module, step, name, self.target, in_place=in_place
-            )
+            native = steps[key] = emit_step(self.module, step, name, self.target, in_place=in_place)
         return native

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -53,6 +53,9 @@ from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
+
+if TYPE_CHECKING:  # calls load no module of exports
+    from bringup.export.library import Library, WeightsPlace
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -176,7 +179,7 @@ class Jitted(Generic[P, R]):
 
         >>> library = bu.jit(lambda x: x + 1).export("model", bu.float32[8], target="wasm32")
         >>> sorted(library.files)
-        ['model.h', 'model.hpp', 'model.o', 'model.rs']
+        ['model.h', 'model.hpp', 'model.mjs', 'model.o', 'model.rs']
         """
         from bringup.api.exporting import export_one
         from bringup.backend.link import LinkOptions

@@ -22,6 +22,18 @@ Json = Annotated[
         "--json", help="Print one JSON object, with the number of its format, and nothing else."
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="embedded in the code, or external, in a file that is mapped into memory.",
+        autocompletion=shell.one_of("embedded", "external"),
+    ),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
+]
 
 
 def run() -> None:
@@ -109,12 +121,7 @@ def dump(
             metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
         ),
     ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    types: Types = None,
     target: Annotated[
         str,
         typer.Option(
@@ -155,12 +162,7 @@ def tune(
     subject: Annotated[
         str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
     ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    types: Types = None,
     device: Annotated[
         str,
         typer.Option(
@@ -173,15 +175,24 @@ def tune(
     keep: Annotated[
         bool, typer.Option(help="Whether later programs on this machine use what is found.")
     ] = True,
+    ship: Annotated[
+        bool,
+        typer.Option(
+            "--ship",
+            help="Write what is found into the table that the backend ships for machines of this"
+            " class, in place of the user's.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Search for faster schedules of a function's kernels, by measuring.
 
-    A schedule that is kept is used wherever a kernel has the same loops.  Results keep their bits.
+    A schedule that is kept is used wherever a program has an equal kernel.  Results keep their
+    bits.
     """
     from bringup.cli import tune as command
 
-    command.show(subject, types or [], device, seconds, keep=keep, as_json=json)
+    command.show(subject, types or [], device, seconds, keep=keep, ship=ship, as_json=json)
 
 
 @app.command(
@@ -222,14 +233,7 @@ def build(
             autocompletion=shell.one_of("object", "static", "shared"),
         ),
     ] = "object",
-    weights: Annotated[
-        str,
-        typer.Option(
-            metavar="PLACE",
-            help="embedded in the code, or external, in a file that is mapped into memory.",
-            autocompletion=shell.one_of("embedded", "external"),
-        ),
-    ] = "embedded",
+    weights: Weights = "embedded",
     small: Annotated[
         bool, typer.Option("--small", help="Little code counts for more than speed.")
     ] = False,

@@ -84,7 +84,8 @@ def _pool(library: Interface) -> Iterator[str]:
     yield f"   worker, 0 ... {library.threads - 1}.  `run` returns when all is done.  */"
     yield f"typedef void (*{name}_part)(void *context, int64_t begin, int64_t end, int64_t worker);"
     yield "typedef struct {"
-    yield f"  void (*run)(void *self, {name}_part part, void *context, int64_t count, int64_t grain);"
+    yield f"  void (*run)(void *self, {name}_part part, void *context, int64_t count,"
+    yield "      int64_t grain);"
     yield "  void *self;"
     yield f"}} {name}_pool;"
     yield ""
@@ -131,7 +132,13 @@ def _struct(name: str, members: Sequence[tuple[str, str]]) -> Iterator[str]:
 def cpp_header(library: Interface) -> str:
     """References to arrays of the right length, and an arena on the stack, for C++."""
     lines = [f"// {library.name} for C++: the sizes of arrays are checked when it is compiled."]
-    lines += ["#pragma once", "", f'#include "{library.name}.h"', "", f"namespace {library.name} {{"]
+    lines += [
+        "#pragma once",
+        "",
+        f'#include "{library.name}.h"',
+        "",
+        f"namespace {library.name} {{",
+    ]
     for function in library.functions:
         lines += ["", *_cpp_function(library, function)]
     return "\n".join([*lines, "", f"}}  // namespace {library.name}"]) + "\n"
@@ -162,6 +169,7 @@ def _reference(member: Member) -> str:
 def rust_module(library: Interface) -> str:
     """The functions for Rust, with arrays of the right length."""
     lines = [f"//! {library.name} for {library.target}, made by bringup {VERSION}."]
+    lines += ["", "use core::ffi::c_void;"]
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
         lines += ["", *_rust_function(library, function, size)]
     return "\n".join(lines) + "\n"
@@ -176,19 +184,19 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     arguments = [f"{m.name}.as_ptr().cast()" for m in function.arguments]
     arguments += [f"{_WEIGHTS}.as_ptr().cast()"] if has_file else []
     results = [f"{m.name}.as_mut_ptr().cast()" for m in function.results]
-    pool = ", pool: *const core::ffi::c_void" if library.threads > 1 else ""
+    pool = ", pool: *const c_void" if library.threads > 1 else ""
     yield f"#[repr(C, align({ALIGNMENT}))]"
     yield f"struct {_camel(name)}Arena([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
     yield 'extern "C" {'
-    yield f"    fn {symbol}(args: *const *const core::ffi::c_void, results: *const *mut core::ffi::c_void,"
-    yield f"        arena: *mut core::ffi::c_void{pool}) -> i32;"
+    yield f"    fn {symbol}(args: *const *const c_void, results: *const *mut c_void,"
+    yield f"        arena: *mut c_void{pool}) -> i32;"
     yield "}"
     yield ""
     yield f"/// {', '.join(f'{m.name}: {m.type}' for m in function.arguments)}"
     yield f"pub fn {name}({', '.join(takes)}) -> Result<(), i32> {{"
-    yield f"    let args: [*const core::ffi::c_void; {len(arguments)}] = [{', '.join(arguments)}];"
-    yield f"    let results: [*mut core::ffi::c_void; {len(results)}] = [{', '.join(results)}];"
+    yield f"    let args: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
+    yield f"    let results: [*mut c_void; {len(results)}] = [{', '.join(results)}];"
     yield f"    let mut arena = core::mem::MaybeUninit::<{_camel(name)}Arena>::uninit();"
     null = ", core::ptr::null()" if library.threads > 1 else ""
     call = f"{symbol}(args.as_ptr(), results.as_ptr(), arena.as_mut_ptr().cast(){null})"
@@ -206,4 +214,74 @@ def _camel(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-__all__ = ["C_TYPES", "Interface", "c_header", "cpp_header", "rust_module"]
+#: What JavaScript calls an array of each type of C.
+_JS = {
+    "uint8_t": "Uint8Array", "int8_t": "Int8Array", "int16_t": "Int16Array",
+    "int32_t": "Int32Array", "int64_t": "BigInt64Array", "uint16_t": "Uint16Array",
+    "uint32_t": "Uint32Array", "uint64_t": "BigUint64Array", "float": "Float32Array",
+    "double": "Float64Array",
+}  # fmt: skip
+_LOADER = """\
+class Room {
+  constructor(memory, base) {
+    this.memory = memory;
+    this.end = base;
+  }
+  take(bytes) {
+    const start = Math.ceil(this.end / ALIGNMENT) * ALIGNMENT;
+    this.end = start + bytes;
+    const missing = this.end - this.memory.buffer.byteLength;
+    if (missing > 0) this.memory.grow(Math.ceil(missing / 65536));
+    return start;
+  }
+}
+
+/** Places for arrays, and the struct of C that points to them. */
+function struct(room, members) {
+  const places = members.map(([, type, size]) => room.take(type.BYTES_PER_ELEMENT * size));
+  const address = room.take(4 * places.length);
+  new Uint32Array(room.memory.buffer, address, places.length).set(places);
+  return { members, places, address };
+}
+
+function callable(exports, room, symbol, args, results, arenaBytes) {
+  const given = struct(room, args), made = struct(room, results), arena = room.take(arenaBytes);
+  return (values) => {
+    given.members.forEach(([name, type, size], n) => {
+      const view = new type(room.memory.buffer, given.places[n], size);
+      if (values[name]?.length !== size) throw new RangeError(`${name} has ${size} elements`);
+      view.set(values[name]);
+    });
+    const status = exports[symbol](given.address, made.address, arena);
+    if (status !== 0) throw new Error(`${symbol} returned ${status}`);
+    const found = made.members.map(([name, type, size], n) =>
+      [name, new type(room.memory.buffer, made.places[n], size).slice()]);
+    return Object.fromEntries(found);
+  };
+}
+"""
+
+
+def js_module(library: Interface) -> str:
+    """The functions for JavaScript, which loads the linked module: arrays in, arrays out."""
+    lines = [f"// {library.name} for {library.target}, made by bringup {VERSION}.", ""]
+    lines += [f"const ALIGNMENT = {ALIGNMENT};", "", _LOADER]
+    lines += ["/** The functions of a module, from its bytes. */"]
+    lines += ["export async function load(bytes) {"]
+    lines += ["  const { instance } = await WebAssembly.instantiate(bytes, {});"]
+    lines += ["  const { exports } = instance;"]
+    lines += ["  const room = new Room(exports.memory, exports.__heap_base.value);", "  return {"]
+    for function, size in zip(library.functions, library.arena_bytes, strict=True):
+        name = function.symbol.removeprefix(f"{library.name}_")
+        args, results = map(_js_members, (function.arguments, function.results))
+        lines += [f'    {name}: callable(exports, room, "{function.symbol}",']
+        lines += [f"      {args}, {results}, {size}),"]
+    return "\n".join([*lines, "  };", "}"]) + "\n"
+
+
+def _js_members(members: Sequence[Member]) -> str:
+    texts = [f'["{m.name}", {_JS[C_TYPES[m.type.dtype.name]]}, {m.type.size}]' for m in members]
+    return f"[{', '.join(texts)}]"
+
+
+__all__ = ["C_TYPES", "Interface", "c_header", "cpp_header", "js_module", "rust_module"]

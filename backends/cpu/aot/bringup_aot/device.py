@@ -32,7 +32,9 @@ class AotBackend(Backend):
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The machine.  Raises NoHardware where its emulator or a linker is missing."""
-        return (DeviceInfo(0, self.machine.target, (("linker", " ".join(compiler(self.machine))),)),)
+        return (
+            DeviceInfo(0, self.machine.target, (("linker", " ".join(compiler(self.machine))),)),
+        )
 
     def capabilities(self, target: str = "") -> Capabilities:
         """Those of the target."""
@@ -122,9 +124,7 @@ class AotExecutable:
             outputs.append(self.placed(inputs, index, type_, found))
         return outputs
 
-    def placed(
-        self, inputs: Sequence[Array], index: int, type_: TensorType, found: Array
-    ) -> Array:
+    def placed(self, inputs: Sequence[Array], index: int, type_: TensorType, found: Array) -> Array:
         """A result, in the memory of the donated input that it takes."""
         source = dict(self.program.aliases).get(index)
         if source is None:
