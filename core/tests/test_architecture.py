@@ -32,9 +32,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("backend",),
     ("c", "llvm"),
-    ("export",),
     ("runtime",),
-    ("export",),
+    ("aot",),
     (
         *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "quant"),
         *("random", "special", "tree"),
@@ -83,7 +82,6 @@ EXEMPT = {
     ("core/bringup/dtypes.py", "dtypes imports api"): "`f32(0.5)` makes an array",
     ("core/bringup/api/foreign_names.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
     ("core/bringup/c/names.py", "names the device 'template'"): "a keyword of C++",
-    ("core/bringup/export/interface.py", "names the device 'template'"): "a keyword of C++",
 }
 
 # (module, what it imports): why this import may lie on a cycle. One that is on none is an error.

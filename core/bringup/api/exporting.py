@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bringup.aot.interface import Function, check_name, members
+from bringup.aot.library import Library, WeightsPlace, make_library
+from bringup.aot.weights import HeldArray
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
 from bringup.errors import BringupError, TraceError
-from bringup.export.interface import Function, check_name, members
-from bringup.export.library import Library, WeightsPlace, make_library
-from bringup.export.weights import HeldArray
 from bringup.lazy import LazyTable
 from bringup.runtime.compiler import lower_graph
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bringup.graph import Literal
 
 #: What makes source text of programs for no device, by target.
-SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.export.c_source", "CSource")})
+SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
 
 
 def export(

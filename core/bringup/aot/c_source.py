@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bringup.aot.c_control import control_lines, table
 from bringup.backend.adapters import SimpleBackend, scheduled_loops
 from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims
 from bringup.backend.device import Device, NoHardware
@@ -22,7 +23,6 @@ from bringup.c import C11, c_claims, render_all, scratch_bytes, symbol, units
 from bringup.c.dialect import WIDE
 from bringup.dtypes import BY_NAME, STORED, bool_
 from bringup.errors import UnsupportedError
-from bringup.export.c_control import control_lines, table
 from bringup.integers import round_up
 from bringup.llvm.loops.kernel import scheduled_kernel
 from bringup.loops.form import For, Func, If, Stmt
