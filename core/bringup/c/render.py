@@ -511,7 +511,8 @@ class _Function:
         *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
+        value = f"{first[0]} {sign} {last}" if first else f"{sign}{last}"
+        return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
