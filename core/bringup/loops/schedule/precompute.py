@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
+    Barrier,
     Body,
     Buffer,
     For,
@@ -34,6 +34,7 @@ from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
     check_new_names,
+    check_word,
     exprs_of,
     loop_until,
     rebuilt,
@@ -45,7 +46,13 @@ from bringup.records import record
 
 
 def precompute(
-    func: Func, scalar: str, at: str, buffer: str, layout: str, space: Space = "scratch"
+    func: Func,
+    scalar: str,
+    at: str,
+    buffer: str,
+    layout: str,
+    space: Space = "scratch",
+    pad: int = 0,
 ) -> Func:
     """Each iteration of loop ``at`` computes a scalar for all points of loops inside it first.
 
@@ -53,7 +60,9 @@ def precompute(
     buffer: the name of the buffer that has the values.  The loops that fill it are named
     ``buffer.0``, ``buffer.1``, …
     layout: the loops, as ``j.o,k,j.i``; the last are neighbours in memory.
-    space: ``scratch``, or ``register``, which unrolls the loops of the layout.
+    space: ``scratch``; ``register``, which unrolls the loops of the layout; or ``shared``, where
+    all threads meet behind the loops that fill the buffer, and at the end of ``at``.
+    pad: elements between two lines of the last loop, so that a column is in several banks.
     Raises ScheduleError where the scalar depends on other loops inside ``at``, and where ``at``
     writes what it is computed from.
 
@@ -81,8 +90,9 @@ def precompute(
     """
     wanted, names, found = layout.split(","), Names(func), 0
     check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
-    if space not in ("scratch", "register"):
-        raise ScheduleError(f"cannot compute into {space} memory", fix="use scratch or register")
+    check_word("values are not computed first in", space, "scratch", "register", "shared")
+    if pad and space == "register":
+        raise ScheduleError("registers have no banks", fix="leave out pad")
     if names.buffer(buffer) != buffer:
         raise ScheduleError(f"a buffer {buffer} exists already", fix="choose a free name")
 
@@ -92,7 +102,7 @@ def precompute(
         if place is None:
             return body
         found += 1
-        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, names)
+        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, pad, names)
 
     def change_loop(loop: For, facts: Mask) -> Body:
         return (with_body(loop, change(loop.body, facts + loop.bounds)),)
@@ -216,7 +226,9 @@ class _Filling:
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
         return tuple(reversed(result))
 
-    def filled(self, buffer: str, wanted: Sequence[str], space: Space, names: Names) -> Body:
+    def filled(
+        self, buffer: str, wanted: Sequence[str], space: Space, pad: int, names: Names
+    ) -> Body:
         """The body with the values computed first and loaded later."""
         loops = [self.inner.get(name) for name in wanted]
         missing = [name for name, loop in zip(wanted, loops, strict=True) if loop is None]
@@ -233,17 +245,21 @@ class _Filling:
                 "name that loop in the layout too",
             )
         old = self.place.before[-1].result
-        copy = Buffer(buffer, old.dtype, math.prod(loop.axis.size for loop in nest), space)
-        filling = self.filling(copy, nest, others, names)
-        index = _flat([loop.axis for loop in nest])
+        index = _flat([loop.axis for loop in nest], pad)
+        copy = Buffer(buffer, old.dtype, index.last + 1, space)
+        filling = self.filling(copy, nest, others, pad, names)
         body = _replaced(self.body, self.place.before[-1], Load(old, copy, index))
         body = without_dead(body)
         if space == "register":
             body = unrolled(body, wanted)
             filling = unrolled(filling, [f"{buffer}.{n}" for n in range(len(wanted))])
+        if space == "shared":
+            body = _met(body, copy)
         return (Alloc(copy), *filling, *body)
 
-    def filling(self, copy: Buffer, nest: Sequence[For], others: set[Axis], names: Names) -> Body:
+    def filling(
+        self, copy: Buffer, nest: Sequence[For], others: set[Axis], pad: int, names: Names
+    ) -> Body:
         """The loops that fill the buffer; they end where those that read it do."""
         axes = [named_axis(f"{copy.name}.{n}", loop.axis.size) for n, loop in enumerate(nest)]
         table = {loop.axis: Expr.of(axis) for loop, axis in zip(nest, axes, strict=True)}
@@ -262,7 +278,7 @@ class _Filling:
         body = tuple(_inside(stmt, known[-1]) for stmt in body)
         last = body[-1]
         assert isinstance(last, Let | Load)
-        body += (Store(copy, _flat(axes), last.result),)
+        body += (Store(copy, _flat(axes, pad), last.result),)
         for axis, end, facts in zip(
             reversed(axes), reversed(ends), reversed(known[:-1]), strict=True
         ):
@@ -281,12 +297,27 @@ def _inside(stmt: Stmt, facts: Mask) -> Stmt:
     return Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands)
 
 
-def _flat(axes: Sequence[Axis]) -> Expr:
-    """The row-major index of loops."""
-    index = Expr()
-    for axis in axes:
-        index = index * axis.size + Expr.of(axis)
+def _flat(axes: Sequence[Axis], pad: int) -> Expr:
+    """The row-major index of loops, with ``pad`` elements behind each line of the last one."""
+    *outer, last = axes
+    index, size = Expr.of(last), last.size + pad
+    for axis in reversed(outer):
+        index, size = Expr.of(axis) * size + index, size * axis.size
     return index
+
+
+def _met(body: Body, copy: Buffer) -> Body:
+    """The block with a barrier before the first statement that reads the copy, and one at its end,
+    unless they are there.
+    """
+    first = next(
+        number
+        for number, stmt in enumerate(body)
+        if any(isinstance(s, Load) and s.buffer == copy for s in statements((stmt,)))
+    )
+    if not any(isinstance(stmt, Barrier) for stmt in body[:first]):
+        body = (*body[:first], Barrier(), *body[first:])
+    return body if isinstance(body[-1], Barrier) else (*body, Barrier())
 
 
 def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:

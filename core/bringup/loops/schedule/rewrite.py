@@ -117,7 +117,8 @@ def with_place(
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, mask, stmt.operands)
     fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands)
+    later = stmt.later
+    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands, later)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:
@@ -361,6 +362,21 @@ def without_dead(body: Body) -> Body:
     return _live(body, set())
 
 
+def without_unread(body: Body) -> Body:
+    """Without private buffers of the block that nothing reads, and what only they need."""
+    read = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Load)}
+    own = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)} - read
+
+    def walk(block: Body) -> Body:
+        return tuple(
+            rebuilt(stmt, walk(stmt.body)) if isinstance(stmt, NESTING) else stmt
+            for stmt in block
+            if not (isinstance(stmt, Alloc | Store) and stmt.buffer in own)
+        )
+
+    return without_dead(walk(body))
+
+
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
@@ -533,7 +549,8 @@ class Substitution:
         old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
         if all(map(is_, new, old)):
             return stmt
-        return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
+        fold, precision, later = stmt.fold, stmt.precision, stmt.later
+        return Store(stmt.buffer, index, value, mask, fold, factor, precision, operands, later)
 
     def _loop(self, stmt: For) -> Sequence[Stmt]:
         end = None if stmt.end is None else self.expr(stmt.end)

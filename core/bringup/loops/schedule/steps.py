@@ -17,8 +17,9 @@ Argument = str | int
 #: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
 _NAMES = {
     "folds": "overwrite rfactor",
-    "iteration": "fuse pad parallelize peel segment serialize specialize split unroll vectorize",
+    "iteration": "fuse parallelize peel segment serialize specialize split unroll vectorize",
     "order": "distribute hoist reorder sink",
+    "padding": "pad",
     "precompute": "narrow precompute",
     "staging": "stage",
     "threads": "bind cross_lane set_space share",
