@@ -20,6 +20,7 @@ _NAMES = {
     "iteration": "fuse parallelize peel segment serialize specialize split unroll vectorize",
     "order": "distribute hoist reorder sink",
     "padding": "pad",
+    "pipeline": "double_buffer",
     "precompute": "narrow precompute",
     "staging": "stage",
     "threads": "bind cross_lane set_space share",
