@@ -13,6 +13,7 @@ from typing import Any
 from bringup.backend import Lowered
 from bringup.errors import CompileError
 from bringup.llvm.simt import SimtKernel, emit_simt
+from bringup.llvm.simt.matrix import emit_tiles
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
@@ -24,7 +25,8 @@ from bringup_cuda.codegen.commands import (
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
-from bringup_cuda.codegen.nvvm import TRIPLE
+from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
+from bringup_cuda.codegen.nvvm import REGISTERS, TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
 from bringup_cuda.targets import BASELINE, PTX_FEATURE
@@ -99,7 +101,15 @@ def _emit_contraction(codegen: CodegenContext, plan: ContractionPlan) -> SimtKer
     """The function of a contraction, which equal ones share."""
     kernel = plan.contraction.kernel
     key = f"contraction\n{kernel.content}"
-    return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
+    if plan.tensor is not None:
+        return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
+    registers = REGISTERS // (plan.tile.threads * plan.resident)
+
+    def emit(name: str) -> SimtKernel:
+        func = scheduled_contraction(plan).after
+        return emit_tiles(codegen.module, func, name, codegen.simt, registers)
+
+    return codegen.emit_once(key, kernel.name, emit)
 
 
 # -- PTX -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
-from bringup.llvm.simt import SimtTarget
+from bringup.llvm.simt import Copies, SimtTarget
 from bringup.llvm.text import Builder, Module, Val, const, vec
 from bringup_cuda.targets import BLOCK, TILE_KIB, WARP, number_of
 
@@ -32,6 +32,23 @@ def _attributes(threads: int, registers: int) -> str:
     return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 
 
+def _start_copy(b: Builder, to: Val, source: Val, nbytes: int, amount: Val) -> None:
+    cache = "cg" if nbytes == 16 else "ca"
+    name = f"llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}.s"
+    b.intrinsic(name, ir.void, (to, source, amount), ())
+
+
+def _commit_copies(b: Builder) -> None:
+    b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
+
+
+def _wait_for_copies(b: Builder, pending: int) -> None:
+    b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (const(ir.i32, pending),), ())
+
+
+#: Asynchronous copies, which there are from `_NATIVE_FROM` on.
+COPIES = Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies)
+
 SIMT = SimtTarget(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
@@ -48,7 +65,8 @@ SIMT = SimtTarget(
 
 def simt_target(target: str) -> SimtTarget:
     """The machine of an architecture such as ``sm_90``, as core's emitters see it."""
-    return replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
+    copies = COPIES if number_of(target) >= _NATIVE_FROM else None
+    return replace(SIMT, shared_bytes=TILE_KIB[target] * 1024, copies=copies)
 
 
 def native_functions(target: str) -> dict[str, Callable[..., Val]]:

@@ -18,6 +18,22 @@ SHARED_BYTES = 40 << 10
 
 
 @record
+class Copies:
+    """Copies from global to shared memory that a thread starts, and does not wait for.
+
+    sizes: bytes that one may have.
+    start: ``start(b, to, source, nbytes, amount)``; what is beyond ``amount`` bytes becomes 0.
+    commit: what was started becomes a group.
+    wait: waits for all groups but the last ones of this number.
+    """
+
+    sizes: tuple[int, ...]
+    start: Callable[[Builder, Val, Val, int, Val], None]
+    commit: Callable[[Builder], None]
+    wait: Callable[[Builder, int], None]
+
+
+@record
 class SimtTarget:
     """Names, as LLVM spells them, and sizes.
 
@@ -33,6 +49,7 @@ class SimtTarget:
     shared_bytes: dynamic shared memory that a block can have.
     registers: 32-bit registers of a block.
     full: number of threads that keeps the whole device busy.
+    copies: None where every copy goes through registers.
     """
 
     calling_convention: str
@@ -51,6 +68,7 @@ class SimtTarget:
     shared_bytes: int = 48 << 10
     registers: int = 1 << 16
     full: int = 1 << 17
+    copies: Copies | None = None
 
 
 @record

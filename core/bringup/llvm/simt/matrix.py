@@ -1,0 +1,309 @@
+"""Functions whose blocks keep tiles in registers and fill shared memory ahead, for GPUs.
+
+They are rendered as `render` says, but for these.  A fragment's elements are registers of the
+threads.  A block runs one iteration of the block loops, and there is one for each.  Shared buffers
+that are not used at the same time, with a barrier between, have the same memory.  What is stored
+later goes by copies of the target that do not wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.integers import round_up
+from bringup.llvm import text as ir
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.simt.access import divides
+from bringup.llvm.simt.render import (
+    _blocks,
+    _bytes,
+    _fits_words,
+    _ThreadEmitter,
+    _ThreadIndices,
+    _ThreadMemory,
+    _threads,
+)
+from bringup.llvm.simt.target import SHARED_BYTES, SimtKernel, SimtTarget, dynamic_shared
+from bringup.llvm.text import Builder, Module, Param, Type, Val, const
+from bringup.loops.form import (
+    NESTING,
+    Alloc,
+    Barrier,
+    Body,
+    Buffer,
+    Commit,
+    For,
+    Func,
+    Load,
+    Stmt,
+    Store,
+    Wait,
+    statements,
+)
+from bringup.loops.schedule.rewrite import map_statements, with_place
+
+
+def emit_tiles(
+    module: Module, func: Func, name: str, target: SimtTarget, registers: int
+) -> SimtKernel:
+    """Emit ``func`` into ``module`` as function ``name``.
+
+    registers: that a thread should have.
+    Raises UnsupportedError for what GPUs do not run.
+    """
+    func = Func(func.name, func.params, in_registers(func.body))
+    nest, body = _blocks(func)
+    units = math.prod(loop.axis.size for loop in nest)
+    threads = round_up(_threads(body), target.warp)
+    pointer = ir.pointer(target.global_space)
+    params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    function = module.function(
+        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+    )
+    b = Builder(function.block("entry"))
+    index = ir.i32 if _fits_words(func, units) else ir.i64
+    memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), target)
+    memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
+    emitter = _TileEmitter(func, function, memory, target, threads)
+    places, size = shared_places(body)
+    base: Val | None = None
+    if size > SHARED_BYTES:
+        base = dynamic_shared(module, f"{name}_tiles", target)
+    elif size:
+        base = module.global_variable(
+            f"{name}.tiles", ir.array(ir.i8, size), "undef", align=16,
+            address_space=target.shared_space,
+        )  # fmt: skip
+    if base is not None:
+        emitter.places = {stmt: b.gep(base, at, ir.i8) for stmt, at in places.items()}
+    emitter.one_unit(nest, body)
+    b.ret()
+    return SimtKernel(name, units, threads, size if size > SHARED_BYTES else 0, fixed=True)
+
+
+# -- fragments -------------------------------------------------------------------------------------
+
+
+def in_registers(body: Body) -> Body:
+    """The block with a register buffer for each fragment: the elements that a thread has of it."""
+    offsets: dict[Buffer, set[int]] = {}
+    for stmt, loops in _fragment_accesses(body, ()):
+        offsets.setdefault(stmt.buffer, set()).update(_own(stmt, loops))
+    ranks = {
+        buffer: {offset: rank for rank, offset in enumerate(sorted(found))}
+        for buffer, found in offsets.items()
+    }
+    registers = {b: Buffer(b.name, b.dtype, len(found), "register") for b, found in ranks.items()}
+    moved: dict[Stmt, Stmt] = {}
+    for stmt, loops in _fragment_accesses(body, ()):
+        index = _in_ranks(stmt, loops, ranks[stmt.buffer])
+        moved[stmt] = with_place(stmt, registers[stmt.buffer], index)
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer in registers:
+            return Alloc(registers[stmt.buffer])
+        return moved.get(stmt, stmt)
+
+    return map_statements(body, change)
+
+
+def _fragment_accesses(
+    body: Body, loops: tuple[For, ...]
+) -> Iterator[tuple[Load | Store, tuple[For, ...]]]:
+    """The accesses of fragments, each with the loops round it that are written out."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            copied = stmt.kind in ("unroll", "vector")
+            yield from _fragment_accesses(stmt.body, (*loops, stmt) if copied else loops)
+        elif isinstance(stmt, NESTING):
+            yield from _fragment_accesses(stmt.body, loops)
+        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "fragment":
+            yield stmt, loops
+
+
+def _steps(stmt: Load | Store, loops: Sequence[For]) -> list[tuple[Axis, int]]:
+    """The loops that choose a register of a thread, each with its step in the fragment."""
+    steps = [(loop.axis, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
+    return [(axis, step) for axis, step in steps if step]
+
+
+def _own(stmt: Load | Store, loops: Sequence[For]) -> set[int]:
+    """The elements that thread 0 has of those that an access touches."""
+    result = {stmt.index.const}
+    for axis, step in _steps(stmt, loops):
+        result = {offset + step * n for offset in result for n in range(axis.size)}
+    return result
+
+
+def _in_ranks(stmt: Load | Store, loops: Sequence[For], ranks: dict[int, int]) -> Expr:
+    """The index of an access among the registers of a thread."""
+    start, steps = stmt.index.const, _steps(stmt, loops)
+    index = Expr(ranks[start])
+    for axis, step in steps:
+        if axis.size > 1:
+            index = index + Expr.of(axis) * (ranks[start + step] - ranks[start])
+    for point in product(*({0, axis.size - 1} for axis, _ in steps)):
+        offset = start + sum(n * step for n, (_, step) in zip(point, steps, strict=True))
+        rank = index.substitute({a: Expr(n) for n, (a, _) in zip(point, steps, strict=True)})
+        if rank.const != ranks[offset]:
+            raise UnsupportedError(f"registers of {stmt.buffer.name} are no even steps apart")
+    return index
+
+
+# -- shared memory ---------------------------------------------------------------------------------
+
+
+def shared_places(body: Body) -> tuple[dict[Alloc, int], int]:
+    """Where the shared buffers of a block begin, and the bytes of all of them."""
+    barriers = [n for n, stmt in enumerate(body) if isinstance(stmt, Barrier)]
+    lives: list[tuple[int, int, Alloc]] = []
+    for alloc in (s for s in statements(body) if isinstance(s, Alloc)):
+        if alloc.buffer.space != "shared":
+            continue
+        used = [n for n, stmt in enumerate(body) if _uses(stmt, alloc.buffer)]
+        first, last = (used[0], used[-1]) if used else (0, 0)
+        lives.append((first, next((n for n in barriers if n > last), len(body)), alloc))
+    places: dict[Alloc, int] = {}
+    ends: list[tuple[int, int, int]] = []  # of those placed: until when, from where, to where
+    for first, until, alloc in sorted(lives, key=lambda life: life[0]):
+        size, at = round_up(_bytes(alloc.buffer), 16), 0
+        for other, low, high in sorted(ends, key=lambda end: end[1]):
+            if other > first and low < at + size and at < high:
+                at = high
+        places[alloc] = at
+        ends.append((until, at, at + size))
+    return places, max((high for *_, high in ends), default=0)
+
+
+def _uses(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(isinstance(s, Load | Store) and s.buffer == buffer for s in statements((stmt,)))
+
+
+class _TileIndices(_ThreadIndices):
+    """Indices whose conditions may count down, as those do that say where a loop ends."""
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        if self.lane is None or bound.expr.coefficient(self.lane) != -1:
+            return super().differs(bound, loaded)
+        least, most = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
+        least, most = (n if n in (bound.low, bound.high) else 1 for n in (least, most))
+        return super().differs(Bound(bound.expr * -1, 1 - most, 1 - least), loaded)
+
+
+class _TileMemory(_ThreadMemory):
+    """Accesses whose constant parts are apart, so that they are offsets of instructions.
+
+    sent: loads of what is stored later, by the name of their scalar.
+    """
+
+    def __init__(
+        self, b: Builder, indices: _ThreadIndices, registers: Registers, target: SimtTarget
+    ) -> None:
+        super().__init__(b, indices, registers, frozenset())
+        self.target = target
+        self.sent: dict[str, Load] = {}
+
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        constant, terms = index.const, []
+        for atom, c in index.terms:
+            known = self.indices.axes[atom].integer if isinstance(atom, Axis) else None
+            if known is None:
+                terms.append((atom, c))
+            else:
+                constant += c * known
+        address = self.pointers[name]
+        if terms:
+            address = super()._address(name, Expr(0, tuple(terms)), loaded, element)
+        return self.b.gep(address, constant, element) if constant else address
+
+    def send(self, stmt: Store) -> None:
+        """Start to copy what a load of this scalar would give."""
+        load, copies, lanes = self.sent[stmt.value.name], self.target.copies, self.indices.lanes
+        if copies is None:
+            raise UnsupportedError("this GPU has no copies that do not wait")
+        element = memory_type(stmt.buffer.dtype)
+        size = lanes * element.bits // 8
+        is_whole = lanes == 1 or all(
+            self.indices.stride(s.index, ()) == 1 and divides(s.index, self.indices.lane, lanes)
+            for s in (load, stmt)
+        )
+        if not is_whole or size not in copies.sizes:
+            raise UnsupportedError(f"{size} bytes are no copy: {stmt.buffer.name}[{stmt.index}]")
+        inside = self.indices.both(self.indices.inside(load.mask, ()), self.alive)
+        if inside is not None and inside.type.lanes > 1:
+            raise UnsupportedError(f"lanes differ in whether they exist: {load.buffer.name}")
+        source = self._address(load.buffer.name, load.index, (), element)
+        to = self._address(stmt.buffer.name, stmt.index, (), element)
+        amount = const(ir.i32, size)
+        if inside is not None:
+            amount = self.b.select(inside, amount, const(ir.i32, 0))
+        copies.start(self.b, to, source, size, amount)
+
+
+class _TileEmitter(_ThreadEmitter):
+    """Emits what one block does.
+
+    places: the shared buffers.
+    """
+
+    memory: _TileMemory
+    places: dict[Alloc, Val]
+
+    def one_unit(self, nest: Sequence[For], body: Body) -> None:
+        """The unit of this block."""
+        number: Val = self._special(self.target.block_index)
+        for n, each in reversed(list(enumerate(nest))):
+            size = self.indices.const(each.axis.size)
+            self.indices.axes[each.axis] = self.b.binary("urem", number, size) if n else number
+            number = self.b.binary("udiv", number, size) if n else number
+        self.memory.sent = {
+            stmt.result.name: stmt for part in _parts(body) for stmt in _sent_from(part)
+        }
+        self._inside_ends(nest, body)
+
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        copies = self.target.copies
+        if isinstance(stmt, Alloc) and stmt in self.places:
+            self.memory.pointers[stmt.buffer.name] = self.places[stmt]
+        elif isinstance(stmt, Commit) and copies is not None:
+            copies.commit(self.b)
+        elif isinstance(stmt, Wait) and copies is not None:
+            copies.wait(self.b, stmt.pending)
+        elif isinstance(stmt, Load) and stmt.result.name in self.memory.sent:
+            return
+        elif isinstance(stmt, Store) and stmt.later:
+            self.memory.send(stmt)
+        else:
+            super()._stmt(stmt, scope)
+
+    def _for(self, stmt: For) -> None:
+        is_sum = stmt.kind == "unroll" and any(isinstance(s, Store) and s.fold for s in stmt.body)
+        nest = stmt
+        while len(nest.body) == 1 and isinstance(nest.body[0], For):
+            nest = nest.body[0]
+            is_sum |= any(isinstance(s, Store) and bool(s.fold) for s in nest.body)
+        if stmt.kind == "unroll" and is_sum and self._copies(stmt):
+            return
+        super()._for(stmt)
+
+
+def _parts(body: Body) -> Iterator[Body]:
+    yield body
+    for stmt in body:
+        if isinstance(stmt, NESTING):
+            yield from _parts(stmt.body)
+
+
+def _sent_from(body: Body) -> Iterator[Load]:
+    """The loads of a block whose scalars are stored later."""
+    later = {stmt.value for stmt in body if isinstance(stmt, Store) and stmt.later}
+    return (stmt for stmt in body if isinstance(stmt, Load) and stmt.result in later)
+
+
+__all__ = ["emit_tiles", "in_registers", "shared_places"]
