@@ -580,6 +580,9 @@ def with_independent_kind(
             )
         return (with_kind(old, kind),)
 
+    if kind in (*ORDERED, "vector"):
+        # What one thread does one after the other is no matter between threads.
+        return rewrite_loops(func, tuple(loops), change, lambda changed: changed)
     return rewrite_loops(func, tuple(loops), change, check)
 
 
