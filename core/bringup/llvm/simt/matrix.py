@@ -71,6 +71,7 @@ def emit_tiles(
     memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), target)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     emitter = _TileEmitter(func, function, memory, target, threads)
+    emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
     places, size = shared_places(body)
     base: Val | None = None
     if size > SHARED_BYTES:

@@ -87,12 +87,12 @@ def pad(func: Func, *loops: str) -> Func:
         if old.end is None:
             return (old,)
         short.add(old.name)
-        zeros = _zero_values(old)
+        zeros, is_summed = _zero_values(old)
         sums = _open_sums(old, facts, private, zeros)
         if sums is None:
             return (old,)
         padded.add(old.name)
-        new = with_body(old, _masked(old, facts, needs_zeros=bool(zeros)))
+        new = with_body(old, _masked(old, facts, needs_zeros=is_summed or bool(sums)))
         body = _with_zero_factors(new, sums, zeros, names) if sums else new.body
         return (For(old.axis, body, old.kind),)
 
@@ -107,9 +107,9 @@ def pad(func: Func, *loops: str) -> Func:
     return result
 
 
-def _zero_values(loop: For) -> set[Scalar]:
-    """The scalars within a loop that are 0 where loads that depend on the loop give 0, if a sum of
-    them or of their products is computed.
+def _zero_values(loop: For) -> tuple[set[Scalar], bool]:
+    """The scalars within a loop that are 0 where loads that depend on the loop give 0, and whether
+    they are summed, or the first factors of sums.
     """
     zeros: set[Scalar] = set()
     is_summed = False
@@ -124,7 +124,7 @@ def _zero_values(loop: For) -> set[Scalar]:
                 zeros.add(stmt.result)
         elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
             is_summed = True
-    return zeros if is_summed else set()
+    return zeros, is_summed
 
 
 def _open_sums(
