@@ -560,6 +560,7 @@ def with_independent_kind(
     func: Func, loops: Iterable[str], kind: LoopKind, check: Callable[[Func], Func] = checked
 ) -> Func:
     """The loops run in another way, whose iterations must not need one another's results."""
+    loops = tuple(loops)
 
     def change(old: For, facts: Mask) -> Body:
         if kind == "unroll":
@@ -580,10 +581,11 @@ def with_independent_kind(
             )
         return (with_kind(old, kind),)
 
-    if kind in (*ORDERED, "vector"):
-        # What one thread does one after the other is no matter between threads.
-        return rewrite_loops(func, tuple(loops), change, lambda changed: changed)
-    return rewrite_loops(func, tuple(loops), change, check)
+    before = {loop.kind for loop in loops_of(func.body) if loop.name in loops}
+    if kind in (*ORDERED, "vector") and before.isdisjoint(("block", "thread")):
+        # In which order one thread goes on is no matter between threads.
+        return rewrite_loops(func, loops, change, lambda changed: changed)
+    return rewrite_loops(func, loops, change, check)
 
 
 def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.form import (
-    NESTING,
     Alloc,
     Barrier,
     Body,
@@ -15,7 +14,6 @@ from bringup.loops.form import (
     Commit,
     For,
     Func,
-    If,
     Let,
     Load,
     Scalar,
@@ -23,7 +21,6 @@ from bringup.loops.form import (
     Store,
     Wait,
     named_axis,
-    statements,
 )
 from bringup.loops.schedule.dependences import conflicts, has_barrier, outliving
 from bringup.loops.schedule.rewrite import (

@@ -1,4 +1,4 @@
-"""Primitives that compute scalars in other places and dtypes: precompute, narrow."""
+"""Primitives that compute scalars in other places and dtypes: precompute, narrow, widen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bringup.dtypes import as_dtype
+from bringup.dtypes import DType, as_dtype
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
@@ -42,6 +42,7 @@ from bringup.loops.schedule.rewrite import (
     with_body,
     without_dead,
 )
+from bringup.ops.table import lookup
 from bringup.records import record
 
 
@@ -167,6 +168,115 @@ def narrow(func: Func, scalar: str, dtype: str) -> Func:
     if not found:
         raise ScheduleError(f"{scalar} is no converted scalar", fix="name one that convert gives")
     return Func(func.name, func.params, body)
+
+
+def widen(func: Func, buffer: str, dtype: str) -> Func:
+    """A buffer of integers whose elements are sums keeps them in more bits.
+
+    Sums and products of the low bits are the low bits of those of all bits, so that what is read is
+    the same.
+    Raises ScheduleError for a parameter, for other folds than sums, and for a dtype that is no
+    wider integer.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in i8[4], y: out i8[1]) {
+    ...   alloc r: register i8[1]
+    ...   %0: i8 = 0
+    ...   r[0] = %0
+    ...   for i in 4 {
+    ...     %1: i8 = x[i]
+    ...     %2: i8 = mul(%1, %1)
+    ...     r[0] add= %2
+    ...   }
+    ...   %3: i8 = r[0]
+    ...   y[0] = %3
+    ... }''')
+    >>> print(widen(func, "r", "i32"))
+    func f(x: in i8[4], y: out i8[1]) {
+      alloc r: register i32[1]
+      %0: i8 = 0
+      %0_1: i32 = convert(%0) {dtype=i32}
+      r[0] = %0_1
+      for i in 4 {
+        %1: i8 = x[i]
+        %1_1: i32 = convert(%1) {dtype=i32}
+        %1_2: i32 = convert(%1) {dtype=i32}
+        %2_1: i32 = mul(%1_1, %1_2)
+        r[0] add= %2_1
+      }
+      %3_1: i32 = r[0]
+      %3: i8 = convert(%3_1) {dtype=i8}
+      y[0] = %3
+    }
+    """
+    body = _Widening(func, buffer, as_dtype(dtype)).block(func.body)
+    return Func(func.name, func.params, without_dead(body))
+
+
+class _Widening:
+    """A buffer whose elements get more bits."""
+
+    def __init__(self, func: Func, buffer: str, dtype: DType) -> None:
+        self.buffer, self.dtype, self.names = buffer, dtype, Names(func)
+        self.convert, self.lets = lookup("convert"), dict[Scalar, Let]()
+        old = next(
+            (s.buffer for s in statements(func.body) if isinstance(s, Alloc)
+             and s.buffer.name == buffer), None,
+        )  # fmt: skip
+        if old is None:
+            raise ScheduleError(
+                f"{func.name} allocates no buffer {buffer}", fix="name one of its alloc statements"
+            )
+        if not (old.dtype.is_integer and dtype.is_integer and dtype.bits > old.dtype.bits):
+            raise ScheduleError(
+                f"{dtype} is no wider integer than {old.dtype}", fix="name a wider integer"
+            )
+        self.new = Buffer(old.name, dtype, old.size, old.space)
+
+    def block(self, body: Body) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            match stmt:
+                case For() | If():
+                    result.append(rebuilt(stmt, self.block(stmt.body)))
+                case Alloc() if stmt.buffer.name == self.buffer:
+                    result.append(Alloc(self.new))
+                case Load() if stmt.buffer.name == self.buffer:
+                    wide = self.names.scalar(stmt.result.name, self.dtype)
+                    result.append(Load(wide, self.new, stmt.index, stmt.mask, stmt.operands))
+                    result.append(self.converted(stmt.result, wide))
+                case Store() if stmt.buffer.name == self.buffer:
+                    result += self.stored(stmt)
+                case Let():
+                    self.lets[stmt.result] = stmt
+                    result.append(stmt)
+                case _:
+                    result.append(stmt)
+        return tuple(result)
+
+    def converted(self, result: Scalar, source: Scalar) -> Let:
+        return Let(result, self.convert, (source,), {"dtype": result.dtype})
+
+    def wide(self, scalar: Scalar) -> Let:
+        return self.converted(self.names.scalar(scalar.name, self.dtype), scalar)
+
+    def stored(self, stmt: Store) -> list[Stmt]:
+        """A store of the low bits, as one of all bits."""
+        if stmt.fold not in ("", "add") or stmt.factor is not None:
+            raise ScheduleError(
+                f"{self.buffer} is no sum of integers", fix="name a buffer into which add folds"
+            )
+        let = self.lets.get(stmt.value)
+        before: list[Let] = []
+        if stmt.fold and let is not None and let.op.name == "mul":
+            before = [self.wide(operand) for operand in let.operands]
+            value = self.names.scalar(stmt.value.name, self.dtype)
+            before.append(Let(value, let.op, tuple(b.result for b in before), {}))
+        else:
+            before = [self.wide(stmt.value)]
+        value, fold = before[-1].result, stmt.fold
+        new = Store(self.new, stmt.index, value, stmt.mask, fold, operands=stmt.operands)
+        return [*before, new]
 
 
 @record(eq=False)
@@ -334,4 +444,4 @@ def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:
     return body if same else tuple(result)
 
 
-__all__ = ["narrow", "precompute"]
+__all__ = ["narrow", "precompute", "widen"]

@@ -21,7 +21,7 @@ _NAMES = {
     "order": "distribute hoist reorder sink",
     "padding": "pad",
     "pipeline": "double_buffer",
-    "precompute": "narrow precompute",
+    "precompute": "narrow precompute widen",
     "staging": "stage",
     "threads": "bind cross_lane set_space share",
 }

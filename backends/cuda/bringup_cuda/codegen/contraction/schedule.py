@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.graph.index import Axis
-from bringup.integers import ceil_div
-from bringup.kernel.contraction import Axes, size, vector
+from bringup.dtypes import i32
+from bringup.kernel.contraction import size, vector
 from bringup.loops import lower_kernel
-from bringup.loops.form import For, Func, Let, Load, Store, statements
+from bringup.loops.form import Func, Let, Load, Store, statements
 from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup_cuda.codegen.contraction.planning import ContractionPlan
 from bringup_cuda.codegen.contraction.staging import CopyPlan
@@ -51,6 +50,12 @@ class _Tiled:
         self.steps: list[Step] = []
         self.unrolled: list[str] = []
         self.vectors: list[str] = []
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether sums have more bits than the kernel says."""
+        dtype = self.contraction.fold.dtype
+        return dtype.is_integer and dtype.bits < i32.bits
 
     def add(self, name: str, *args: str | int, **options: str | int) -> None:
         """Apply a step."""
@@ -120,20 +125,18 @@ class _Tiled:
             self.add("pad", names[limit.axis])
         loops = [names[axis] for axis in contraction.inner]
         depth = self.plan.copies[0].layout.depth
-        if len(loops) > 1:
-            self.add("sink", loops[0]) if False else None
-            self.nest([names[axis] for axis in stage.axes])
+        if loops != list(names.values()):
             self.add("reorder", *loops)
         self.add("split", self.fused(loops, "k"), "k.o", "k.i", depth)
         if size(contraction.inner) % depth:
             self.add("pad", "k.i")
 
-    def nest(self, loops: Sequence[str]) -> None:
-        """Make loops over inner indices a perfect nest."""
-
     def sums(self) -> None:
         """Sums as a fragment, then in shared memory for the epilogue."""
-        tile, dtype = self.plan.tile, self.contraction.fold.dtype
+        dtype = self.contraction.fold.dtype
+        if self.is_widened:
+            dtype = i32
+            self.add("widen", "r0", str(dtype))
         loads = [s for s in statements(self.func.body) if isinstance(s, Load)]
         totals = [str(s.result) for s in loads if s.buffer.name == "r0"]
         self.add("share", "r.i", "c.i", *totals, pad=sum_gap(dtype))
@@ -142,7 +145,6 @@ class _Tiled:
         self.add("distribute", "r.i.in", "c.i.in", space="scratch", scalars="repeat")
         self.add("reorder", "k.o", "k.i", "r.i.in", "c.i.in")
         self.add("set_space", "r0", "fragment")
-        del tile
 
     def extents(self) -> list[tuple[int, int]]:
         """Rows and columns, each with the side of a tile."""
@@ -158,6 +160,10 @@ class _Tiled:
         if fold.factor is None:
             product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
             scalars = list(product.operands)
+        if self.is_widened:
+            # Tiles hold what was there before it got the bits of the sums.
+            lets = {s.result: s for s in body if isinstance(s, Let)}
+            scalars = [lets[scalar].operands[0] for scalar in scalars if scalar is not None]
         instr = self.contraction.kernel.stages[0].body.outputs[0].producer
         assert instr is not None
         named = dict(zip(instr.operands, map(str, scalars), strict=False))
