@@ -40,7 +40,7 @@ class _Tiled:
     and ``c.i``, and those over inner indices ``k.o`` and ``k.i``.  Products are made in nests of
     ``r.i.in`` and ``c.i.in``.
 
-    unrolled, vectors: the loops that are unrolled and vectorized at last.
+    threads, unrolled, vectors: the loops that are bound, unrolled and vectorized at last.
     """
 
     def __init__(self, plan: ContractionPlan) -> None:
@@ -48,6 +48,7 @@ class _Tiled:
         self.contraction = plan.contraction
         self.func: Func = lower_kernel(plan.contraction.kernel)
         self.steps: list[Step] = []
+        self.threads: list[str] = []
         self.unrolled: list[str] = []
         self.vectors: list[str] = []
 
@@ -75,6 +76,8 @@ class _Tiled:
         self.copies("left", self.plan.copies[0])
         self.copies("right", self.plan.copies[1])
         self.epilogue()
+        for loop in self.threads:
+            self.add("bind", loop, "thread")
         self.add("unroll", *self.unrolled)
         self.add("vectorize", *self.vectors)
         later = [
@@ -199,8 +202,7 @@ class _Tiled:
             units.append(f"{name}.u")
             slow = f"{name}.y"
         self.add("reorder", slow, *order, *units, *vectors)
-        for loop in (*order, slow):
-            self.add("bind", loop, "thread")
+        self.threads += [*order, slow]
         self.unrolled += units
         self.vectors += vectors
 
@@ -230,8 +232,7 @@ class _Tiled:
         ):
             order = [*loops, *lines] if copy.layout.inner_minor else [*lines, *loops]
             self.elements(name, scalar, step, order)
-        for loop in reversed(threads):
-            self.add("bind", loop, "thread")
+        self.threads += reversed(threads)
         self.unrolled += [step, *lines, *own]
 
     def side(
@@ -277,8 +278,7 @@ class _Tiled:
             self.vectors.append("e.v")
         self.add("reorder", *threads, *within)
         self.add("serialize", *within)
-        for loop in reversed(threads):
-            self.add("bind", loop, "thread")
+        self.threads += reversed(threads)
 
     def store_lanes(self) -> int:
         """Lanes that make 16 bytes of the store with the smallest elements."""
