@@ -102,8 +102,8 @@ class _Choices:
                 space = ("scratch", "shared", "register")[self.below(3)]
                 pad = 0 if space == "register" else self.below(2)
                 at = "." if self.below(3) == 0 else loop
-                args = (self.scalar(func), at, self.name(), layout)
-                return Step(name, args, (("space", space), ("pad", pad)))
+                place = (self.scalar(func), at, self.name(), layout)
+                return Step(name, place, (("space", space), ("pad", pad)))
             case "narrow":
                 return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
             case "widen":

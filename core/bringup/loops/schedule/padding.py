@@ -153,7 +153,7 @@ def _open_sums(
         if not isinstance(store, Store) or store.fold != "add":
             return None
         factors = [store.value] if store.factor is None else [store.value, store.factor]
-        if not zeros.issuperset(factors):
+        if not all(factor in zeros for factor in factors):
             result.append(store)
     return result
 

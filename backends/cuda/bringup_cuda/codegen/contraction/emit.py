@@ -1,4 +1,4 @@
-"""The kernel of a contraction on tensor cores: blocks of tiles, a pipeline of copies, products, and the epilogue.
+"""The kernel of a contraction on tensor cores: tiles, a pipeline of copies, and the epilogue.
 
 Each block keeps the sums of a tile of rows times columns.  Tiles of both factors come in stages:
 while one is multiplied, the next ones are on their way.  The sums then pass through shared memory,

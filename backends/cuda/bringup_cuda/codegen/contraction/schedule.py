@@ -25,8 +25,13 @@ _RASTER_ROWS = 8
 _WARP_SHAPE = (4, 8)
 
 
-def scheduled_contraction(plan: ContractionPlan) -> Scheduled:
-    """The loops of a contraction as blocks of threads run them."""
+def scheduled_contraction(plan: ContractionPlan, steps: Schedule | None = None) -> Scheduled:
+    """The loops of a contraction as blocks of threads run them.
+
+    steps: in place of those that follow from the plan.
+    """
+    if steps is not None:
+        return Scheduled.of(lower_kernel(plan.contraction.kernel), steps)
     tiled = _Tiled(plan)
     before = tiled.func
     tiled.run()
