@@ -272,7 +272,7 @@ class _Machine:
             self.fail(f"a {place} stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
         threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
-        some, every = threads.any(axis=0), threads.all(axis=0)
+        some, every = np.any(threads, axis=0), np.all(threads, axis=0)
         if (some != every).any():
             self.fail(f"only some threads of a block come to this {place}")
         return blocks, every

@@ -38,6 +38,7 @@ from bringup.loops.form import (
     Wait,
     statements,
 )
+from bringup.loops.fragments import disagreements
 from bringup.loops.scopes import accesses, walk
 from bringup.loops.text import print_stmt
 from bringup.ops.monoids import MONOIDS
@@ -318,27 +319,6 @@ def _registers(func: Func) -> Problems:
             yield stmt, f"register buffer {stmt.buffer.name} is indexed by {loops}, not unrolled"
 
 
-def _fragments(func: Func) -> Problems:
-    """Accesses of fragments that do not agree which thread has an element."""
-    threads: dict[Buffer, tuple[object, ...]] = {}
-    for stmt, scope in accesses(func):
-        buffer = stmt.buffer
-        if buffer.space != "fragment":
-            continue
-        if any(isinstance(atom, Dyn) for atom in stmt.index.atoms()) or stmt.operands:
-            yield stmt, f"fragment {buffer.name} is indexed by data"
-        loops = [loop for loop in scope.loops if loop.kind == "thread"]
-        known = {loop.axis for loop in scope.loops if loop.kind in ("unroll", "vector", "thread")}
-        strange = sorted(axis.name for axis in stmt.index.axes() - known)
-        if strange:
-            yield stmt, f"fragment {buffer.name} is indexed by {', '.join(strange)}, not unrolled"
-        if not loops:
-            yield stmt, f"fragment {buffer.name} is used by no thread"
-        mine = tuple((v.axis.size, stmt.index.coefficient(v.axis)) for v in loops)
-        if threads.setdefault(buffer, mine) != mine:
-            yield stmt, f"other threads have the elements of {buffer.name} before"
-
-
 def _later(func: Func) -> Problems:
     """Stores to come that are no copies from the caller's memory to that of a block."""
     yield from _later_within(func.body)
@@ -475,7 +455,7 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     FuncRule(
         "fragments",
         "all accesses of a fragment say the same thread for each of its elements, and a register",
-        _fragments,
+        disagreements,
     ),
     FuncRule(
         "later",

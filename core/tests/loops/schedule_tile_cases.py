@@ -153,9 +153,10 @@ TILE_CASES: dict[str, tuple[str, str, str]] = {
         bind b block
         distribute i2 j space=scratch scalars=repeat
         reorder k i2 j
-        set_space r0 fragment
+        set_space r0 shared
         bind j thread
         unroll i2
+        set_space r0 fragment
         """,
         """
         func f(x: in f32[20], y: in f32[15], z: out f32[12]) {

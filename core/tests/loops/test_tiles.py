@@ -8,9 +8,10 @@ from schedules import assert_equal_values
 
 from bringup.c import C11, CUDA, render_c
 from bringup.errors import GraphError, ParseError, ScheduleError, UnsupportedError
-from bringup.llvm.simt.matrix import in_registers, shared_places
+from bringup.llvm.simt.matrix import shared_places
 from bringup.loops import Func, evaluate_func, parse_func, verify_func
 from bringup.loops.form import Alloc, For, statements
+from bringup.loops.fragments import in_registers
 from bringup.loops.schedule import Schedule, apply
 
 TEXT = """\
@@ -74,7 +75,7 @@ distribute i.i.in j.i.in space=scratch scalars=repeat
 reorder k.o k.i i.i.in j.i.in
 precompute %1_1 k.o xs i.i.in,k.i space=shared pad=1
 precompute %2_1 k.o ys k.i,j.i.in space=shared
-set_space r0 fragment
+set_space r0 shared
 split i.i.in i.y i.u 2
 split j.i.in j.v j.x 4
 reorder i.y j.x k.i i.u j.v
@@ -87,6 +88,7 @@ bind xs.0 thread
 bind ys.1 thread
 unroll xs.1 ys.0
 unroll k.i i.u j.v
+set_space r0 fragment
 bind j.i thread
 serialize i.i
 double_buffer k.o 3 xs
@@ -117,7 +119,8 @@ WRONG: dict[str, tuple[str, str, str | None, str | None]] = {
         "%2: f32 = a[8*u + t]", "%2: f32 = a[-8*u + -1*t + 31]",
         "other threads have the elements of a before", "in a register of another thread"),
     "a register that is not unrolled": (
-        "for u in 4 unroll {\n        %2", "for u in 4 {\n        %2", "indexed by u, not", None),
+        "for u in 4 unroll {\n        %2", "for u in 4 {\n        %2",
+        "indexed by u, which is not", None),
     "a register by data": (
         "%2: f32 = a[8*u + t]", "%8: i32 = 1\n%2: f32 = a[d0[0:8] + 8*u](%8)", "indexed by data",
         "in a register of another thread"),
@@ -292,6 +295,35 @@ func f(x: in i8[4], y: out i8[4]) {
 def test_more_is_refused(step: str, message: str) -> None:
     with pytest.raises(ScheduleError) as caught:
         apply(parse_func(WIDE), Schedule.parse(step))
+    assert message in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "step", "message"),
+    [
+        ("alloc a: fragment", "alloc a: shared", "set_space a fragment", None),
+        ("for t in 8 thread {\n      for u in 4 unroll {\n        %2",
+         "for t in 8 thread {\n      for u in 4 {\n        %2", "set_space a fragment",
+         "fragment a is indexed by u, which is not written out"),
+        ("a[8*u + t] = %1", "a[8*u + -1*t + 7] = %1", "set_space a fragment",
+         "other threads have the elements of a before"),
+        ("%2: f32 = a[8*u + t]", "%2: f32 = a[u + t]", "set_space a fragment",
+         "two threads have an element of a"),
+        ("", "", "serialize u", "fragment a is indexed by u, which is not written out"),
+        ("", "", "unroll t", "fragment a is used by no thread"),
+        ("", "", "split t t.o t.i 2", None),
+    ],
+)  # fmt: skip
+def test_threads_agree_who_has_an_element(
+    old: str, new: str, step: str, message: str | None
+) -> None:
+    text = TEXT.replace(old, new) if old else TEXT
+    func = parse_func(text.replace("alloc a: fragment", "alloc a: shared") if old else text)
+    if message is None:
+        verify_func(apply(func, Schedule.parse(step)))
+        return
+    with pytest.raises(ScheduleError) as caught:
+        apply(func, Schedule.parse(step))
     assert message in caught.value.what
 
 

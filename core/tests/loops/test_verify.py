@@ -103,7 +103,7 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("registers", "for u in 2 unroll", "for u in 2", "register buffer r is indexed by u"),
     ("registers", "r[0] add= %1", "%i: i32 = 1\nr[d0[0:1]](%i) add= %1", "r is indexed by data"),
     ("fragments", "alloc parts: shared", "alloc parts: fragment",
-     "fragment parts is indexed by h, not unrolled"),
+     "fragment parts is indexed by h, which is not written out"),
     ("later", "parts[t] = %2", "parts[t] later = %2", "%2 is no element of the caller's memory"),
     ("outputs", "y[b] = %6", "y[b] = %6 if 0 <= b < 2", "element 2 of y, which is out, is never"),
     ("outputs", "y: out f32[3]", "y: out f32[4]", "element 3 of y, which is out, is never written"),

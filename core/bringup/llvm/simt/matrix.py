@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Bound, Expr
@@ -45,7 +44,7 @@ from bringup.loops.form import (
     Wait,
     statements,
 )
-from bringup.loops.schedule.rewrite import map_statements, with_place
+from bringup.loops.fragments import in_registers
 
 
 def emit_tiles(
@@ -86,75 +85,6 @@ def emit_tiles(
     emitter.one_unit(nest, body)
     b.ret()
     return SimtKernel(name, units, threads, size if size > SHARED_BYTES else 0, fixed=True)
-
-
-# -- fragments -------------------------------------------------------------------------------------
-
-
-def in_registers(body: Body) -> Body:
-    """The block with a register buffer for each fragment: the elements that a thread has of it."""
-    offsets: dict[Buffer, set[int]] = {}
-    for stmt, loops in _fragment_accesses(body, ()):
-        offsets.setdefault(stmt.buffer, set()).update(_own(stmt, loops))
-    ranks = {
-        buffer: {offset: rank for rank, offset in enumerate(sorted(found))}
-        for buffer, found in offsets.items()
-    }
-    registers = {b: Buffer(b.name, b.dtype, len(found), "register") for b, found in ranks.items()}
-    moved: dict[Stmt, Stmt] = {}
-    for stmt, loops in _fragment_accesses(body, ()):
-        index = _in_ranks(stmt, loops, ranks[stmt.buffer])
-        moved[stmt] = with_place(stmt, registers[stmt.buffer], index)
-
-    def change(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Alloc) and stmt.buffer in registers:
-            return Alloc(registers[stmt.buffer])
-        return moved.get(stmt, stmt)
-
-    return map_statements(body, change)
-
-
-def _fragment_accesses(
-    body: Body, loops: tuple[For, ...]
-) -> Iterator[tuple[Load | Store, tuple[For, ...]]]:
-    """The accesses of fragments, each with the loops round it that are written out."""
-    for stmt in body:
-        if isinstance(stmt, For):
-            copied = stmt.kind in ("unroll", "vector")
-            yield from _fragment_accesses(stmt.body, (*loops, stmt) if copied else loops)
-        elif isinstance(stmt, NESTING):
-            yield from _fragment_accesses(stmt.body, loops)
-        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "fragment":
-            yield stmt, loops
-
-
-def _steps(stmt: Load | Store, loops: Sequence[For]) -> list[tuple[Axis, int]]:
-    """The loops that choose a register of a thread, each with its step in the fragment."""
-    steps = [(loop.axis, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
-    return [(axis, step) for axis, step in steps if step]
-
-
-def _own(stmt: Load | Store, loops: Sequence[For]) -> set[int]:
-    """The elements that thread 0 has of those that an access touches."""
-    result = {stmt.index.const}
-    for axis, step in _steps(stmt, loops):
-        result = {offset + step * n for offset in result for n in range(axis.size)}
-    return result
-
-
-def _in_ranks(stmt: Load | Store, loops: Sequence[For], ranks: dict[int, int]) -> Expr:
-    """The index of an access among the registers of a thread."""
-    start, steps = stmt.index.const, _steps(stmt, loops)
-    index = Expr(ranks[start])
-    for axis, step in steps:
-        if axis.size > 1:
-            index = index + Expr.of(axis) * (ranks[start + step] - ranks[start])
-    for point in product(*({0, axis.size - 1} for axis, _ in steps)):
-        offset = start + sum(n * step for n, (_, step) in zip(point, steps, strict=True))
-        rank = index.substitute({a: Expr(n) for n, (a, _) in zip(point, steps, strict=True)})
-        if rank.const != ranks[offset]:
-            raise UnsupportedError(f"registers of {stmt.buffer.name} are no even steps apart")
-    return index
 
 
 # -- shared memory ---------------------------------------------------------------------------------
@@ -307,4 +237,4 @@ def _sent_from(body: Body) -> Iterator[Load]:
     return (stmt for stmt in body if isinstance(stmt, Load) and stmt.result in later)
 
 
-__all__ = ["emit_tiles", "in_registers", "shared_places"]
+__all__ = ["emit_tiles", "shared_places"]

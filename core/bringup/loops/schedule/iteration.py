@@ -44,6 +44,7 @@ from bringup.loops.schedule.rewrite import (
     rewrite_block,
     rewrite_loops,
     with_body,
+    with_fragments,
     with_kind,
 )
 
@@ -584,7 +585,7 @@ def with_independent_kind(
     before = {loop.kind for loop in loops_of(func.body) if loop.name in loops}
     if kind in (*ORDERED, "vector") and before.isdisjoint(("block", "thread")):
         # In which order one thread goes on is no matter between threads.
-        return rewrite_loops(func, loops, change, lambda changed: changed)
+        return rewrite_loops(func, loops, change, with_fragments)
     return rewrite_loops(func, loops, change, check)
 
 

@@ -137,6 +137,21 @@ def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
         from bringup.loops.schedule.barriers import check_threads
 
         check_threads(func, bound, independent)
+    return with_fragments(func)
+
+
+def with_fragments(func: Func) -> Func:
+    """The function, if threads agree which of them has an element of a fragment.
+
+    Raises ScheduleError otherwise.
+    """
+    if "fragment" in contents(func).spaces:
+        from bringup.loops.fragments import disagreements
+
+        for _, what in disagreements(func):
+            raise ScheduleError(
+                what, fix="bind the same loops round all accesses, and unroll those within them"
+            )
     return func
 
 

@@ -39,6 +39,7 @@ from bringup.loops.schedule.rewrite import (
     map_statements,
     rewrite_loops,
     with_body,
+    with_fragments,
     with_place,
     without_dead,
     without_unread,
@@ -95,7 +96,9 @@ def set_space(func: Func, buffer: str, space: Space) -> Func:
     }
     """
     check_word("nothing is allocated in", space, "scratch", "shared", "register", "fragment")
-    return checked(_moved(func, buffer, space))
+    moved = _moved(func, buffer, space)
+    # Threads that share nothing but fragments need no barrier.
+    return with_fragments(moved) if space == "fragment" else checked(moved)
 
 
 def _moved(func: Func, buffer: str, space: Space) -> Func:

@@ -84,6 +84,7 @@ class _Tiled:
         for loop in self.threads:
             self.add("bind", loop, "thread")
         self.add("unroll", *self.unrolled)
+        self.add("set_space", "r0", "fragment")
         self.add("vectorize", *self.vectors)
         later = [
             name
@@ -133,7 +134,7 @@ class _Tiled:
             self.add("pad", names[limit.axis])
         loops = [names[axis] for axis in contraction.inner]
         depth = self.plan.copies[0].layout.depth
-        if loops != list(names.values()):
+        if len(loops) > 1:
             self.add("reorder", *loops)
         self.add("split", self.fused(loops, "k"), "k.o", "k.i", depth)
         if size(contraction.inner) % depth:
@@ -152,7 +153,7 @@ class _Tiled:
             self.add("pad", "r.i.in", "c.i.in")
         self.add("distribute", "r.i.in", "c.i.in", space="scratch", scalars="repeat")
         self.add("reorder", "k.o", "k.i", "r.i.in", "c.i.in")
-        self.add("set_space", "r0", "fragment")
+        self.add("set_space", "r0", "shared")
 
     def extents(self) -> list[tuple[int, int]]:
         """Rows and columns, each with the side of a tile."""
