@@ -272,8 +272,8 @@ class _Machine:
             self.fail(f"a {place} stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
         threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
-        some, every = np.any(threads, axis=0), np.all(threads, axis=0)
-        if (some != every).any():
+        every = np.asarray(threads.all(axis=0))
+        if (threads.any(axis=0) != every).any():
             self.fail(f"only some threads of a block come to this {place}")
         return blocks, every
 

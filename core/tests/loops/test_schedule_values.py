@@ -51,6 +51,14 @@ class _Choices:
         scalars = [str(s.result) for s in statements(func.body) if isinstance(s, Let | Load)]
         return scalars[self.below(len(scalars))] if scalars else "%none"
 
+    def precompute(self, func: Func, loop: str) -> Step:
+        layout = ",".join(self.loops(func))
+        space = ("scratch", "shared", "register")[self.below(3)]
+        pad = 0 if space == "register" else self.below(2)
+        at = "." if self.below(3) == 0 else loop
+        place = (self.scalar(func), at, self.name(), layout)
+        return Step("precompute", place, (("space", space), ("pad", pad)))
+
     def allocated(self, func: Func) -> str:
         allocs = [s.buffer.name for s in statements(func.body) if isinstance(s, Alloc)]
         return allocs[self.below(len(allocs))] if allocs else "none"
@@ -98,12 +106,7 @@ class _Choices:
             case "share":
                 return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":
-                layout = ",".join(self.loops(func))
-                space = ("scratch", "shared", "register")[self.below(3)]
-                pad = 0 if space == "register" else self.below(2)
-                at = "." if self.below(3) == 0 else loop
-                place = (self.scalar(func), at, self.name(), layout)
-                return Step(name, place, (("space", space), ("pad", pad)))
+                return self.precompute(func, loop)
             case "narrow":
                 return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
             case "widen":

@@ -97,14 +97,17 @@ def pad(func: Func, *loops: str) -> Func:
         return (For(old.axis, body, old.kind),)
 
     result = rewrite_loops(func, loops, change)
-    for name in loops:
-        if name in short - padded:
-            raise ScheduleError(
-                f"no loop {name} that ends early writes private memory alone, one element for each "
-                "iteration",
-                fix="distribute the loop, so that a part of it does",
-            )
+    if short > padded:
+        raise _not_padded(min(short - padded))
     return result
+
+
+def _not_padded(name: str) -> ScheduleError:
+    return ScheduleError(
+        f"no loop {name} that ends early writes private memory alone, one element for each "
+        "iteration",
+        fix="distribute the loop, so that a part of it does",
+    )
 
 
 def _zero_values(loop: For) -> tuple[set[Scalar], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     check_new_names,
     check_word,
+    checked,
     exprs_of,
     loop_until,
     rebuilt,
@@ -64,57 +65,59 @@ def precompute(
     space: ``scratch``; ``register``, which unrolls the loops of the layout; or ``shared``, where
     all threads meet behind the loops that fill the buffer, and at the end of ``at``.
     pad: elements between two lines of the last loop, so that a column is in several banks.
-    Raises ScheduleError where the scalar depends on other loops inside ``at``, and where ``at``
-    writes what it is computed from.
+    Raises ScheduleError for a scalar of other loops inside ``at``, and for one that ``at`` changes.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[5], y: out f32[4]) {
     ...   for i in 4 {
     ...     %0: f32 = x[i]
-    ...     %1: f32 = exp(%0)
-    ...     y[i] = %1
+    ...     y[i] = %0
     ...   }
     ... }''')
-    >>> print(precompute(func, "%1", ".", "e", "i"))
+    >>> print(precompute(func, "%0", ".", "e", "i"))
     func f(x: in f32[5], y: out f32[4]) {
       alloc e: scratch f32[4]
       for e.0 in 4 {
         %0_1: f32 = x[e.0]
-        %1_1: f32 = exp(%0_1)
-        e[e.0] = %1_1
+        e[e.0] = %0_1
       }
       for i in 4 {
-        %1: f32 = e[i]
-        y[i] = %1
+        %0: f32 = e[i]
+        y[i] = %0
       }
     }
     """
     wanted, names, found = layout.split(","), Names(func), 0
     check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
+    _check_copy(buffer, space, pad, names)
+
+    def change(body: Body, facts: Mask) -> Body:
+        nonlocal found
+        place = _Place.of(body, scalar.removeprefix("%"))
+        found += place is not None
+        filling = place and _Filling(place, body, scalar, at, facts)
+        return filling.filled(buffer, wanted, space, pad, names) if filling else body
+
+    if at != ".":
+        result = rewrite_loops(func, (at,), lambda loop, facts: _changed(loop, facts, change))
+    else:
+        result = checked(Func(func.name, func.params, change(func.body, ())))
+    if not found:
+        raise ScheduleError(f"{scalar} is not computed in {at}", fix="name a loop round it")
+    return result
+
+
+def _changed(loop: For, facts: Mask, change: Callable[[Body, Mask], Body]) -> Body:
+    return (with_body(loop, change(loop.body, facts + loop.bounds)),)
+
+
+def _check_copy(buffer: str, space: Space, pad: int, names: Names) -> None:
+    """Raise ScheduleError for a buffer that values cannot be computed into."""
     check_word("values are not computed first in", space, "scratch", "register", "shared")
     if pad and space == "register":
         raise ScheduleError("registers have no banks", fix="leave out pad")
     if names.buffer(buffer) != buffer:
         raise ScheduleError(f"a buffer {buffer} exists already", fix="choose a free name")
-
-    def change(body: Body, facts: Mask) -> Body:
-        nonlocal found
-        place = _Place.of(body, scalar.removeprefix("%"))
-        if place is None:
-            return body
-        found += 1
-        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, pad, names)
-
-    def change_loop(loop: For, facts: Mask) -> Body:
-        return (with_body(loop, change(loop.body, facts + loop.bounds)),)
-
-    if at == ".":
-        result = Func(func.name, func.params, change(func.body, ()))
-    else:
-        result = rewrite_loops(func, (at,), change_loop)
-    if not found:
-        raise ScheduleError(f"{scalar} is not computed in {at}", fix="name a loop round it")
-    return result
 
 
 def narrow(func: Func, scalar: str, dtype: str) -> Func:

@@ -24,7 +24,7 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.loops.schedule.dependences import accesses, outliving
+from bringup.loops.schedule.dependences import accesses, has_barrier, outliving
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
@@ -202,7 +202,8 @@ def _shared_nest(
         body = body[0].body
     inside = [stmt for stmt in body if isinstance(stmt, NESTING)]
     writes = [access for access in outliving(body) if access.kind != "load"]
-    if set(nest) != set(loops) or any(access.stmt not in body for access in writes):
+    is_cut = all(access.stmt in body for access in writes) and not has_barrier(body)
+    if set(nest) != set(loops) or not is_cut:
         raise ScheduleError(
             f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
             fix="name all loops of a nest before they are bound",
@@ -218,25 +219,21 @@ def _shared_nest(
         )
     inner = {nest[name].axis: named_axis(f"{name}.in", nest[name].axis.size) for name in loops}
     *outer, last = (nest[name].axis for name in loops)
-    index, size, rows = Expr.of(last), last.size + pad, 1
+    index, size = Expr.of(last), last.size + pad
     for axis in reversed(outer):
-        index, size, rows = index + Expr.of(axis) * size, size * axis.size, rows * axis.size
-    allocs: list[Stmt] = []
-    stores: list[Stmt] = []
+        index, size = index + Expr.of(axis) * size, size * axis.size
+    stores: list[Store] = []
     loads: list[Stmt] = []
     known: dict[Buffer, Buffer] = {}
     for name in scalars:
         source = defined[name]
         scalar = source.result
         register = source.buffer if isinstance(source, Load) and source.buffer in sums else None
-        if register in known:
-            loads.append(Load(scalar, known[register], index))
-            continue
-        buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
+        if register not in known:
+            buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
+            stores.append(Store(buffer, index, scalar))
         if register is not None:
-            known[register] = buffer
-        allocs.append(Alloc(buffer))
-        stores.append(Store(buffer, index, scalar))
+            buffer = known.setdefault(register, buffer)
         loads.append(Load(scalar, buffer, index))
     place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
     first = place(without_dead((*(s for s in body if s not in results), *stores)))
@@ -247,7 +244,7 @@ def _shared_nest(
     rest = without_dead((*loads, *rest))
     for loop in reversed(nest.values()):
         rest = (with_body(loop, rest),)
-    return (*allocs, *first, Barrier(), *rest)
+    return (*(Alloc(store.buffer) for store in stores), *first, Barrier(), *rest)
 
 
 def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:
