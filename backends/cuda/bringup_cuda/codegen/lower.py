@@ -27,7 +27,7 @@ from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
 from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
-from bringup_cuda.codegen.nvvm import REGISTERS, TRIPLE
+from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
 from bringup_cuda.targets import BASELINE, PTX_FEATURE
@@ -94,7 +94,7 @@ def _emit_simt(codegen: CodegenContext, step: KernelStep, constant: frozenset[in
     return codegen.emit_once(
         f"{sorted(constant)}\n{steps or ''}\n{kernel.content}",
         kernel.name,
-        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant, steps),
+        lambda name: emit_simt(codegen.module, kernel, name, codegen.row, SIMT, constant, steps),
     )
 
 
@@ -108,11 +108,11 @@ def _emit_contraction(
     if plan.tensor is not None:
         key = f"contraction\n{kernel.content}"
         return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
-    registers = REGISTERS // (plan.tile.threads * plan.resident)
+    registers = codegen.row.registers // (plan.tile.threads * plan.resident)
 
     def emit(name: str) -> SimtKernel:
         func = scheduled_contraction(plan, steps).after
-        return emit_tiles(codegen.module, func, name, codegen.simt, registers)
+        return emit_tiles(codegen.module, func, name, codegen.row, SIMT, registers)
 
     key = f"contraction\n{steps or ''}\n{kernel.content}"
     return codegen.emit_once(key, kernel.name, emit)

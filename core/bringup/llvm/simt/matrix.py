@@ -27,7 +27,7 @@ from bringup.llvm.simt.render import (
     _ThreadMemory,
     _threads,
 )
-from bringup.llvm.simt.target import SHARED_BYTES, SimtKernel, SimtTarget, dynamic_shared
+from bringup.llvm.simt.target import SHARED_BYTES, SimtDialect, SimtKernel, dynamic_shared
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const
 from bringup.loops.form import (
     NESTING,
@@ -45,10 +45,16 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.fragments import in_registers
+from bringup.loops.target import Target
 
 
 def emit_tiles(
-    module: Module, func: Func, name: str, target: SimtTarget, registers: int
+    module: Module,
+    func: Func,
+    name: str,
+    target: Target,
+    dialect: SimtDialect,
+    registers: int,
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
@@ -59,26 +65,26 @@ def emit_tiles(
     nest, body = _blocks(func)
     units = math.prod(loop.axis.size for loop in nest)
     threads = round_up(_threads(body), target.warp)
-    pointer = ir.pointer(target.global_space)
+    pointer = ir.pointer(dialect.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
-    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
     function = module.function(
-        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+        name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
-    memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), target)
+    memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
-    emitter = _TileEmitter(func, function, memory, target, threads)
+    emitter = _TileEmitter(func, function, memory, target, dialect, threads)
     emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
     places, size = shared_places(body)
     base: Val | None = None
     if size > SHARED_BYTES:
-        base = dynamic_shared(module, f"{name}_tiles", target)
+        base = dynamic_shared(module, f"{name}_tiles", dialect)
     elif size:
         base = module.global_variable(
             f"{name}.tiles", ir.array(ir.i8, size), "undef", align=16,
-            address_space=target.shared_space,
+            address_space=dialect.shared_space,
         )  # fmt: skip
     if base is not None:
         emitter.places = {stmt: b.gep(base, at, ir.i8) for stmt, at in places.items()}
@@ -134,10 +140,10 @@ class _TileMemory(_ThreadMemory):
     """
 
     def __init__(
-        self, b: Builder, indices: _ThreadIndices, registers: Registers, target: SimtTarget
+        self, b: Builder, indices: _ThreadIndices, registers: Registers, dialect: SimtDialect
     ) -> None:
         super().__init__(b, indices, registers, frozenset())
-        self.target = target
+        self.dialect = dialect
         self.sent: dict[str, Load] = {}
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
@@ -155,7 +161,7 @@ class _TileMemory(_ThreadMemory):
 
     def send(self, stmt: Store) -> None:
         """Start to copy what a load of this scalar would give."""
-        load, copies, lanes = self.sent[stmt.value.name], self.target.copies, self.indices.lanes
+        load, copies, lanes = self.sent[stmt.value.name], self.dialect.copies, self.indices.lanes
         if copies is None:
             raise UnsupportedError("this GPU has no copies that do not wait")
         element = memory_type(stmt.buffer.dtype)
@@ -188,7 +194,7 @@ class _TileEmitter(_ThreadEmitter):
 
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
         """The unit of this block."""
-        number: Val = self._special(self.target.block_index)
+        number: Val = self._special(self.dialect.block_index)
         for n, each in reversed(list(enumerate(nest))):
             size = self.indices.const(each.axis.size)
             self.indices.axes[each.axis] = self.b.binary("urem", number, size) if n else number
@@ -199,7 +205,7 @@ class _TileEmitter(_ThreadEmitter):
         self._inside_ends(nest, body)
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
-        copies = self.target.copies
+        copies = self.dialect.copies
         if isinstance(stmt, Alloc) and stmt in self.places:
             self.memory.pointers[stmt.buffer.name] = self.places[stmt]
         elif isinstance(stmt, Commit) and copies is not None:
