@@ -29,6 +29,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -38,6 +39,7 @@ from bringup.loops.form import (
     Shuffle,
     Stmt,
     Store,
+    Wait,
     statements,
 )
 from bringup.loops.text import print_stmt
@@ -193,8 +195,8 @@ class _Function:
                 restrict = dialect.restrict if param.buffer in self.unaliased else ""
                 type_ = self.element(param.buffer)
                 yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
-            if self.layout.size:
-                yield dialect.scratch.format(n=len(names))
+        if self.layout.size and dialect.scratch:
+            yield dialect.scratch.format(n=len(names))
         yield from dialect.params
 
     def frame(self) -> Iterator[str]:
@@ -314,6 +316,8 @@ class _Function:
                 case Barrier():
                     if self.has_threads:
                         yield self.dialect.barrier
+                case Commit() | Wait():
+                    continue  # What may come later has come when it was stored.
                 case Shuffle():
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
@@ -415,6 +419,12 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if buffer.space == "fragment" and self.dialect.has_threads:
+            raise UnsupportedError(
+                f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
+                "in no registers",
+                fix="leave the buffer in shared memory",
+            )
         if buffer in self.vectors:
             lanes = self.vectors[buffer]
             vector = self.lib.vector_type(buffer.dtype, lanes)
@@ -523,7 +533,8 @@ class _Function:
         *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
+        value = f"{first[0]} {sign} {last}" if first else f"{sign}{last}"
+        return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
