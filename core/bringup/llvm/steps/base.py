@@ -135,14 +135,13 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 
 #: Ops whose loops are those of the op library.
-FROM_LIBRARY = ("cumulative", "dynamic_update_slice", "scatter")
+FROM_LIBRARY = ("attention", "cumulative", "dynamic_update_slice", "scatter")
 #: So many units keep the threads busy; not how many threads there are, which results, such as those
 #: of sums in chunks, must not depend on.
 _UNITS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
-        **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
         **_of("eigh", "eigh", "svd"),
         **_of("factors", "cholesky", "lu", "triangular_solve"),

@@ -1,0 +1,276 @@
+"""Attention with the online softmax of flash attention.
+
+Each query visits the keys once, block by block, and carries its running maximum and the running sum
+of exponentials.  Scores of a block are in scratch memory alone.  Lanes are neighbouring queries, so
+that nothing is folded across lanes: queries, scores and sums are stored with them innermost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bringup.dtypes import DType
+from bringup.graph.index import Bound, Expr, flatten, unflatten
+from bringup.integers import ceil_div, round_up
+from bringup.loops.form import Buffer, Role, Scalar
+from bringup.loops.library.builder import FuncBuilder, at_least_one, below, wide
+from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.records import record
+
+#: About how many keys a block has.
+_BLOCK = 60
+#: Keys whose scores are computed together.  Register tiles have as many rows, or half of that.
+_TILES = (12, 8)
+#: Vectors of queries that visit a key together, and as how many queries without vectors.
+_COLUMNS, _QUERIES = 2, 16
+#: The most panels of queries that share a block of keys while it is in the nearest cache.
+_PANELS = 4
+
+
+def attention(call: OpCall) -> StepLoops:
+    """A unit is some panels of queries of one member of the batch."""
+    form = _Form.of(call)
+    params: list[tuple[Role, Buffer]] = [("in", x) for x in call.operands]
+    b = FuncBuilder(call.name, [*params, ("out", call.results[0])])
+    with b.parallel(m=form.batch, u=ceil_div(form.panels, form.together)) as (m, u):
+        _Unit(form, b, m, u * form.together).run()
+    return StepLoops(call, (b.func(),))
+
+
+@record(eq=False)
+class _Form:
+    """How one call runs.
+
+    dtype: of scores and sums.  width: queries of a panel.  together: panels of a unit.
+    tile: keys of a register tile.  block: of a block.
+    """
+
+    call: OpCall
+    dtype: DType
+    batch: int
+    queries: int
+    keys: int
+    depth: int
+    values: int
+    width: int
+    together: int
+    tile: int
+    block: int
+
+    @classmethod
+    def of(cls, call: OpCall) -> _Form:
+        query, key, value = call.types[:3]
+        dtype = wide(query.dtype)
+        batch, queries, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
+        lanes = call.vector_bits // dtype.bits
+        width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
+        panels = ceil_div(queries, width)
+        together = max(1, min(_PANELS, panels, batch * panels // call.units))
+        blocks = ceil_div(keys, _BLOCK)
+        tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
+        block = round_up(max(ceil_div(keys, max(blocks, 1)), 1), tile)
+        depth, values = query.shape[-1], value.shape[-1]
+        return cls(
+            call, dtype, batch, queries, keys, depth, values, width, together, tile, block
+        )
+
+    @property
+    def panels(self) -> int:
+        """Panels of all queries of a member of the batch; the last may be smaller."""
+        return ceil_div(self.queries, self.width)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of keys."""
+        return ceil_div(self.keys, self.block)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether later keys are hidden."""
+        causal: bool = self.call.attrs["causal"]
+        return causal
+
+
+@record(eq=False)
+class _Rows:
+    """Rows of ``width`` elements of a buffer, from element ``start`` on."""
+
+    buffer: Buffer
+    start: Expr
+    width: int
+
+    def load(self, b: FuncBuilder, row: Expr, column: Expr) -> Scalar:
+        """An element."""
+        return b.load(self.buffer, self.start + row * self.width + column)
+
+
+class _Unit:
+    """Writes the statements of one unit: panels from number ``first`` on, of member ``m``."""
+
+    def __init__(self, form: _Form, b: FuncBuilder, m: Expr, first: Expr) -> None:
+        self.form, self.b, self.m, self.first = form, b, m, first
+        self.count = first * -1 + form.panels
+        panels, width, dtype = form.together, form.width, form.dtype
+        self.queries = b.alloc("queries", dtype, panels * form.depth * width)
+        self.sums = b.alloc("sums", dtype, panels * form.values * width)
+        self.tops = b.alloc("tops", dtype, panels * width)
+        self.totals = b.alloc("totals", dtype, panels * width)
+        self.scores = b.alloc("scores", dtype, form.block * width)
+        self.factors = b.alloc("factors", dtype, width)
+
+    def run(self) -> None:
+        """All blocks of keys for all panels."""
+        form, b = self.form, self.b
+        with self.panels() as (p, first):
+            self.start(p, first)
+        until = None
+        if form.is_causal:
+            seen = self.seen(self.first * form.width + (form.together * form.width - 1))
+            until = (seen + (form.block - 1)) // form.block
+        with b.loop("j", form.blocks, until=until) as j:
+            # The last panel may have queries that do not exist, and would see keys that do not.
+            exact = not (form.is_causal and form.queries % form.width)
+            keys = self.rows("keys", 1, j, is_whole=exact and form.keys % form.tile == 0)
+            values = self.rows("values", 2, j, is_whole=exact)
+            with self.panels() as (p, first):
+                left = j * -form.block + form.keys
+                if form.is_causal:
+                    left = self.seen(first + (form.width - 1)) + j * -form.block
+                with b.where(at_least_one(left)):
+                    self.scores_of(p, keys, left)
+                    with b.loop("i", form.width) as i:
+                        self.softmax(p, first, j * form.block, left, i)
+                    self.add_values(p, values, left)
+        with self.panels() as (p, first):
+            self.finish(p, first)
+
+    @contextmanager
+    def panels(self) -> Iterator[tuple[Expr, Expr]]:
+        """A loop over the panels of the unit: the number of each, and its first query."""
+        with self.b.loop("p", self.form.together, until=self.count) as p:
+            yield p, (self.first + p) * self.form.width
+
+    def seen(self, query: Expr) -> Expr:
+        """How many keys a query sees."""
+        return query + (self.form.keys - self.form.queries + 1)
+
+    def start(self, p: Expr, first: Expr) -> None:
+        """The queries of a panel with lanes innermost, and running folds of no key."""
+        form, b, x = self.form, self.b, self.form.call.operands[0]
+        with b.loop("query.i", form.width) as i, b.loop("query.d", form.depth) as d:
+            place = (self.m * form.queries + first + i) * form.depth + d
+            value = b.load(x, place, below(first + i, form.queries))
+            index = (p * form.depth + d) * form.width + i
+            b.store(self.queries, index, b.convert(value, form.dtype))
+        lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
+        # Without keys the results are 0.
+        none = zero if form.keys else b.constant(1, form.dtype)
+        with b.loop("start.i", form.width) as i:
+            b.store(self.tops, p * form.width + i, lowest)
+            b.store(self.totals, p * form.width + i, none)
+        with b.loop("start.w", form.values) as w, b.loop("start.i", form.width) as i:
+            b.store(self.sums, (p * form.values + w) * form.width + i, zero)
+
+    def rows(self, name: str, number: int, j: Expr, *, is_whole: bool) -> _Rows:
+        """Block ``j`` of keys or of values where they are, or as a copy.
+
+        That has zeros after the last key, where the block is not whole, and elements of the dtype
+        of sums.
+        """
+        form, b, x = self.form, self.b, self.form.call.operands[number]
+        width, start = form.call.types[number].shape[-1], self.m * form.keys + j * form.block
+        if is_whole and x.dtype is form.dtype:
+            return _Rows(x, start * width, width)
+        copy = b.alloc(name, form.dtype, form.block * width)
+        with b.loop(f"{name}.n", form.block) as n, b.loop(f"{name}.d", width) as d:
+            place = (start + n) * width + d
+            value = b.load(x, place, below(j * form.block + n, form.keys))
+            b.store(copy, n * width + d, b.convert(value, form.dtype))
+        return _Rows(copy, Expr(), width)
+
+    def scores_of(self, p: Expr, keys: _Rows, left: Expr) -> None:
+        """Products of the queries of a panel with ``left`` keys, and perhaps some after these."""
+        form, b, size = self.form, self.b, self.form.tile
+        precision = form.call.attrs["precision"]
+        tiles = (left + (size - 1)) // size
+        with b.loop("s", form.block // size, until=tiles) as s:
+            with b.loop("s.n", size) as n, b.loop("s.i", form.width) as i:
+                score = b.variable("score", b.constant(0, form.dtype))
+                with b.loop("s.d", form.depth) as d:
+                    factor = b.load(self.queries, (p * form.depth + d) * form.width + i)
+                    one = keys.load(b, s * size + n, d)
+                    b.set(score, one, fold="add", factor=factor, precision=precision)
+                b.store(self.scores, (s * size + n) * form.width + i, b.load(score))
+
+    def add_values(self, p: Expr, values: _Rows, left: Expr) -> None:
+        """Add ``left`` values, times their exponentials, to the sums of a panel."""
+        form, b = self.form, self.b
+        precision = form.call.attrs["precision"]
+        with b.loop("o.w", form.values) as w, b.loop("o.i", form.width) as i:
+            place = (p * form.values + w) * form.width + i
+            before = b.op("mul", b.load(self.sums, place), b.load(self.factors, i))
+            value = b.variable("value", before)
+            with b.loop("o.n", form.block, until=left) as n:
+                weight = b.load(self.scores, n * form.width + i)
+                one = values.load(b, n, w)
+                b.set(value, one, fold="add", factor=weight, precision=precision)
+            b.store(self.sums, place, b.load(value))
+
+    def softmax(self, p: Expr, first: Expr, key: Expr, left: Expr, i: Expr) -> None:
+        """Exponentials in place of the scores of one query, its running folds, and the factor of
+        its sums.
+        """
+        form, b, state = self.form, self.b, p * self.form.width + i
+        lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
+        scale = b.constant(form.call.attrs["scale"], form.dtype)
+        before = b.load(self.tops, state)
+        top = b.variable("top", before)
+        with b.loop("n", form.block, until=left) as n:
+            score = b.op("mul", b.load(self.scores, n * form.width + i), scale)
+            if len(form.call.operands) > 3:
+                score = b.op("add", score, self.bias(first + i, key + n))
+            if form.is_causal:
+                seen = b.inside(Bound(self.seen(first + i) + (key + n) * -1, 1, form.keys + 1))
+                score = b.op("select", seen, score, lowest)
+            b.store(self.scores, n * form.width + i, score)
+            last = b.load(top)
+            b.set(top, b.op("select", b.compare("gt", score, last), score, last))
+        after = b.load(top)
+        b.store(self.tops, state, after)
+        # -inf - -inf would be NaN.
+        base = b.op("select", b.compare("eq", after, lowest), zero, after)
+        factor = b.op("exp", b.op("sub", before, base))
+        b.store(self.factors, i, factor)
+        total = b.variable("total", zero)
+        with b.loop("e", form.block, until=left) as n:
+            power = b.op("exp", b.op("sub", b.load(self.scores, n * form.width + i), base))
+            b.store(self.scores, n * form.width + i, power)
+            b.set(total, power, fold="add")
+        earlier = b.op("mul", b.load(self.totals, state), factor)
+        b.store(self.totals, state, b.op("add", earlier, b.load(total)))
+
+    def bias(self, query: Expr, key: Expr) -> Scalar:
+        """The bias of one score; dimensions of size 1 are broadcast."""
+        form, b = self.form, self.b
+        shape = form.call.types[3].shape
+        place = (*unflatten(self.m, form.call.types[0].shape[:-2]), query, key)
+        index = flatten((x if n > 1 else Expr() for x, n in zip(place, shape, strict=True)), shape)
+        mask = [below(query, form.queries)] if shape[-2] > 1 else []
+        mask += [below(key, form.keys)] if shape[-1] > 1 else []
+        return b.convert(b.load(form.call.operands[3], index, *mask), form.dtype)
+
+    def finish(self, p: Expr, first: Expr) -> None:
+        """Divide by the sums of exponentials and write the results."""
+        form, b, y = self.form, self.b, self.form.call.results[0]
+        rows = b.alloc("rows", form.dtype, form.width * form.values)
+        with b.loop("row.w", form.values) as w, b.loop("row.i", form.width) as i:
+            value = b.load(self.sums, (p * form.values + w) * form.width + i)
+            total = b.load(self.totals, p * form.width + i)
+            b.store(rows, i * form.values + w, b.op("div", value, total))
+        until = first * -1 + form.queries
+        with b.loop("y.i", form.width, until=until) as i, b.loop("y.w", form.values) as w:
+            value = b.load(rows, i * form.values + w)
+            place = (self.m * form.queries + first + i) * form.values + w
+            b.store(y, place, b.convert(value, y.dtype))
