@@ -60,23 +60,21 @@ class Memory:
         Where the copies read side by side what the lanes read far apart, a square of contiguous
         vectors is loaded and transposed in registers.  None where that is not so.
         """
-        b, indices, lane = self.b, self.indices, self.indices.lane
-        if lane is None or copies.size != indices.lanes or stmt.mask or stmt.operands:
+        indices, lane = self.indices, self.indices.lane
+        if lane is None or copies.size != indices.lanes or stmt.operands:
             return None
         if stmt.buffer.space == "register" or self.alive is not None:
             return None
         stride = stmt.index.coefficient(lane) or 0
         if stmt.index.coefficient(copies) != 1 or abs(stride) < 2:
             return None
-        indices.axes[copies] = indices.const(0)
-        element = memory_type(stmt.result.dtype)
-        wide, align = vec(element, copies.size), element.bits // 8
-        name = stmt.buffer.name
-        rows = [
-            b.load(wide, self._address(name, stmt.index + n * stride, (), element), align)
-            for n in range(copies.size)
-        ]
-        return [self._from_memory(row, stmt.result.dtype) for row in transposed(b, rows)]
+        rows: list[Val] = []
+        indices.lane, indices.axes[copies] = copies, indices.const(0)
+        for n in range(copies.size):
+            indices.axes[lane] = indices.const(n)
+            rows.append(self._load(stmt, ()))
+        indices.lane, indices.axes[lane] = lane, indices.const(0)
+        return [self._from_memory(row, stmt.result.dtype) for row in transposed(self.b, rows)]
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))

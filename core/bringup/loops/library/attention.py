@@ -2,13 +2,14 @@
 
 Each query visits the keys once, block by block, and carries its running maximum and the running sum
 of exponentials.  Scores of a block are in scratch memory alone.  Lanes are neighbouring queries, so
-that nothing is folded across lanes: queries, scores and sums are stored with them innermost.
+that nothing is folded across lanes: queries, scores and sums are stored with them innermost.  If
+there are fewer queries than that pays for, lanes are along depth, keys and values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bringup.dtypes import DType
@@ -22,9 +23,11 @@ from bringup.records import record
 #: About how many keys a block has.
 _BLOCK = 60
 #: Keys whose scores are computed together.  Register tiles have as many rows, or half of that.
-_TILES = (12, 8)
+_TILES = range(12, 7, -1)
 #: Vectors of queries that visit a key together, and as how many queries without vectors.
 _COLUMNS, _QUERIES = 2, 16
+#: So few queries have no lanes of their own.
+_FEW = 6
 #: The most panels of queries that share a block of keys while it is in the nearest cache.
 _PANELS = 4
 
@@ -43,12 +46,13 @@ def attention(call: OpCall) -> StepLoops:
 class _Form:
     """How one call runs.
 
-    dtype: of scores and sums.  width: queries of a panel.  together: panels of a unit.
+    dtype: of scores and sums.  lanes: of a vector, 0 without.  width: queries of a panel.  together: panels of a unit.
     tile: keys of a register tile.  block: of a block.
     """
 
     call: OpCall
     dtype: DType
+    lanes: int
     batch: int
     queries: int
     keys: int
@@ -66,15 +70,24 @@ class _Form:
         batch, queries, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
         lanes = call.vector_bits // dtype.bits
         width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
+        if queries <= _FEW:
+            width = max(queries, 1)
         panels = ceil_div(queries, width)
         together = max(1, min(_PANELS, panels, batch * panels // call.units))
         blocks = ceil_div(keys, _BLOCK)
         tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
-        block = round_up(max(ceil_div(keys, max(blocks, 1)), 1), tile)
+        if queries <= _FEW:
+            tile = 1
+        block = round_up(max(ceil_div(keys, max(blocks, 1)), 1), max(tile, lanes * (tile == 1)))
         depth, values = query.shape[-1], value.shape[-1]
         return cls(
-            call, dtype, batch, queries, keys, depth, values, width, together, tile, block
+            call, dtype, lanes, batch, queries, keys, depth, values, width, together, tile, block
         )
+
+    @property
+    def is_few(self) -> bool:
+        """Whether lanes are not along queries."""
+        return self.queries <= _FEW
 
     @property
     def panels(self) -> int:
@@ -118,6 +131,7 @@ class _Unit:
         self.tops = b.alloc("tops", dtype, panels * width)
         self.totals = b.alloc("totals", dtype, panels * width)
         self.scores = b.alloc("scores", dtype, form.block * width)
+        self.bases = b.alloc("bases", dtype, width)
         self.factors = b.alloc("factors", dtype, width)
 
     def run(self) -> None:
@@ -140,8 +154,7 @@ class _Unit:
                     left = self.seen(first + (form.width - 1)) + j * -form.block
                 with b.where(at_least_one(left)):
                     self.scores_of(p, keys, left)
-                    with b.loop("i", form.width) as i:
-                        self.softmax(p, first, j * form.block, left, i)
+                    self.softmax(p, first, j * form.block, left)
                     self.add_values(p, values, left)
         with self.panels() as (p, first):
             self.finish(p, first)
@@ -162,16 +175,21 @@ class _Unit:
         with b.loop("query.i", form.width) as i, b.loop("query.d", form.depth) as d:
             place = (self.m * form.queries + first + i) * form.depth + d
             value = b.load(x, place, below(first + i, form.queries))
-            index = (p * form.depth + d) * form.width + i
+            index = self.at(form.depth, p, d, i)
             b.store(self.queries, index, b.convert(value, form.dtype))
         lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
         # Without keys the results are 0.
         none = zero if form.keys else b.constant(1, form.dtype)
-        with b.loop("start.i", form.width) as i:
-            b.store(self.tops, p * form.width + i, lowest)
-            b.store(self.totals, p * form.width + i, none)
-        with b.loop("start.w", form.values) as w, b.loop("start.i", form.width) as i:
-            b.store(self.sums, (p * form.values + w) * form.width + i, zero)
+        for buffer, value in ((self.tops, lowest), (self.totals, none), (self.sums, zero)):
+            size = buffer.size // form.together
+            with b.loop(f"{buffer.name}.i", size) as i:
+                b.store(buffer, p * size + i, value)
+
+    def at(self, rows: int, p: Expr, row: Expr, i: Expr) -> Expr:
+        """The index of an element of query ``i`` of panel ``p``, which has ``rows``."""
+        if self.form.is_few:
+            return i * rows + row
+        return (p * rows + row) * self.form.width + i
 
     def rows(self, name: str, number: int, j: Expr, *, is_whole: bool) -> _Rows:
         """Block ``j`` of keys or of values where they are, or as a copy.
@@ -199,57 +217,94 @@ class _Unit:
             with b.loop("s.n", size) as n, b.loop("s.i", form.width) as i:
                 score = b.variable("score", b.constant(0, form.dtype))
                 with b.loop("s.d", form.depth) as d:
-                    factor = b.load(self.queries, (p * form.depth + d) * form.width + i)
+                    factor = b.load(self.queries, self.at(form.depth, p, d, i))
                     one = keys.load(b, s * size + n, d)
                     b.set(score, one, fold="add", factor=factor, precision=precision)
-                b.store(self.scores, (s * size + n) * form.width + i, b.load(score))
+                b.store(self.scores, self.at(form.block, Expr(), s * size + n, i), b.load(score))
 
     def add_values(self, p: Expr, values: _Rows, left: Expr) -> None:
         """Add ``left`` values, times their exponentials, to the sums of a panel."""
         form, b = self.form, self.b
         precision = form.call.attrs["precision"]
         with b.loop("o.w", form.values) as w, b.loop("o.i", form.width) as i:
-            place = (p * form.values + w) * form.width + i
+            place = self.at(form.values, p, w, i)
             before = b.op("mul", b.load(self.sums, place), b.load(self.factors, i))
             value = b.variable("value", before)
             with b.loop("o.n", form.block, until=left) as n:
-                weight = b.load(self.scores, n * form.width + i)
+                weight = b.load(self.scores, self.at(form.block, Expr(), n, i))
                 one = values.load(b, n, w)
                 b.set(value, one, fold="add", factor=weight, precision=precision)
             b.store(self.sums, place, b.load(value))
 
-    def softmax(self, p: Expr, first: Expr, key: Expr, left: Expr, i: Expr) -> None:
-        """Exponentials in place of the scores of one query, its running folds, and the factor of
-        its sums.
-        """
-        form, b, state = self.form, self.b, p * self.form.width + i
+    def softmax(self, p: Expr, first: Expr, key: Expr, left: Expr) -> None:
+        """Exponentials in place of scores, the running folds, and the factors of earlier sums."""
+        form, b = self.form, self.b
         lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
-        scale = b.constant(form.call.attrs["scale"], form.dtype)
-        before = b.load(self.tops, state)
-        top = b.variable("top", before)
-        with b.loop("n", form.block, until=left) as n:
-            score = b.op("mul", b.load(self.scores, n * form.width + i), scale)
-            if len(form.call.operands) > 3:
-                score = b.op("add", score, self.bias(first + i, key + n))
-            if form.is_causal:
-                seen = b.inside(Bound(self.seen(first + i) + (key + n) * -1, 1, form.keys + 1))
-                score = b.op("select", seen, score, lowest)
-            b.store(self.scores, n * form.width + i, score)
+        biases = self.biases(first, key)
+        with b.loop("top.i", form.width) as i:
+            before = b.load(self.tops, p * form.width + i)
+            top = b.variable("top", before)
+            with b.loop("top.n", form.block, until=left) as n:
+                place = self.at(form.block, Expr(), n, i)
+                score = self.score(b.load(self.scores, place), first + i, key + n, biases(n, i))
+                b.store(self.scores, place, score)
+                self.raise_to(top, score)
+            after = b.load(top)
+            b.store(self.tops, p * form.width + i, after)
+            # -inf - -inf would be NaN.
+            base = b.op("select", b.compare("eq", after, lowest), zero, after)
+            b.store(self.bases, i, base)
+            b.store(self.factors, i, b.op("sub", before, base))
+        with b.loop("factors.i", form.width) as i:
+            b.store(self.factors, i, b.op("exp", b.load(self.factors, i)))
+        with b.loop("total.i", form.width) as i:
+            total, base = b.variable("total", zero), b.load(self.bases, i)
+            with b.loop("total.n", form.block, until=left) as n:
+                place = self.at(form.block, Expr(), n, i)
+                power = b.op("exp", b.op("sub", b.load(self.scores, place), base))
+                b.store(self.scores, place, power)
+                b.set(total, power, fold="add")
+            earlier = b.load(self.totals, p * form.width + i)
+            earlier = b.op("mul", earlier, b.load(self.factors, i))
+            b.store(self.totals, p * form.width + i, b.op("add", earlier, b.load(total)))
+
+    def score(self, product: Scalar, query: Expr, key: Expr, bias: Scalar | None) -> Scalar:
+        """The score of a query and a key: -inf if it is hidden."""
+        form, b = self.form, self.b
+        score = b.op("mul", product, b.constant(form.call.attrs["scale"], form.dtype))
+        if bias is not None:
+            score = b.op("add", score, bias)
+        if not form.is_causal:
+            return score
+        seen = b.inside(Bound(self.seen(query) + key * -1, 1, form.keys + 1))
+        return b.op("select", seen, score, b.constant(-math.inf, form.dtype))
+
+    def raise_to(self, top: Buffer, score: Scalar) -> None:
+        """Change a maximum that NaN need not change, because its exponential is NaN."""
+        b = self.b
+        if self.form.is_few:
+            b.set(top, score, fold="max")
+        else:  # fewer instructions, which lanes of one query could not share
             last = b.load(top)
             b.set(top, b.op("select", b.compare("gt", score, last), score, last))
-        after = b.load(top)
-        b.store(self.tops, state, after)
-        # -inf - -inf would be NaN.
-        base = b.op("select", b.compare("eq", after, lowest), zero, after)
-        factor = b.op("exp", b.op("sub", before, base))
-        b.store(self.factors, i, factor)
-        total = b.variable("total", zero)
-        with b.loop("e", form.block, until=left) as n:
-            power = b.op("exp", b.op("sub", b.load(self.scores, n * form.width + i), base))
-            b.store(self.scores, n * form.width + i, power)
-            b.set(total, power, fold="add")
-        earlier = b.op("mul", b.load(self.totals, state), factor)
-        b.store(self.totals, state, b.op("add", earlier, b.load(total)))
+
+    def biases(self, first: Expr, key: Expr) -> Callable[[Expr, Expr], Scalar | None]:
+        """What gives the bias of a key of the block and a query of the panel, if there is any."""
+        form, b = self.form, self.b
+        if len(form.call.operands) == 3:
+            return lambda n, i: None
+        shape = form.call.types[3].shape
+        if form.is_few or 1 in shape[-2:]:
+            return lambda n, i: self.bias(first + i, key + n)
+        # Each query's are contiguous, but lanes are queries: squares are transposed.
+        size = max(form.lanes, 1)
+        vectors = ceil_div(form.block, size)
+        copy = b.alloc("biases", form.dtype, vectors * size * form.width)
+        with b.loop("bias.i", form.width) as i, b.loop("bias.o", vectors) as o:
+            with b.loop("bias.n", size) as k:
+                n = o * size + k
+                b.store(copy, n * form.width + i, self.bias(first + i, key + n))
+        return lambda n, i: b.load(copy, n * form.width + i)
 
     def bias(self, query: Expr, key: Expr) -> Scalar:
         """The bias of one score; dimensions of size 1 are broadcast."""
@@ -264,13 +319,17 @@ class _Unit:
     def finish(self, p: Expr, first: Expr) -> None:
         """Divide by the sums of exponentials and write the results."""
         form, b, y = self.form, self.b, self.form.call.results[0]
-        rows = b.alloc("rows", form.dtype, form.width * form.values)
-        with b.loop("row.w", form.values) as w, b.loop("row.i", form.width) as i:
-            value = b.load(self.sums, (p * form.values + w) * form.width + i)
-            total = b.load(self.totals, p * form.width + i)
-            b.store(rows, i * form.values + w, b.op("div", value, total))
+        rows = b.alloc("rows", form.dtype, 0 if form.is_few else form.width * form.values)
+
+        def result(w: Expr, i: Expr) -> Scalar:
+            value = b.load(self.sums, self.at(form.values, p, w, i))
+            return b.op("div", value, b.load(self.totals, p * form.width + i))
+
+        if not form.is_few:
+            with b.loop("row.w", form.values) as w, b.loop("row.i", form.width) as i:
+                b.store(rows, i * form.values + w, result(w, i))
         until = first * -1 + form.queries
         with b.loop("y.i", form.width, until=until) as i, b.loop("y.w", form.values) as w:
-            value = b.load(rows, i * form.values + w)
+            value = result(w, i) if form.is_few else b.load(rows, i * form.values + w)
             place = (self.m * form.queries + first + i) * form.values + w
             b.store(y, place, b.convert(value, y.dtype))

@@ -7,6 +7,9 @@ from bringup.loops.form import Func
 from bringup.loops.schedule import Schedule, Step
 from bringup.loops.schedule.rewrite import loops_of
 
+#: Lanes of the largest square that is transposed without going through memory.
+_SQUARE = 8
+
 
 def attention_steps(func: Func, target: LoopTarget) -> Schedule:
     """The steps for loops of `bringup.loops.library.attention`."""
@@ -14,15 +17,13 @@ def attention_steps(func: Func, target: LoopTarget) -> Schedule:
 
 
 class _Steps:
-    """sizes: of the loops.  lanes, columns: of a panel of queries.  rows: of a register tile."""
+    """sizes: of the loops.  lanes: of a vector.  sums: vectors that a register tile may have."""
 
     def __init__(self, func: Func, target: LoopTarget) -> None:
         self.sizes = {loop.name: loop.axis.size for loop in loops_of(func.body)}
         bits = max(32, *(p.buffer.dtype.bits for p in func.params))
-        width = self.sizes["i"]
-        self.lanes = min(target.vector_bits // bits, width)
-        self.columns = width // self.lanes
-        self.rows = target.registers * 3 // 4 // self.columns
+        self.lanes = target.vector_bits // bits
+        self.sums = target.registers * 3 // 4
         self.steps: list[Step] = []
         self.copies: list[str] = []
         self.vectors: list[str] = []
@@ -33,28 +34,46 @@ class _Steps:
 
     def run(self) -> list[Step]:
         """All steps."""
-        self.square("query.i", "query.d")
-        self.add("reorder", "query.i.o", "query.d.o", "query.i.u", "query.d.v")
-        for name in ("keys.d", "values.d", "y.w"):
-            if name in self.sizes:
-                self.along(name)
-        for name in ("start.i", "i"):
+        for name in ("tops.i", "totals.i", "sums.i", "keys.d", "values.d", "y.w"):
             self.along(name)
-        self.tile("s")
-        self.tile("o")
-        self.square("row.w", "row.i")
-        self.add("reorder", "row.w.o", "row.i.o", "row.w.u", "row.i.v")
-        self.add("unroll", *self.copies)
+        if "row.w" in self.sizes:
+            self.lanes_of_queries()
+        else:
+            self.lanes_within_queries()
+        if self.copies:
+            self.add("unroll", *self.copies)
         self.add("vectorize", *self.vectors)
         return self.steps
 
     def along(self, loop: str) -> None:
         """Vectors along a loop, the last of which may be masked."""
-        blocks, lanes = f"{loop}.c", f"{loop}.v"
+        size, blocks, lanes = self.sizes.get(loop, 0), f"{loop}.c", f"{loop}.v"
+        if not size:
+            return
         self.add("split", loop, blocks, lanes, self.lanes)
-        if self.sizes[loop] % self.lanes and self.sizes[loop] > self.lanes:
+        if size % self.lanes and size > self.lanes:
             self.add("peel", blocks, 0, 1)
         self.vectors.append(lanes)
+
+    # -- lanes along the queries of a panel --------------------------------------------------------
+
+    def lanes_of_queries(self) -> None:
+        """What is contiguous along other loops is transposed."""
+        self.square("query.i", "query.d")
+        self.add("reorder", "query.i.o", "query.d.o", "query.i.u", "query.d.v")
+        for name in ("top.i", "factors.i", "total.i"):
+            self.along(name)
+        if "bias.i" in self.sizes:
+            lanes = min(self.lanes, _SQUARE)
+            self.add("split", "bias.i", "bias.i.o", "bias.i.v", lanes)
+            self.add("split", "bias.n", "bias.n.o", "bias.n.u", lanes)
+            self.add("reorder", "bias.i.o", "bias.o", "bias.n.o", "bias.n.u", "bias.i.v")
+            self.copies.append("bias.n.u")
+            self.vectors.append("bias.i.v")
+        self.tile("s.n", "s.i")
+        self.tile("o.w", "o.i")
+        self.square("row.w", "row.i")
+        self.add("reorder", "row.w.o", "row.i.o", "row.w.u", "row.i.v")
 
     def square(self, across: str, along: str) -> None:
         """Vectors along one loop, copies along the other: squares that are transposed."""
@@ -63,16 +82,41 @@ class _Steps:
         self.copies.append(f"{across}.u")
         self.vectors.append(f"{along}.v")
 
-    def tile(self, name: str) -> None:
-        """A register tile of rows by the queries of a panel."""
-        row = "s.n" if name == "s" else "o.w"
-        self.add("split", f"{name}.i", f"{name}.i.c", f"{name}.i.v", self.lanes)
-        rows = _even(self.sizes[row], self.rows)
-        self.add("split", row, f"{row}.o", f"{row}.r", rows, tail="peel")
-        self.add("distribute", f"{row}.r", f"{name}.i.c", f"{name}.i.v", to="innermost")
-        if self.sizes[row] % rows:
-            self.add("distribute", f"{row}.t", f"{name}.i.c", f"{name}.i.v", to="innermost")
-        self.vectors.append(f"{name}.i.v")
+    def tile(self, rows: str, columns: str) -> None:
+        """A register tile, which has all queries of a panel."""
+        size, each = self.sizes[rows], self.sums // (self.sizes[columns] // self.lanes)
+        each = _even(size, min(size, each))
+        self.add("split", columns, f"{columns}.c", f"{columns}.v", self.lanes)
+        self.add("split", rows, f"{rows}.o", f"{rows}.r", each, tail="peel")
+        for part in ("r", "t") if size % each else ("r",):
+            self.add("distribute", f"{rows}.{part}", f"{columns}.c", f"{columns}.v", to="innermost")
+        self.vectors.append(f"{columns}.v")
+
+    # -- lanes along depth, keys and values --------------------------------------------------------
+
+    def lanes_within_queries(self) -> None:
+        """A register tile has all queries."""
+        queries = self.sizes["top.i"]
+        self.along("query.d")
+        self.along("factors.i")
+        if self.sizes["s.d"]:
+            self.add("split", "s.d", "s.d.b", "s.d.v", self.lanes)
+            self.add("distribute", "s.i", to="innermost")
+            self.add("reorder", "s.d.b", "s.i", "s.d.v")
+            self.add("rfactor", "s.d.b", "score", "s.i", "s.d.v")
+            self.vectors.append("s.d.v")
+        for loop, fold in (("top.n", "top"), ("total.n", "total")):
+            self.add("split", loop, f"{loop}.b", f"{loop}.v", self.lanes)
+            self.add("rfactor", f"{loop}.b", fold, f"{loop}.v")
+            self.vectors.append(f"{loop}.v")
+        if not self.sizes["o.w"]:
+            return
+        columns = max(1, min(self.sums // queries, self.sizes["o.w"] // self.lanes))
+        self.add("split", "o.w", "o.w.b", "o.w.v", self.lanes)
+        self.add("split", "o.w.b", "o.w.o", "o.w.c", columns, tail="peel")
+        self.add("reorder", "o.w.o", "o.i", "o.w.c", "o.w.v")
+        self.add("distribute", "o.i", "o.w.c", "o.w.v", to="innermost")
+        self.vectors.append("o.w.v")
 
 
 def _even(size: int, most: int) -> int:
