@@ -28,6 +28,8 @@ _TILES = range(12, 7, -1)
 _COLUMNS, _QUERIES = 2, 16
 #: So few queries have no lanes of their own.
 _FEW = 6
+#: About how many keys they visit at a time.
+_FEW_BLOCK = 128
 #: The most panels of queries that share a block of keys while it is in the nearest cache.
 _PANELS = 4
 
@@ -69,16 +71,15 @@ class _Form:
         dtype = wide(query.dtype)
         batch, queries, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
         lanes = call.vector_bits // dtype.bits
-        width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
         if queries <= _FEW:
-            width = max(queries, 1)
+            width, tile, most, whole = max(queries, 1), 1, _FEW_BLOCK, max(lanes, 1)
+        else:
+            width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
+            tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
+            most, whole = _BLOCK, tile
+        block = round_up(ceil_div(max(keys, 1), ceil_div(max(keys, 1), most)), whole)
         panels = ceil_div(queries, width)
         together = max(1, min(_PANELS, panels, batch * panels // call.units))
-        blocks = ceil_div(keys, _BLOCK)
-        tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
-        if queries <= _FEW:
-            tile = 1
-        block = round_up(max(ceil_div(keys, max(blocks, 1)), 1), max(tile, lanes * (tile == 1)))
         depth, values = query.shape[-1], value.shape[-1]
         return cls(
             call, dtype, lanes, batch, queries, keys, depth, values, width, together, tile, block
@@ -126,8 +127,8 @@ class _Unit:
         self.form, self.b, self.m, self.first = form, b, m, first
         self.count = first * -1 + form.panels
         panels, width, dtype = form.together, form.width, form.dtype
-        self.queries = b.alloc("queries", dtype, panels * form.depth * width)
-        self.sums = b.alloc("sums", dtype, panels * form.values * width)
+        self.queries = b.alloc("queries", dtype, panels * self.padded(form.depth) * width)
+        self.sums = b.alloc("sums", dtype, panels * self.padded(form.values) * width)
         self.tops = b.alloc("tops", dtype, panels * width)
         self.totals = b.alloc("totals", dtype, panels * width)
         self.scores = b.alloc("scores", dtype, form.block * width)
@@ -185,10 +186,14 @@ class _Unit:
             with b.loop(f"{buffer.name}.i", size) as i:
                 b.store(buffer, p * size + i, value)
 
+    def padded(self, rows: int) -> int:
+        """Elements of a query, if it has so many rows: whole vectors if they lie side by side."""
+        return round_up(rows, max(self.form.lanes, 1)) if self.form.is_few else rows
+
     def at(self, rows: int, p: Expr, row: Expr, i: Expr) -> Expr:
         """The index of an element of query ``i`` of panel ``p``, which has ``rows``."""
         if self.form.is_few:
-            return i * rows + row
+            return i * self.padded(rows) + row
         return (p * rows + row) * self.form.width + i
 
     def rows(self, name: str, number: int, j: Expr, *, is_whole: bool) -> _Rows:
@@ -215,7 +220,7 @@ class _Unit:
         tiles = (left + (size - 1)) // size
         with b.loop("s", form.block // size, until=tiles) as s:
             with b.loop("s.n", size) as n, b.loop("s.i", form.width) as i:
-                score = b.variable("score", b.constant(0, form.dtype))
+                score = b.variable("score", b.constant(-0.0, form.dtype))
                 with b.loop("s.d", form.depth) as d:
                     factor = b.load(self.queries, self.at(form.depth, p, d, i))
                     one = keys.load(b, s * size + n, d)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bringup.integers import ceil_div
 from bringup.llvm.loops.schedule import LoopTarget
 from bringup.loops.form import Func
 from bringup.loops.schedule import Schedule, Step
@@ -60,31 +61,42 @@ class _Steps:
     def lanes_of_queries(self) -> None:
         """What is contiguous along other loops is transposed."""
         self.square("query.i", "query.d")
-        self.add("reorder", "query.i.o", "query.d.o", "query.i.u", "query.d.v")
+        if "bias.i" in self.sizes:
+            self.biases()
         for name in ("top.i", "factors.i", "total.i"):
             self.along(name)
-        if "bias.i" in self.sizes:
-            lanes = min(self.lanes, _SQUARE)
-            self.add("split", "bias.i", "bias.i.o", "bias.i.v", lanes)
-            self.add("split", "bias.n", "bias.n.o", "bias.n.u", lanes)
-            self.add("reorder", "bias.i.o", "bias.o", "bias.n.o", "bias.n.u", "bias.i.v")
-            self.copies.append("bias.n.u")
-            self.vectors.append("bias.i.v")
         self.tile("s.n", "s.i")
         self.tile("o.w", "o.i")
         self.square("row.w", "row.i")
-        self.add("reorder", "row.w.o", "row.i.o", "row.w.u", "row.i.v")
 
     def square(self, across: str, along: str) -> None:
         """Vectors along one loop, copies along the other: squares that are transposed."""
-        self.add("split", across, f"{across}.o", f"{across}.u", self.lanes, tail="peel")
+        size = min(self.lanes, self.sizes[across])
+        if not size or not self.sizes[along]:
+            return
+        self.add("split", across, f"{across}.o", f"{across}.u", size, tail="peel")
         self.add("split", along, f"{along}.o", f"{along}.v", self.lanes)
+        self.add("reorder", f"{across}.o", f"{along}.o", f"{across}.u", f"{along}.v")
         self.copies.append(f"{across}.u")
+        if self.sizes[across] % size:
+            self.add("reorder", f"{along}.o", f"{across}.t", f"{along}.v")
+            self.copies.append(f"{across}.t")
         self.vectors.append(f"{along}.v")
+
+    def biases(self) -> None:
+        """Squares that are transposed without going through memory."""
+        lanes = min(self.lanes, _SQUARE)
+        self.add("split", "bias.i", "bias.i.o", "bias.i.v", lanes)
+        self.add("split", "bias.n", "bias.n.o", "bias.n.u", lanes)
+        self.add("reorder", "bias.i.o", "bias.o", "bias.n.o", "bias.n.u", "bias.i.v")
+        self.copies.append("bias.n.u")
+        self.vectors.append("bias.i.v")
 
     def tile(self, rows: str, columns: str) -> None:
         """A register tile, which has all queries of a panel."""
         size, each = self.sizes[rows], self.sums // (self.sizes[columns] // self.lanes)
+        if not size:
+            return
         each = _even(size, min(size, each))
         self.add("split", columns, f"{columns}.c", f"{columns}.v", self.lanes)
         self.add("split", rows, f"{rows}.o", f"{rows}.r", each, tail="peel")
@@ -105,16 +117,18 @@ class _Steps:
             self.add("reorder", "s.d.b", "s.i", "s.d.v")
             self.add("rfactor", "s.d.b", "score", "s.i", "s.d.v")
             self.vectors.append("s.d.v")
-        for loop, fold in (("top.n", "top"), ("total.n", "total")):
-            self.add("split", loop, f"{loop}.b", f"{loop}.v", self.lanes)
-            self.add("rfactor", f"{loop}.b", fold, f"{loop}.v")
-            self.vectors.append(f"{loop}.v")
+        for name in ("top", "total"):
+            self.add("split", f"{name}.n", f"{name}.n.b", f"{name}.n.v", self.lanes)
+            self.add("distribute", f"{name}.i", to="innermost")
+            self.add("reorder", f"{name}.n.b", f"{name}.i", f"{name}.n.v")
+            self.add("rfactor", f"{name}.n.b", name, f"{name}.i", f"{name}.n.v")
+            self.vectors.append(f"{name}.n.v")
         if not self.sizes["o.w"]:
             return
         columns = max(1, min(self.sums // queries, self.sizes["o.w"] // self.lanes))
         self.add("split", "o.w", "o.w.b", "o.w.v", self.lanes)
         self.add("split", "o.w.b", "o.w.o", "o.w.c", columns, tail="peel")
-        self.add("reorder", "o.w.o", "o.i", "o.w.c", "o.w.v")
+        self.add("reorder", "o.i", "o.w.c", "o.w.v")
         self.add("distribute", "o.i", "o.w.c", "o.w.v", to="innermost")
         self.vectors.append("o.w.v")
 
