@@ -26,6 +26,8 @@ from bringup.loops.form import Load, Store
 
 #: Bytes of the smallest page of any CPU.
 _PAGE = 4096
+#: Bytes of the longest vector.
+_LONGEST = 64
 
 
 class Memory:
@@ -35,6 +37,7 @@ class Memory:
     alive: the lanes of the open vector loop that exist; None means all.
     guarded: whether it may be that no lane exists, as in an `If` that differs between lanes.
     first_lanes: how many lanes exist, if they are the first ones and not all.
+    zeros: constants that are read in place of what is not there, if there are any.
     """
 
     def __init__(self, b: Builder, indices: Indices, registers: Registers) -> None:
@@ -45,6 +48,7 @@ class Memory:
         self.alive: Val | None = None
         self.guarded = False
         self.first_lanes: Val | None = None
+        self.zeros: Val | None = None
 
     # -- loads -------------------------------------------------------------------------------------
 
@@ -72,9 +76,28 @@ class Memory:
         indices.lane, indices.axes[copies] = copies, indices.const(0)
         for n in range(copies.size):
             indices.axes[lane] = indices.const(n)
-            rows.append(self._load(stmt, ()))
+            rows.append(self._load_row(stmt))
         indices.lane, indices.axes[lane] = lane, indices.const(0)
         return [self._from_memory(row, stmt.result.dtype) for row in transposed(self.b, rows)]
+
+    def _load_row(self, stmt: Load) -> Val:
+        """The vector of a load whose lanes are contiguous; of zeros elsewhere if it is not there.
+
+        LLVM compiles shuffles of vectors very slowly that are chosen by a scalar condition.
+        """
+        b, element = self.b, memory_type(stmt.result.dtype)
+        address = self._address(stmt.buffer.name, stmt.index, (), element)
+        whole = [bound for bound in stmt.mask if not self.indices.varies(bound.expr)]
+        wide, align = vec(element, self.indices.lanes), element.bits // 8
+        inside = self.indices.inside(whole)
+        if inside is not None:
+            if self.zeros is None:
+                self.zeros = b.module.global_constant(f"{b.function.name}.zeros", ir.i8, [0] * _LONGEST)
+            address = b.select(inside, address, self.zeros)
+        mask = self.indices.inside([bound for bound in stmt.mask if bound not in whole])
+        if mask is None:
+            return b.load(wide, address, align)
+        return masked_load(b, wide, address, mask, ir.zero(wide), align)
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))

@@ -26,6 +26,8 @@ _BLOCK = 60
 _TILES = range(12, 7, -1)
 #: Vectors of queries that visit a key together, and as how many queries without vectors.
 _COLUMNS, _QUERIES = 2, 16
+#: Biases are copied so many keys at a time.
+_SQUARE = 8
 #: So few queries have no lanes of their own.
 _FEW = 6
 #: About how many keys they visit at a time.
@@ -77,7 +79,7 @@ class _Form:
             width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
             tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
             most, whole = _BLOCK, tile
-        block = round_up(ceil_div(max(keys, 1), ceil_div(max(keys, 1), most)), whole)
+        block = min(_blocks(max(keys, 1), most, whole), key=lambda n: ceil_div(keys, n) * n)
         panels = ceil_div(queries, width)
         together = max(1, min(_PANELS, panels, batch * panels // call.units))
         depth, values = query.shape[-1], value.shape[-1]
@@ -118,6 +120,13 @@ class _Rows:
     def load(self, b: FuncBuilder, row: Expr, column: Expr) -> Scalar:
         """An element."""
         return b.load(self.buffer, self.start + row * self.width + column)
+
+
+def _blocks(keys: int, most: int, whole: int) -> range:
+    """Sizes of blocks of keys: about ``most`` if there are so many, and multiples of ``whole``."""
+    if keys <= most:
+        return range(round_up(keys, whole), keys + whole, whole)
+    return range(round_up(most * 2 // 3, whole), most * 4 // 3 + whole, whole)
 
 
 class _Unit:
@@ -302,7 +311,7 @@ class _Unit:
         if form.is_few or 1 in shape[-2:]:
             return lambda n, i: self.bias(first + i, key + n)
         # Each query's are contiguous, but lanes are queries: squares are transposed.
-        size = max(form.lanes, 1)
+        size = max(min(form.lanes, _SQUARE), 1)
         vectors = ceil_div(form.block, size)
         copy = b.alloc("biases", form.dtype, vectors * size * form.width)
         with b.loop("bias.i", form.width) as i, b.loop("bias.o", vectors) as o:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from bringup.integers import ceil_div
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.loops.schedule import LoopTarget
 from bringup.loops.form import Func
 from bringup.loops.schedule import Schedule, Step
 from bringup.loops.schedule.rewrite import loops_of
-
-#: Lanes of the largest square that is transposed without going through memory.
-_SQUARE = 8
 
 
 def attention_steps(func: Func, target: LoopTarget) -> Schedule:
@@ -85,11 +82,10 @@ class _Steps:
 
     def biases(self) -> None:
         """Squares that are transposed without going through memory."""
-        lanes = min(self.lanes, _SQUARE)
-        self.add("split", "bias.i", "bias.i.o", "bias.i.v", lanes)
-        self.add("split", "bias.n", "bias.n.o", "bias.n.u", lanes)
-        self.add("reorder", "bias.i.o", "bias.o", "bias.n.o", "bias.n.u", "bias.i.v")
-        self.copies.append("bias.n.u")
+        size = self.sizes["bias.n"]
+        self.add("split", "bias.i", "bias.i.o", "bias.i.v", size)
+        self.add("reorder", "bias.i.o", "bias.o", "bias.n", "bias.i.v")
+        self.copies.append("bias.n")
         self.vectors.append("bias.i.v")
 
     def tile(self, rows: str, columns: str) -> None:
@@ -125,11 +121,13 @@ class _Steps:
             self.vectors.append(f"{name}.n.v")
         if not self.sizes["o.w"]:
             return
-        columns = max(1, min(self.sums // queries, self.sizes["o.w"] // self.lanes))
+        vectors = ceil_div(self.sizes["o.w"], self.lanes)
+        columns = min(ceil_power_of_two(self.sums // queries + 1) // 2, vectors)
         self.add("split", "o.w", "o.w.b", "o.w.v", self.lanes)
         self.add("split", "o.w.b", "o.w.o", "o.w.c", columns, tail="peel")
-        self.add("reorder", "o.i", "o.w.c", "o.w.v")
-        self.add("distribute", "o.i", "o.w.c", "o.w.v", to="innermost")
+        for part in ("o.w.c", "o.w.b.t") if vectors % columns else ("o.w.c",):
+            self.add("reorder", "o.i", part, "o.w.v")
+            self.add("distribute", "o.i", part, "o.w.v", to="innermost")
         self.vectors.append("o.w.v")
 
 
