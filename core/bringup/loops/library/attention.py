@@ -27,7 +27,7 @@ _TILES = range(12, 7, -1)
 #: Vectors of queries that visit a key together, and as how many queries without vectors.
 _COLUMNS, _QUERIES = 2, 16
 #: Biases are copied so many keys at a time.
-_SQUARE = 8
+_SQUARE = 16
 #: So few queries have no lanes of their own.
 _FEW = 6
 #: About how many keys they visit at a time.
