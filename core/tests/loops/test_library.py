@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from library_cases import EXACT, Array, judge, loops_of, matrices, reference, run_loops
+from library_cases import EXACT, Array, judge, judged, loops_of, reference, run_loops
 
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.library import LIBRARY
@@ -24,7 +24,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
     monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
-    monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
+    monkeypatch.setattr("bringup.loops.library.attention._BLOCK", 12)
+    monkeypatch.setattr("bringup.loops.library.attention._FEW_BLOCK", 8)
+    monkeypatch.setattr("bringup.loops.library.panels._COLUMNS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._ROWS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._USUAL_BITS", 64)
 
 
 #: Units, and bits of vectors.
@@ -44,8 +48,15 @@ def test_every_bit(name: str, units: int, bits: int) -> None:
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
 
 
-@pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))
-def test_matrices(name: str) -> None:
-    for arrays, attrs in matrices(name):
-        results = run_loops(loops_of(name, arrays, 1, **attrs), arrays, interpret)
+@pytest.mark.parametrize(
+    ("name", "units", "bits"),
+    [
+        *((name, 1, 0) for name in sorted(LIBRARY.keys() - EXACT.keys())),
+        ("attention", 2, 128),
+    ],
+)
+def test_within_bounds(name: str, units: int, bits: int) -> None:
+    for arrays, attrs in judged(name):
+        loops = loops_of(name, arrays, units, bits, **attrs)
+        results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)

@@ -17,43 +17,46 @@ from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
 from bringup.llvm.simt.plan import ThreadMapping, plan, registers_needed
 from bringup.llvm.simt.reduction import emit_reduction
 from bringup.llvm.simt.render import emit_threads
-from bringup.llvm.simt.target import SimtKernel, SimtTarget
+from bringup.llvm.simt.target import SimtDialect, SimtKernel
 from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
+from bringup.loops.target import Target
 
 
 def emit_simt(
     module: Module,
     kernel: Kernel,
     name: str,
-    target: SimtTarget,
+    target: Target,
+    dialect: SimtDialect,
     constant: frozenset[int] = frozenset(),
     steps: Schedule | None = None,
 ) -> SimtKernel:
     """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are
     no tiles, in order, each aligned to 16 bytes.
 
+    target: the machine that the loops are chosen for.  dialect: its names in LLVM.
     constant: buffers that nobody writes while the kernel runs.
     steps: how its loops run, in place of the choice for ``target``.
     """
     if not kernel.points:
-        return SimtFrame(module, kernel, name, target, target.warp, frozenset()).done(0)
+        return SimtFrame(module, kernel, name, target, dialect, target.warp, frozenset()).done(0)
     mapping = plan(kernel, target) if any(s.axes for s in kernel.stages) else None
     chosen = _chosen(kernel, target, mapping)
     if chosen is None and steps is None:
         assert mapping is not None, "all other kernels have steps"
-        return emit_reduction(module, kernel, name, target, constant, mapping)
+        return emit_reduction(module, kernel, name, target, dialect, constant, mapping)
     own, held = chosen or (Schedule(), 0)
     func = apply(lower_kernel(kernel), own if steps is None else steps)
     buffers = frozenset(f"b{number}" for number in constant)
     registers = registers_of(kernel, held)
-    emitted = emit_threads(module, func, name, target, buffers, registers)
+    emitted = emit_threads(module, func, name, target, dialect, buffers, registers)
     return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
 
 
 def scheduled_kernel(
-    kernel: Kernel, target: SimtTarget, steps: Schedule | None = None
+    kernel: Kernel, target: Target, steps: Schedule | None = None
 ) -> Scheduled | None:
     """The loops of a kernel as `emit_simt` renders them; None for those that it emits itself."""
     if not kernel.points:
@@ -68,7 +71,7 @@ def scheduled_kernel(
 
 
 def _chosen(
-    kernel: Kernel, target: SimtTarget, mapping: ThreadMapping | None
+    kernel: Kernel, target: Target, mapping: ThreadMapping | None
 ) -> tuple[Schedule, int] | None:
     """The steps of a kernel and the registers that its threads hold; None where steps do not say it
     yet: folds whose points several threads share.
@@ -87,4 +90,4 @@ def _chosen(
     return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
 
 
-__all__ = ["SimtKernel", "SimtTarget", "emit_simt", "scheduled_kernel"]
+__all__ = ["SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]

@@ -12,8 +12,9 @@ from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import accesses, fits_words
 from bringup.llvm.simt.body import ThreadState
-from bringup.llvm.simt.target import MAX_BLOCKS, SimtKernel, SimtTarget, dynamic_shared
+from bringup.llvm.simt.target import MAX_BLOCKS, SimtDialect, SimtKernel, dynamic_shared
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const
+from bringup.loops.target import Target
 from bringup.maths import ELEMENTARY
 
 #: A block that moves fewer bytes than this takes less time than a few block starts.
@@ -34,21 +35,23 @@ class SimtFrame:
         module: Module,
         kernel: Kernel,
         name: str,
-        target: SimtTarget,
+        target: Target,
+        dialect: SimtDialect,
         threads: int,
         constant: frozenset[int],
         registers: int = 0,
     ) -> None:
         """registers: that each thread holds from the beginning to the end."""
-        self.module, self.kernel, self.name, self.target = module, kernel, name, target
+        self.module, self.kernel, self.name = module, kernel, name
+        self.target, self.dialect = target, dialect
         self.threads = threads
         outside = [i for i, d in enumerate(kernel.buffers) if d.role != "tile"]
-        pointer = ir.pointer(target.global_space)
-        attributes = target.attributes(threads, registers_of(kernel, registers))
+        pointer = ir.pointer(dialect.global_space)
+        attributes = dialect.attributes(threads, registers_of(kernel, registers))
         attrs = " ".join(w for w in ("nounwind", attributes) if w)
         params: list[Param] = [(f"b{i}", pointer) for i in outside]
         function = module.function(
-            name, ir.void, params, attrs=attrs, calling_convention=target.calling_convention
+            name, ir.void, params, attrs=attrs, calling_convention=dialect.calling_convention
         )
         self.b = Builder(function.block("entry"))
         self.index: Type = ir.i32 if fits_words(kernel) else ir.i64
@@ -70,7 +73,7 @@ class SimtFrame:
 
     def barrier(self) -> None:
         """Wait until all threads of the block have come here."""
-        self.b.intrinsic(self.target.barrier, ir.void, (), ())
+        self.b.intrinsic(self.dialect.barrier, ir.void, (), ())
 
     def shared_array(self, name: str, element: Type, count: int) -> Val:
         """An array in shared memory."""
@@ -79,7 +82,7 @@ class SimtFrame:
             ir.array(element, max(count, 1)),
             "undef",
             align=16,
-            address_space=self.target.shared_space,
+            address_space=self.dialect.shared_space,
         )
 
     def place_tiles(self, width: int) -> None:
@@ -87,7 +90,7 @@ class SimtFrame:
         tiles = [(i, d.type) for i, d in enumerate(self.kernel.buffers) if d.role == "tile"]
         if not tiles:
             return
-        base = dynamic_shared(self.module, f"{self.name}_tiles", self.target)
+        base = dynamic_shared(self.module, f"{self.name}_tiles", self.dialect)
         for i, type_ in tiles:
             element = memory_type(type_.dtype)
             self.pointers[i] = self.b.gep(base, self.shared_bytes, ir.i8)
@@ -97,7 +100,7 @@ class SimtFrame:
     @contextmanager
     def units(self, count: int) -> Iterator[tuple[Val, Val]]:
         """A grid-stride loop over units of work: the unit, and the parity of the iteration."""
-        first, step = self.read(self.target.block_index), self.read(self.target.grid_size)
+        first, step = self.read(self.dialect.block_index), self.read(self.dialect.grid_size)
         with self.b.loop(first, self.const(count), step, [self.const(0)]) as loop:
             (parity,) = loop.carried
             yield loop.index, parity

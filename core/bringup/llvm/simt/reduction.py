@@ -28,8 +28,9 @@ from bringup.llvm.simt.plan import (
     registers_needed,
     with_loops,
 )
-from bringup.llvm.simt.target import SimtKernel, SimtTarget, shuffled, stored_type
+from bringup.llvm.simt.target import SimtDialect, SimtKernel, shuffled, stored_type
 from bringup.llvm.text import Module, Val, const
+from bringup.loops.target import Target
 from bringup.records import record
 
 #: Accumulators by fold.
@@ -40,14 +41,15 @@ def emit_reduction(
     module: Module,
     kernel: Kernel,
     name: str,
-    target: SimtTarget,
+    target: Target,
+    dialect: SimtDialect,
     constant: frozenset[int],
     mapping: ThreadMapping,
 ) -> SimtKernel:
     """Emit a kernel with a loop and at least one grid point."""
     ordered, registers = with_loops(kernel, mapping), registers_needed(kernel, mapping)
     threads = mapping.threads
-    frame = SimtFrame(module, ordered, name, target, threads, constant, registers)
+    frame = SimtFrame(module, ordered, name, target, dialect, threads, constant, registers)
     return ReductionEmitter(frame, mapping).run()
 
 
@@ -72,7 +74,7 @@ class ReductionEmitter:
 
     def _number_threads(self) -> None:
         f, g = self.frame, self.mapping
-        self.thread = f.read(f.target.thread)
+        self.thread = f.read(f.dialect.thread)
         self.column = self._digit(self.thread, 1, g.columns)
         self.reducer = self._digit(self.thread, g.columns, g.reducers)
         self.group = self._digit(self.thread, g.columns * g.reducers, g.groups)
@@ -314,7 +316,7 @@ class BlockReduce:
     def _in_warp(self, fold: Fold, value: Val) -> Val:
         g, offset = self.g, self.g.columns
         while offset < min(g.columns * g.reducers, self.frame.target.warp):
-            other = shuffled(self.b, value, offset, self.frame.target)
+            other = shuffled(self.b, value, offset, self.frame.dialect)
             value = combine(self.b, fold.kind, fold.dtype, value, other)
             offset *= 2
         return value
@@ -351,7 +353,7 @@ class BlockReduce:
             value = self._read(array, lane, like)
             offset = 1
             while offset < self.slots:
-                other = shuffled(b, value, offset, f.target)
+                other = shuffled(b, value, offset, f.dialect)
                 value = combine(b, fold.kind, fold.dtype, value, other)
                 offset *= 2
             return value

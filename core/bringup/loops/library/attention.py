@@ -37,10 +37,15 @@ _PANELS = 4
 
 
 def attention(call: OpCall) -> StepLoops:
-    """A unit is some panels of queries of one member of the batch."""
-    form = _Form.of(call)
+    """A unit is some panels of queries of one member of the batch.  Without keys, results are 0."""
+    y = call.results[0]
     params: list[tuple[Role, Buffer]] = [("in", x) for x in call.operands]
-    b = FuncBuilder(call.name, [*params, ("out", call.results[0])])
+    b = FuncBuilder(call.name, [*params, ("out", y)])
+    if not call.types[1].shape[-2]:
+        with b.loop("i", y.size, "parallel") as i:
+            b.store(y, i, b.constant(0, y.dtype))
+        return StepLoops(call, (b.func(),))
+    form = _Form.of(call)
     with b.parallel(m=form.batch, u=ceil_div(form.panels, form.together)) as (m, u):
         _Unit(form, b, m, u * form.together).run()
     return StepLoops(call, (b.func(),))
@@ -50,8 +55,9 @@ def attention(call: OpCall) -> StepLoops:
 class _Form:
     """How one call runs.
 
-    dtype: of scores and sums.  lanes: of a vector, 0 without.  width: queries of a panel.  together: panels of a unit.
-    tile: keys of a register tile.  block: of a block.
+    dtype: of scores and sums.  lanes: of a vector.
+    width: queries of a panel.  together: panels of a unit.
+    tile: keys of a register tile.  block: keys of a block.
     """
 
     call: OpCall
@@ -72,16 +78,16 @@ class _Form:
         query, key, value = call.types[:3]
         dtype = wide(query.dtype)
         batch, queries, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
-        lanes = call.vector_bits // dtype.bits
+        lanes = call.target.lanes(dtype.bits)
         if queries <= _FEW:
-            width, tile, most, whole = max(queries, 1), 1, _FEW_BLOCK, max(lanes, 1)
+            width, tile, most, whole = max(queries, 1), 1, _FEW_BLOCK, lanes
         else:
-            width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes else _QUERIES
+            width = lanes * min(_COLUMNS, ceil_div(queries, lanes)) if lanes > 1 else _QUERIES
             tile = next((tile for tile in _TILES if keys % tile == 0), _TILES[0])
             most, whole = _BLOCK, tile
-        block = min(_blocks(max(keys, 1), most, whole), key=lambda n: ceil_div(keys, n) * n)
+        block = min(_blocks(keys, most, whole), key=lambda n: ceil_div(keys, n) * n)
         panels = ceil_div(queries, width)
-        together = max(1, min(_PANELS, panels, batch * panels // call.units))
+        together = max(1, min(_PANELS, panels, batch * panels // call.target.threads))
         depth, values = query.shape[-1], value.shape[-1]
         return cls(
             call, dtype, lanes, batch, queries, keys, depth, values, width, together, tile, block
@@ -136,7 +142,8 @@ class _Unit:
         self.form, self.b, self.m, self.first = form, b, m, first
         self.count = first * -1 + form.panels
         panels, width, dtype = form.together, form.width, form.dtype
-        self.queries = b.alloc("queries", dtype, panels * self.padded(form.depth) * width)
+        size = panels * self.padded(form.depth) * width
+        self.queries = b.alloc("queries", dtype, size) if size else None
         self.sums = b.alloc("sums", dtype, panels * self.padded(form.values) * width)
         self.tops = b.alloc("tops", dtype, panels * width)
         self.totals = b.alloc("totals", dtype, panels * width)
@@ -182,22 +189,21 @@ class _Unit:
     def start(self, p: Expr, first: Expr) -> None:
         """The queries of a panel with lanes innermost, and running folds of no key."""
         form, b, x = self.form, self.b, self.form.call.operands[0]
-        with b.loop("query.i", form.width) as i, b.loop("query.d", form.depth) as d:
-            place = (self.m * form.queries + first + i) * form.depth + d
-            value = b.load(x, place, below(first + i, form.queries))
-            index = self.at(form.depth, p, d, i)
-            b.store(self.queries, index, b.convert(value, form.dtype))
+        if self.queries is not None:
+            with b.loop("query.i", form.width) as i, b.loop("query.d", form.depth) as d:
+                place = (self.m * form.queries + first + i) * form.depth + d
+                value = b.load(x, place, below(first + i, form.queries))
+                index = self.at(form.depth, p, d, i)
+                b.store(self.queries, index, b.convert(value, form.dtype))
         lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
-        # Without keys the results are 0.
-        none = zero if form.keys else b.constant(1, form.dtype)
-        for buffer, value in ((self.tops, lowest), (self.totals, none), (self.sums, zero)):
+        for buffer, value in ((self.tops, lowest), (self.totals, zero), (self.sums, zero)):
             size = buffer.size // form.together
             with b.loop(f"{buffer.name}.i", size) as i:
                 b.store(buffer, p * size + i, value)
 
     def padded(self, rows: int) -> int:
         """Elements of a query, if it has so many rows: whole vectors if they lie side by side."""
-        return round_up(rows, max(self.form.lanes, 1)) if self.form.is_few else rows
+        return round_up(rows, self.form.lanes) if self.form.is_few else rows
 
     def at(self, rows: int, p: Expr, row: Expr, i: Expr) -> Expr:
         """The index of an element of query ``i`` of panel ``p``, which has ``rows``."""
@@ -230,10 +236,11 @@ class _Unit:
         with b.loop("s", form.block // size, until=tiles) as s:
             with b.loop("s.n", size) as n, b.loop("s.i", form.width) as i:
                 score = b.variable("score", b.constant(-0.0, form.dtype))
-                with b.loop("s.d", form.depth) as d:
-                    factor = b.load(self.queries, self.at(form.depth, p, d, i))
-                    one = keys.load(b, s * size + n, d)
-                    b.set(score, one, fold="add", factor=factor, precision=precision)
+                if self.queries is not None:
+                    with b.loop("s.d", form.depth) as d:
+                        factor = b.load(self.queries, self.at(form.depth, p, d, i))
+                        one = keys.load(b, s * size + n, d)
+                        b.set(score, one, fold="add", factor=factor, precision=precision)
                 b.store(self.scores, self.at(form.block, Expr(), s * size + n, i), b.load(score))
 
     def add_values(self, p: Expr, values: _Rows, left: Expr) -> None:
@@ -311,7 +318,7 @@ class _Unit:
         if form.is_few or 1 in shape[-2:]:
             return lambda n, i: self.bias(first + i, key + n)
         # Each query's are contiguous, but lanes are queries: squares are transposed.
-        size = max(min(form.lanes, _SQUARE), 1)
+        size = min(form.lanes, _SQUARE)
         vectors = ceil_div(form.block, size)
         copy = b.alloc("biases", form.dtype, vectors * size * form.width)
         with b.loop("bias.i", form.width) as i, b.loop("bias.o", vectors) as o:
@@ -333,17 +340,18 @@ class _Unit:
     def finish(self, p: Expr, first: Expr) -> None:
         """Divide by the sums of exponentials and write the results."""
         form, b, y = self.form, self.b, self.form.call.results[0]
-        rows = b.alloc("rows", form.dtype, 0 if form.is_few else form.width * form.values)
 
         def result(w: Expr, i: Expr) -> Scalar:
             value = b.load(self.sums, self.at(form.values, p, w, i))
             return b.op("div", value, b.load(self.totals, p * form.width + i))
 
+        rows = None
         if not form.is_few:
+            rows = b.alloc("rows", form.dtype, form.width * form.values)
             with b.loop("row.w", form.values) as w, b.loop("row.i", form.width) as i:
                 b.store(rows, i * form.values + w, result(w, i))
         until = first * -1 + form.queries
         with b.loop("y.i", form.width, until=until) as i, b.loop("y.w", form.values) as w:
-            value = result(w, i) if form.is_few else b.load(rows, i * form.values + w)
+            value = result(w, i) if rows is None else b.load(rows, i * form.values + w)
             place = (self.m * form.queries + first + i) * form.values + w
             b.store(y, place, b.convert(value, y.dtype))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from bringup.integers import ceil_div, ceil_power_of_two
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.loops.form import Func
 from bringup.loops.schedule import Schedule, Step
 from bringup.loops.schedule.rewrite import loops_of
+from bringup.loops.target import Target
 
 
-def attention_steps(func: Func, target: LoopTarget) -> Schedule:
-    """The steps for loops of `bringup.loops.library.attention`."""
-    return Schedule(tuple(_Steps(func, target).run()))
+def attention_steps(func: Func, target: Target) -> Schedule:
+    """The steps for loops of `bringup.loops.library.attention`, if there are keys."""
+    steps = _Steps(func, target)
+    return Schedule(tuple(steps.run()) if "top.i" in steps.sizes else ())
 
 
 class _Steps:
     """sizes: of the loops.  lanes: of a vector.  sums: vectors that a register tile may have."""
 
-    def __init__(self, func: Func, target: LoopTarget) -> None:
+    def __init__(self, func: Func, target: Target) -> None:
         self.sizes = {loop.name: loop.axis.size for loop in loops_of(func.body)}
         bits = max(32, *(p.buffer.dtype.bits for p in func.params))
-        self.lanes = target.vector_bits // bits
+        self.lanes = target.lanes(bits)
         self.sums = target.registers * 3 // 4
         self.steps: list[Step] = []
         self.copies: list[str] = []
@@ -68,8 +69,8 @@ class _Steps:
 
     def square(self, across: str, along: str) -> None:
         """Vectors along one loop, copies along the other: squares that are transposed."""
-        size = min(self.lanes, self.sizes[across])
-        if not size or not self.sizes[along]:
+        size = min(self.lanes, self.sizes.get(across, 0))
+        if not size:
             return
         self.add("split", across, f"{across}.o", f"{across}.u", size, tail="peel")
         self.add("split", along, f"{along}.o", f"{along}.v", self.lanes)
@@ -91,8 +92,6 @@ class _Steps:
     def tile(self, rows: str, columns: str) -> None:
         """A register tile, which has all queries of a panel."""
         size, each = self.sizes[rows], self.sums // (self.sizes[columns] // self.lanes)
-        if not size:
-            return
         each = _even(size, min(size, each))
         self.add("split", columns, f"{columns}.c", f"{columns}.v", self.lanes)
         self.add("split", rows, f"{rows}.o", f"{rows}.r", each, tail="peel")
@@ -107,7 +106,7 @@ class _Steps:
         queries = self.sizes["top.i"]
         self.along("query.d")
         self.along("factors.i")
-        if self.sizes["s.d"]:
+        if "s.d" in self.sizes:
             self.add("split", "s.d", "s.d.b", "s.d.v", self.lanes)
             self.add("distribute", "s.i", to="innermost")
             self.add("reorder", "s.d.b", "s.i", "s.d.v")
@@ -119,8 +118,6 @@ class _Steps:
             self.add("reorder", f"{name}.n.b", f"{name}.i", f"{name}.n.v")
             self.add("rfactor", f"{name}.n.b", name, f"{name}.i", f"{name}.n.v")
             self.vectors.append(f"{name}.n.v")
-        if not self.sizes["o.w"]:
-            return
         vectors = ceil_div(self.sizes["o.w"], self.lanes)
         columns = min(ceil_power_of_two(self.sums // queries + 1) // 2, vectors)
         self.add("split", "o.w", "o.w.b", "o.w.v", self.lanes)
