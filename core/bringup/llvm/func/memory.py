@@ -92,7 +92,9 @@ class Memory:
         inside = self.indices.inside(whole)
         if inside is not None:
             if self.zeros is None:
-                self.zeros = b.module.global_constant(f"{b.function.name}.zeros", ir.i8, [0] * _LONGEST)
+                self.zeros = b.module.global_constant(
+                    f"{b.function.name}.zeros", ir.i8, [0] * _LONGEST
+                )
             address = b.select(inside, address, self.zeros)
         mask = self.indices.inside([bound for bound in stmt.mask if bound not in whole])
         if mask is None:

@@ -178,6 +178,8 @@ def _fill(loop: For) -> Fill | None:
     while len(body) == 1 and isinstance(body[0], For):
         nest.append(body[0])
         body = body[0].body
+    if not body:
+        return None
     load, store = body[0], body[-1]
     if not isinstance(load, Load) or not isinstance(store, Store) or not _is_far(load):
         return None

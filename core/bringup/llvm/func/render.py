@@ -24,7 +24,14 @@ from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, Fill, Results, fills_behind, prefetches, results_behind
+from bringup.llvm.func.prefetch import (
+    Ahead,
+    Fill,
+    Results,
+    fills_behind,
+    prefetches,
+    results_behind,
+)
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices

@@ -46,14 +46,6 @@ class NativeStep:
 StepEmitter = Callable[[Module, OpStep, str, Target], NativeStep]
 
 
-def split_unit(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
-    """Quotient and remainder of the number of a unit."""
-    if count == 1:
-        return unit, i64_const(0)
-    size = i64_const(count)
-    return b.udiv(unit, size), b.urem(unit, size)
-
-
 class PhaseBuilder:
     """The function of a phase, and what its emitter needs.
 

@@ -20,17 +20,19 @@ from bringup.loops.library.builder import FuncBuilder, at_least_one, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.records import record
 
-#: About how many keys a block has.
+#: About how many keys a block has: with depths of 64, their keys and values take two thirds of a
+#: nearest cache of 48 KiB.
 _BLOCK = 60
 #: Keys whose scores are computed together.  Register tiles have as many rows, or half of that.
 _TILES = range(12, 7, -1)
 #: Vectors of queries that visit a key together, and as how many queries without vectors.
 _COLUMNS, _QUERIES = 2, 16
-#: Biases are copied so many keys at a time.
+#: Biases are copied so many keys at a time: a cache line of f32.
 _SQUARE = 16
-#: So few queries have no lanes of their own.
+#: So few queries have no lanes of their own: a vector would be mostly empty.
 _FEW = 6
-#: About how many keys they visit at a time.
+#: About how many keys they visit at a time.  Nothing of them is used twice, but folds across lanes
+#: are paid for once a block.
 _FEW_BLOCK = 128
 #: The most panels of queries that share a block of keys while it is in the nearest cache.
 _PANELS = 4
@@ -233,15 +235,19 @@ class _Unit:
         form, b, size = self.form, self.b, self.form.tile
         precision = form.call.attrs["precision"]
         tiles = (left + (size - 1)) // size
-        with b.loop("s", form.block // size, until=tiles) as s:
-            with b.loop("s.n", size) as n, b.loop("s.i", form.width) as i:
-                score = b.variable("score", b.constant(-0.0, form.dtype))
-                if self.queries is not None:
-                    with b.loop("s.d", form.depth) as d:
-                        factor = b.load(self.queries, self.at(form.depth, p, d, i))
-                        one = keys.load(b, s * size + n, d)
-                        b.set(score, one, fold="add", factor=factor, precision=precision)
-                b.store(self.scores, self.at(form.block, Expr(), s * size + n, i), b.load(score))
+        with (
+            b.loop("s", form.block // size, until=tiles) as s,
+            b.loop("s.n", size) as n,
+            b.loop("s.i", form.width) as i,
+        ):
+            key = s * size + n
+            score = b.variable("score", b.constant(-0.0, form.dtype))
+            if self.queries is not None:
+                with b.loop("s.d", form.depth) as d:
+                    factor = b.load(self.queries, self.at(form.depth, p, d, i))
+                    one = keys.load(b, key, d)
+                    b.set(score, one, fold="add", factor=factor, precision=precision)
+            b.store(self.scores, self.at(form.block, Expr(), key, i), b.load(score))
 
     def add_values(self, p: Expr, values: _Rows, left: Expr) -> None:
         """Add ``left`` values, times their exponentials, to the sums of a panel."""
@@ -321,10 +327,13 @@ class _Unit:
         size = min(form.lanes, _SQUARE)
         vectors = ceil_div(form.block, size)
         copy = b.alloc("biases", form.dtype, vectors * size * form.width)
-        with b.loop("bias.i", form.width) as i, b.loop("bias.o", vectors) as o:
-            with b.loop("bias.n", size) as k:
-                n = o * size + k
-                b.store(copy, n * form.width + i, self.bias(first + i, key + n))
+        with (
+            b.loop("bias.i", form.width) as i,
+            b.loop("bias.o", vectors) as o,
+            b.loop("bias.n", size) as k,
+        ):
+            n = o * size + k
+            b.store(copy, n * form.width + i, self.bias(first + i, key + n))
         return lambda n, i: b.load(copy, n * form.width + i)
 
     def bias(self, query: Expr, key: Expr) -> Scalar:

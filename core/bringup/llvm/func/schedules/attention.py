@@ -129,7 +129,7 @@ class _Steps:
 
 
 def _even(size: int, most: int) -> int:
-    """The rows of register tiles: all alike, if such tiles are at least two thirds of the largest."""
+    """The rows of register tiles: all alike, if each has two thirds of the most or more."""
     even = (n for n in range(most, most * 2 // 3 - 1, -1) if size % n == 0)
     return next(even, most)
 
