@@ -26,7 +26,7 @@ from bringup.loops.form import Load, Store
 
 #: Bytes of the smallest page of any CPU.
 _PAGE = 4096
-#: Bytes of the longest vector.
+#: Words of 8 bytes of the longest vector.
 _LONGEST = 64
 
 
@@ -92,9 +92,8 @@ class Memory:
         inside = self.indices.inside(whole)
         if inside is not None:
             if self.zeros is None:
-                self.zeros = b.module.global_constant(
-                    f"{b.function.name}.zeros", ir.i8, [0] * _LONGEST
-                )
+                name = f"{b.function.name}.zeros"
+                self.zeros = b.module.global_constant(name, ir.i64, [0] * _LONGEST)
             address = b.select(inside, address, self.zeros)
         mask = self.indices.inside([bound for bound in stmt.mask if bound not in whole])
         if mask is None:

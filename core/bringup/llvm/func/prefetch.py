@@ -192,7 +192,7 @@ def _fill(loop: For) -> Fill | None:
             length *= each.axis.size
             nest.remove(each)
     near = length * load.buffer.dtype.itemsize
-    if length == 1 or math.prod(each.axis.size for each in nest) * near < _MANY:
+    if not nest or length == 1 or math.prod(each.axis.size for each in nest) * near < _MANY:
         return None
     index = load.index.substitute({x.axis: Expr() for x in steps if x not in nest})
     return Fill(tuple(nest), load.buffer, index, length)
