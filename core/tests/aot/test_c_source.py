@@ -17,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import bringup as bu
 from bringup import lax
+from bringup.aot.library import WeightsPlace
 from bringup.c import C11
 from bringup.errors import BringupError
 
@@ -232,6 +233,25 @@ def test_weights_are_mapped_from_a_file(tmp_path: Path) -> None:
     x = (np.arange(784) % 17 / 17).astype(np.float32)[None]
     want = np.asarray(bu.jit(mlp)(x)).reshape(-1)
     np.testing.assert_allclose(np.float32(numbers), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("weights", ["embedded", "external"])
+def test_functions_may_lack_something(weights: WeightsPlace, threads: int, tmp_path: Path) -> None:
+    """Weights beside one that has some, arguments, results, work for a pool."""
+    vector, matrix = bu.float32[4], bu.float32[3, 784]
+    functions = {
+        "whole": (lambda x: x @ MLP["w"], matrix),
+        "weightless": (lambda x: x + 1, vector),
+        "fixed": (lambda: bu.zeros(3),),
+        "nothing": (lambda x: (), vector),
+    }
+    options: dict[str, Any] = {"weights": weights, "threads": threads}
+    for name, chosen in (("all", functions), ("few", dict([*functions.items()][1:]))):
+        bu.export(name, chosen, target="c11", **options).write(tmp_path)
+        for number, command in enumerate(compilers()):
+            path = tmp_path / f"{name}{number}.o"
+            compile_all((tmp_path / f"{name}.c",), path, ("-c",), command)
 
 
 def test_functions_of_a_library_share_kernels_and_weights() -> None:
