@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
@@ -38,6 +40,7 @@ from bringup.loops.form import (
     Store,
     statements,
 )
+from bringup.loops.text import print_stmt
 from bringup.records import record
 
 #: Threads that run together on every machine that has functions for their exchange.
@@ -370,6 +373,10 @@ class _Function:
         return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
+        if stmt.atomic:
+            raise UnsupportedError(
+                f"{self.dialect.name} folds nothing atomically: {print_stmt(stmt)}"
+            )
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         value, dtype = self.value(stmt.value), stmt.buffer.dtype
         if not stmt.fold:
@@ -471,8 +478,13 @@ class _Function:
                 value = f"{value} < {end} ? {value} : {end}"
             end = self.names.of((stmt.axis, "end"), f"{index}_end")
             last = f", {end} = {value}"
-        head = f"for ({self.index} {index} = 0{last}; {index} < {end}; {index}++)"
-        yield from _block(head, self.body(stmt.body))
+        body, test = stmt.body, ""
+        if stmt.while_true is not None:
+            load, body = stmt.while_true
+            test = f" && {self.load(load)}"
+            self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
+        yield from _block(head, self.body(body))
 
     # -- straight loops ----------------------------------------------------------------------------
 
