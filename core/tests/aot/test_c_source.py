@@ -14,11 +14,13 @@ import pytest
 from c_cases import CASES, LENET, MLP, Array, Case, lenet, mlp
 from c_program import SANITIZERS, compile_all, compilers, has_sanitizers, main_of, run
 from syrupy.assertion import SnapshotAssertion
+from typer.testing import CliRunner
 
 import bringup as bu
 from bringup import lax
 from bringup.aot.library import WeightsPlace
 from bringup.c import C11
+from bringup.cli.app import app
 from bringup.errors import BringupError
 
 
@@ -319,3 +321,18 @@ def test_text_of_loops_and_branches(snapshot: SnapshotAssertion) -> None:
     library = bu.jit(choose).export("model", bu.int32[()], bu.float32[3, 4], target="c11")
     text = library.files["model.c"].decode()
     assert text[text.index("static void bu_program_") :] == snapshot
+
+
+def test_build_writes_source_and_links_none(tmp_path: Path) -> None:
+    """``bringup build``: the files, and a refusal of other kinds."""
+    model = tmp_path / "model.py"
+    model.write_text("def predict(x):\n    return x * 2\n")
+    command = ["build", f"{model}:predict", "--args", "f32[8]", "--target", "c11"]
+    command += ["--out", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "predict_run: 0 bytes of arena" in done.output
+    assert "predict_run(" in (tmp_path / "predict.c").read_text()
+    refused = CliRunner().invoke(app, [*command, "--kind", "static"])
+    assert refused.exit_code != 0
+    assert "c11 gives source" in str(refused.exception or refused.output)
