@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bringup.api.program_files import Call, calls_of, program_pieces
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from bringup.api.jit import Jitted
     from bringup.backend.device import Backend
     from bringup.graph import Literal
+
+
+#: The target of what runs on any device.
+PROGRAM = "program"
 
 
 def export(
@@ -37,13 +42,15 @@ def export(
     The rest is as in the method ``export`` of a jitted function.
 
     >>> library = bu.export("maths", {"double": (lambda x: x + x, bu.float32[8]),
-    ...                               "square": (lambda x: x * x, bu.float32[8])}, target="aarch64-linux-gnu")
+    ...                               "square": (lambda x: x * x, bu.float32[8])}, target="wasm32")
     >>> sorted(library.arena_bytes)
     ['maths_double', 'maths_square']
     """
     from bringup.api.jit import Jitted, jit
 
     check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, calls_of(functions))
     backend, architecture = backend_of(target)
     made = []
     for own_name, (fn, *args) in functions.items():
@@ -66,9 +73,17 @@ def export_one(
 ) -> Library:
     """One function as a library; see the method ``export`` of a jitted function."""
     check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, {graph_name(jitted._fn): (jitted, args, kwargs)})
     backend, architecture = backend_of(target)
     made = _function(jitted, name, f"{name}_run", args, kwargs, backend, architecture)
     return make_library(name, [made], backend, architecture, weights=weights, options=options)
+
+
+def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
+    """Functions for any device; see `bringup.save`."""
+    file = b"".join(program_pieces(calls, {}))
+    return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
 
 
 def backend_of(target: str) -> tuple[Backend, str]:
@@ -86,6 +101,7 @@ def backend_of(target: str) -> tuple[Backend, str]:
         return load(name), architecture
     except BringupError as error:
         known = [known for own in core_backends() for known in load(own).link_targets()]
+        known.append(PROGRAM)
         raise BringupError(
             f"no library can be made for {target!r}",
             notes=(error.what,),
@@ -103,7 +119,7 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
-    call = jitted._flattened(tuple(args), kwargs)
+    call = jitted._flattened(*jitted._described(tuple(args), kwargs))
     entry = jitted._trace(call, None)
     graph, captured = entry.function.graph, entry.function.captured
     if any(array.is_traced for array in captured):

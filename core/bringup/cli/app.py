@@ -15,6 +15,17 @@ LEVELS = (
     "passes", "fusion", "program", "kernels", "loops", "schedule", "source", "asm", "cost",
 )  # fmt: skip
 
+Function = Annotated[
+    str,
+    typer.Argument(
+        metavar="FUNCTION", help="file.py:function, module:function or file.bringup:entry."
+    ),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
+]
+
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
     bool,
@@ -106,15 +117,11 @@ def dump(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
+            metavar="FUNCTION",
+            help="file.py:function, module:function, file.bringup:entry, or a file of IR text.",
         ),
     ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    types: Types = None,
     target: Annotated[
         str,
         typer.Option(
@@ -145,6 +152,23 @@ def dump(
 
 
 @app.command(
+    cls=Command, epilog=examples("bringup show model.bringup", "bringup show model.bringup --json")
+)
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A program file.")],
+    json: Json = False,
+) -> None:
+    """Show what a program file holds, and check it.
+
+    Its functions, their types and what a device needs for them, its metadata, hash and weights.
+    Status 1 if the file is damaged or too new.
+    """
+    from bringup.cli import show as command
+
+    command.show(file, as_json=json)
+
+
+@app.command(
     cls=Command,
     epilog=examples(
         "bringup tune model.py:loss 'f32[4,8]' 'f32[8]'",
@@ -152,15 +176,8 @@ def dump(
     ),
 )
 def tune(
-    subject: Annotated[
-        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
-    ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    subject: Function,
+    types: Types = None,
     device: Annotated[
         str,
         typer.Option(
@@ -192,14 +209,13 @@ def tune(
     ),
 )
 def build(
-    subject: Annotated[
-        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
-    ],
+    subject: Function,
     target: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="A processor and its system, such as x86_64-linux-gnu, or backend:target.",
+            help="A processor and its system, such as x86_64-linux-gnu, backend:target, or program"
+            " for a file that runs on any device.",
         ),
     ],
     args: Annotated[

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bringup.api.exporting import PROGRAM
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
-from bringup.cli.subject import function_of
+from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
 from bringup.errors import BringupError
 from bringup.export.library import Library, WeightsPlace
 from bringup.export.toolchain import linked, suffix_of
@@ -31,12 +32,12 @@ def show(
     subject, types: as in `bringup.cli.dump.show`, but no file of IR text.  name: of the library,
     the function's by default.  kind: object, static or shared.  Raises BringupError.
     """
-    if ":" not in subject:
+    if not names_function(subject):
         raise BringupError(
             f"{subject} names no function", fix="name file.py:function or module:function"
         )
     function, arguments = function_of(subject, types)
-    name = name or subject.rpartition(":")[2]
+    name = name or Path(subject.rpartition(":")[2]).name.removesuffix(PROGRAM_FILE)
     try:
         library = function.export(
             name, *arguments, target=target, weights=weights, small=small, threads=threads
@@ -44,7 +45,7 @@ def show(
     except BringupError as error:
         raise found_wrong(error)  # noqa: B904  (the same object)
     paths = library.write(folder)
-    if kind != "object":
+    if kind != "object" and target != PROGRAM:
         symbols = tuple(library.arena_bytes)
         data = linked(kind, name, library.files[f"{name}.o"], symbols, library.target)
         path = Path(folder) / f"{'lib' if library.target != 'wasm32' else ''}{name}"

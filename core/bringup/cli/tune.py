@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.cli.output import document, line, table
 from bringup.cli.shell import found_wrong
-from bringup.cli.subject import function_of
+from bringup.cli.subject import function_of, names_function
 from bringup.errors import BringupError
 from bringup.runtime import compiler, devices, tuned
 from bringup.runtime.tune import Tuned, tune
@@ -20,7 +20,7 @@ def show(
     subject, types: as in `bringup.cli.dump.show`, but no file of IR text.
     Raises BringupError.
     """
-    if ":" not in subject:
+    if not names_function(subject):
         raise BringupError(
             f"{subject} names no function", fix="name file.py:function or module:function"
         )

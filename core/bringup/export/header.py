@@ -131,7 +131,13 @@ def _struct(name: str, members: Sequence[tuple[str, str]]) -> Iterator[str]:
 def cpp_header(library: Interface) -> str:
     """References to arrays of the right length, and an arena on the stack, for C++."""
     lines = [f"// {library.name} for C++: the sizes of arrays are checked when it is compiled."]
-    lines += ["#pragma once", "", f'#include "{library.name}.h"', "", f"namespace {library.name} {{"]
+    lines += [
+        "#pragma once",
+        "",
+        f'#include "{library.name}.h"',
+        "",
+        f"namespace {library.name} {{",
+    ]
     for function in library.functions:
         lines += ["", *_cpp_function(library, function)]
     return "\n".join([*lines, "", f"}}  // namespace {library.name}"]) + "\n"

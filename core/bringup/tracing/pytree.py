@@ -158,6 +158,22 @@ def tree_map(fn: Callable[..., Any], tree: T, *rest: Any) -> T:
     return result
 
 
+def definition(kind: type, rest: Hashable, children: Sequence[TreeDef]) -> TreeDef:
+    """The definition of a container of these parts.
+
+    Raises ConversionError for a class that is no container.
+
+    >>> definition(dict, ("w", "b"), [LEAF, definition(tuple, None, [LEAF])])
+    {'b': (*,), 'w': *}
+    """
+    container = _CONTAINERS.get(kind) or _recognise(kind)
+    if container is None:
+        raise ConversionError(f"{kind.__name__} is no container", fix="see `register`")
+    ordered, steps, identity = container[0](container[1](rest, children))
+    leaves = sum(child.leaves for child in ordered)
+    return TreeDef(kind, identity, tuple(ordered), tuple(steps), leaves)
+
+
 def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
     """The option for each leaf of a tree, from a tree of options.
 
