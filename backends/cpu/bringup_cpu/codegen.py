@@ -160,7 +160,6 @@ class _Generator:
         """Launch a function on ``refs`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
-        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.target.threads)
         refs = [*refs, MemoryRef(OWN, SCRATCH, used)]
         function = self.module.functions[native.name].callee
         if self.traced:
@@ -170,6 +169,9 @@ class _Generator:
         grain = 0
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
+        # A launch without grain runs in one thread, whose number is 0.
+        workers = self.target.threads if grain else 1
+        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * workers)
         frame.launches.add(function, refs, native.units, grain)
 
     def _kernel(self, step: KernelStep) -> NativeKernel:
@@ -190,7 +192,5 @@ class _Generator:
         native = steps.get(key)
         if native is None:
             name = f"{self.name}.op{len(steps)}.{step.name}"
-            native = steps[key] = emit_step(
-                self.module, step, name, self.target, in_place=in_place
-            )
+            native = steps[key] = emit_step(self.module, step, name, self.target, in_place=in_place)
         return native

@@ -31,9 +31,7 @@ OK, NULL_POINTER, MISALIGNED, WRONG_WEIGHTS, WRONG_PROCESSOR = range(len(STATUS)
 _WEIGHTS = "weights"
 
 
-def link(
-    units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
-) -> Linked:
+def link(units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions) -> Linked:
     """An object file with the functions of ``units``.  Raises UnsupportedError, CompileError."""
     levels = processors(target)
     main = levels[0]
@@ -109,7 +107,9 @@ class _Frame:
     def text(self) -> str:
         data = self.weights
         content = data.data if data.prefix is None else data.prefix
-        if content:
+        if any(unit.weights for unit in self.units):
+            # Arrays without elements have an address as well.
+            content = content or bytes(1)
             type_ = ir.array(ir.i8, len(content))
             self.module.global_variable(
                 _WEIGHTS, type_, _quoted(content), align=LINE_BYTES, constant=True
@@ -303,7 +303,8 @@ define internal i1 @processor.has(i32 %bits, i32 %mask) nounwind {
 }
 
 define internal {i32, i32, i32, i32} @processor.cpuid(i32 %leaf) nounwind {
-  %found = call {i32, i32, i32, i32} asm "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
+  %found = call {i32, i32, i32, i32} asm "cpuid",
+    "={ax},={bx},={cx},={dx},{ax},{cx},~{dirflag},~{fpsr},~{flags}"(i32 %leaf, i32 0)
   ret {i32, i32, i32, i32} %found
 }
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bringup.llvm.host.engine import Code, Engine, engine
 from bringup.llvm.host.emit import Emit
+from bringup.llvm.host.engine import Code, Engine, engine
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.object_cache import Deferred, Emitted, deferred
 from bringup.llvm.text import Module, Val, void

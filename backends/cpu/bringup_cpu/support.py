@@ -170,3 +170,6 @@ _DEFINITIONS: dict[str, Callable[[Module, str], None]] = {
         for suffix in ("", "f")
     },
 }
+
+#: All of them.
+NAMES = frozenset(_DEFINITIONS)

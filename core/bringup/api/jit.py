@@ -54,7 +54,7 @@ from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # calls load no module of exports
     from bringup.export.library import Library, WeightsPlace
 
 P = ParamSpec("P")

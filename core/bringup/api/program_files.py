@@ -127,7 +127,7 @@ def _stored(
 ) -> StoredEntry:
     """An entry of a file: the function is traced, its arrays are added to those of the file."""
     args, kwargs = jitted._described(tuple(args), kwargs)
-    call = jitted._flattened(args, kwargs)
+    call = jitted._flattened(tuple(args), kwargs)
     entry = jitted._trace(call, None)
     function = entry.function
     if any(array.is_traced for array in function.captured):
@@ -144,7 +144,7 @@ def _stored(
         definition(tuple, None, [positional.children[i] for i in given]),
         definition(dict, tuple(keywords), [children[name] for name in keywords]),
     ]
-    known = dict(enumerate(parameters(jitted._fn)))
+    known: dict[int | str, str] = dict(enumerate(parameters(jitted._fn)))
     held = _held_names(jitted._fn)
     return StoredEntry(
         graph=with_locations(function.graph, kept=locations),
@@ -154,7 +154,7 @@ def _stored(
         result=function.result,
         weights=tuple(arrays.add(array, held.get(id(array))) for array in function.captured),
         donated=entry.donated,
-        static={str(known.get(at, at)): _static_text(s.value) for at, s in call.static},
+        static={str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static},
         frozen=isinstance(jitted, Frozen),
     )
 

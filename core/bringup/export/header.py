@@ -84,7 +84,8 @@ def _pool(library: Interface) -> Iterator[str]:
     yield f"   worker, 0 ... {library.threads - 1}.  `run` returns when all is done.  */"
     yield f"typedef void (*{name}_part)(void *context, int64_t begin, int64_t end, int64_t worker);"
     yield "typedef struct {"
-    yield f"  void (*run)(void *self, {name}_part part, void *context, int64_t count, int64_t grain);"
+    yield f"  void (*run)(void *self, {name}_part part, void *context, int64_t count,"
+    yield "      int64_t grain);"
     yield "  void *self;"
     yield f"}} {name}_pool;"
     yield ""
@@ -168,6 +169,7 @@ def _reference(member: Member) -> str:
 def rust_module(library: Interface) -> str:
     """The functions for Rust, with arrays of the right length."""
     lines = [f"//! {library.name} for {library.target}, made by bringup {VERSION}."]
+    lines += ["", "use core::ffi::c_void;"]
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
         lines += ["", *_rust_function(library, function, size)]
     return "\n".join(lines) + "\n"
@@ -182,19 +184,19 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     arguments = [f"{m.name}.as_ptr().cast()" for m in function.arguments]
     arguments += [f"{_WEIGHTS}.as_ptr().cast()"] if has_file else []
     results = [f"{m.name}.as_mut_ptr().cast()" for m in function.results]
-    pool = ", pool: *const core::ffi::c_void" if library.threads > 1 else ""
+    pool = ", pool: *const c_void" if library.threads > 1 else ""
     yield f"#[repr(C, align({ALIGNMENT}))]"
     yield f"struct {_camel(name)}Arena([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
     yield 'extern "C" {'
-    yield f"    fn {symbol}(args: *const *const core::ffi::c_void, results: *const *mut core::ffi::c_void,"
-    yield f"        arena: *mut core::ffi::c_void{pool}) -> i32;"
+    yield f"    fn {symbol}(args: *const *const c_void, results: *const *mut c_void,"
+    yield f"        arena: *mut c_void{pool}) -> i32;"
     yield "}"
     yield ""
     yield f"/// {', '.join(f'{m.name}: {m.type}' for m in function.arguments)}"
     yield f"pub fn {name}({', '.join(takes)}) -> Result<(), i32> {{"
-    yield f"    let args: [*const core::ffi::c_void; {len(arguments)}] = [{', '.join(arguments)}];"
-    yield f"    let results: [*mut core::ffi::c_void; {len(results)}] = [{', '.join(results)}];"
+    yield f"    let args: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
+    yield f"    let results: [*mut c_void; {len(results)}] = [{', '.join(results)}];"
     yield f"    let mut arena = core::mem::MaybeUninit::<{_camel(name)}Arena>::uninit();"
     null = ", core::ptr::null()" if library.threads > 1 else ""
     call = f"{symbol}(args.as_ptr(), results.as_ptr(), arena.as_mut_ptr().cast(){null})"

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from bringup.c.names import KEYWORDS
 from bringup.errors import BringupError
 from bringup.export.weights import HeldArray
 from bringup.program.program import Program
 from bringup.records import record
 from bringup.types import TensorType
 
-#: Words of C, C++ and Rust that no member of a struct can be called.
-_RESERVED = frozenset(
-    "alignas alignof and as asm async auto await bool break case catch char class const constexpr "
-    "continue crate default delete do double dyn else enum explicit export extern false float fn "
-    "for friend goto if impl in inline int let long loop match mod move mut namespace new not "
-    "operator or override private protected pub public ref register restrict return self short "
-    "signed sizeof static struct super switch template this throw trait true try type typedef "
-    "typename union unsafe unsigned use using virtual void volatile weights where while xor".split()
+#: Words of Rust, besides those of C and C++.
+_OF_RUST = frozenset(
+    """
+    as async await crate dyn fn impl in let loop match mod move mut pub ref self super trait type
+    unsafe use weights where
+    """.split()  # noqa: SIM905 - a table of words
 )
 
 
@@ -58,12 +57,12 @@ def identifier(text: str) -> str:
     """A path such as ``params['w'][0]`` as a name of C: ``params_w_0``."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
     name = f"_{name}" if name[0].isdigit() else name
-    return f"{name}_" if name in _RESERVED else name
+    return f"{name}_" if name in KEYWORDS | _OF_RUST else name
 
 
 def check_name(name: str) -> None:
     """Raise BringupError unless a library, or a function of one, can have this name in C."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS | _OF_RUST:
         raise BringupError(
             f"a library cannot be called {name!r}: it is no name in C",
             fix="use letters, digits and underscores, such as 'model'",

@@ -46,7 +46,7 @@ BEGIN = re.compile(
 #: Where the digits of the hash stand in a file of this form.
 DIGEST_AT = 8 + len(f'{{"__metadata__":{{"bringup.program":"{FORMAT}","sha256":"')
 #: How files name the kinds of parameters.
-KINDS = {
+KINDS: dict[str, inspect._ParameterKind] = {
     "position": inspect.Parameter.POSITIONAL_ONLY,
     "either": inspect.Parameter.POSITIONAL_OR_KEYWORD,
     "name": inspect.Parameter.KEYWORD_ONLY,
@@ -129,7 +129,7 @@ def pieces_of(
     Raises ConversionError for containers that a file does not hold, BringupError for names.
     """
     for name in entries:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(str(name)):
             raise BringupError(
                 f"an entry of a program file cannot be called {name!r}",
                 fix="use letters, digits and underscores, such as 'predict'",

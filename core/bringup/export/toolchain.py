@@ -27,7 +27,7 @@ _ZIG: Mapping[str, str] = {
 
 
 def host_compiler() -> tuple[str, ...] | None:
-    """``BRINGUP_CC``, else cc, gcc or clang on the path, else clang of ``ziglang``; None for none."""
+    """``BRINGUP_CC``, else cc, gcc or clang on the path, else clang of ``ziglang``, else None."""
     if setting := os.environ.get("BRINGUP_CC"):
         return tuple(shlex.split(setting))
     for name in ("cc", "gcc", "clang"):

@@ -52,7 +52,7 @@ def _written(tree: TreeDef, leaves: Iterator[str], what: str) -> Any:
     name = _NAMES.get(tree.kind)
     if name in _SEQUENCES:
         return {name: inner}
-    rest: Any = tree.rest or ()
+    rest: Any = () if tree.rest is None else tree.rest
     if name is not None:
         keys = [_scalar(key, f"{what} has the key {key!r}") for key in rest]
         return {name: [list(pair) for pair in zip(keys, inner, strict=True)]}
