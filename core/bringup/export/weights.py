@@ -49,7 +49,7 @@ def external(arrays: Sequence[HeldArray]) -> tuple[Weights, Offsets, bytes]:
     types = {array.name: array.type for array in unique.values()}
     starts = offsets_of(types)
     offsets: Offsets = {array.elements: starts[array.name] for array in unique.values()}
-    data = b"".join(sorted(offsets, key=lambda elements: offsets[elements]))
+    data = b"".join(a.elements for a in sorted(unique.values(), key=lambda a: starts[a.name]))
     digest = hashlib.sha256(data).hexdigest()
     file = header_of(types, {"sha256": digest}) + data
     known = file.index(digest.encode()) + len(digest)
