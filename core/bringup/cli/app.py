@@ -33,6 +33,14 @@ Json = Annotated[
         "--json", help="Print one JSON object, with the number of its format, and nothing else."
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="embedded in the code, or external, in a file that is mapped into memory.",
+        autocompletion=shell.one_of("embedded", "external"),
+    ),
+]
 
 
 def run() -> None:
@@ -237,14 +245,7 @@ def build(
             autocompletion=shell.one_of("object", "static", "shared"),
         ),
     ] = "object",
-    weights: Annotated[
-        str,
-        typer.Option(
-            metavar="PLACE",
-            help="embedded in the code, or external, in a file that is mapped into memory.",
-            autocompletion=shell.one_of("embedded", "external"),
-        ),
-    ] = "embedded",
+    weights: Weights = "embedded",
     small: Annotated[
         bool, typer.Option("--small", help="Little code counts for more than speed.")
     ] = False,
