@@ -259,13 +259,16 @@ class _Body:
             NUMBERS.get(leaf, value.type)
             for leaf, value in zip(stored.leaves, stored.graph.inputs, strict=False)
         )
-        args, kwargs = unflatten(stored.arguments, [_shown(t) for t in self.types])
-        result = unflatten(stored.result, [value.type for value in stored.graph.outputs])
-        given = [*args, *(kwargs[name] for name in sorted(kwargs))]
+        leaves = iter(stored.leaves)
+        trees = [tree for part in stored.arguments.children for tree in part.children]
+        outputs = (str(value.type) for value in stored.graph.outputs)
         self.__name__ = self.__qualname__ = name
         self.__signature__ = inspect.Signature(
-            [p.replace(annotation=a) for p, a in zip(stored.parameters, given, strict=True)],
-            return_annotation=result,
+            [
+                parameter.replace(annotation=_Text(tree.text(leaves)))
+                for parameter, tree in zip(stored.parameters, trees, strict=True)
+            ],
+            return_annotation=_Text(stored.result.text(outputs)),
         )
         self.__doc__ = f"{name}{self.__signature__}"
 
@@ -280,10 +283,6 @@ class _Text(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _shown(type_: LeafType) -> Any:
-    return type_ if isinstance(type_, TensorType) else _Text(type_.__name__)
 
 
 class Loaded(Jitted[..., Any]):
@@ -333,9 +332,10 @@ class Loaded(Jitted[..., Any]):
         call = super()._flattened(bound.args, bound.kwargs)
         if call.treedef != body.stored.arguments:
             raise self._other_containers(call.treedef)
-        for i, (type_, value) in enumerate(zip(call.types, body.stored.graph.inputs, strict=False)):
-            if not _fits(type_, value.type):
-                raise self._other_type(call.treedef, i, type_)
+        inputs = body.stored.graph.inputs
+        for i, (given, saved) in enumerate(zip(call.types, body.types, strict=True)):
+            if not _fits(given, saved, inputs[i].type):
+                raise self._other_type(call.treedef, i, given)
         return replace(call, types=body.types)
 
     def _other_containers(self, given: TreeDef) -> OpTypeError:
@@ -359,9 +359,9 @@ class Loaded(Jitted[..., Any]):
     def _other_type(self, given: TreeDef, leaf: int, type_: LeafType) -> OpTypeError:
         body = self._fn
         path = list(given.paths("arguments"))[leaf]
-        shown, saved = _shown(type_), _shown(body.types[leaf])
+        shown = type_ if isinstance(type_, TensorType) else type_.__name__
         return OpTypeError(
-            f"{argument_name(body, path)} is {shown}, where {saved} was saved",
+            f"{argument_name(body, path)} is {shown}, where {body.stored.leaves[leaf]} was saved",
             fix="convert it; shapes are static: save an entry for each of them",
         )
 
@@ -379,17 +379,15 @@ class _LoadedFrozen(Frozen[..., Any], Loaded):
     """An entry that was frozen: what follows from its weights is computed once for a device."""
 
 
-def _fits(given: LeafType, type_: TensorType) -> bool:
-    """Whether an argument can be one of a type: a number of Python can be any that holds it."""
+def _fits(given: LeafType, saved: LeafType, type_: TensorType) -> bool:
+    """Whether an argument can stand where another was saved.  type_: that of the graph's input."""
     if isinstance(given, TensorType):
         return given is type_
-    dtype = type_.dtype
-    kinds = {
-        bool: dtype.kind == "bool",
-        int: dtype.is_integer or dtype.is_float,
-        float: dtype.is_float,
-    }
-    return not type_.shape and kinds[given]
+    if isinstance(saved, TensorType):
+        if saved.shape:
+            return False
+        saved = float if saved.dtype.is_float else int if saved.dtype.is_integer else bool
+    return given is saved or (given is int and saved is float)
 
 
 @guarded_methods

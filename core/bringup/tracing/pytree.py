@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -46,9 +47,13 @@ class TreeDef:
     leaves: int = dataclasses.field(compare=False)
 
     def __repr__(self) -> str:
+        return self.text(repeat("*"))
+
+    def text(self, leaves: Iterator[str]) -> str:
+        """The container with these texts as its leaves."""
         if self.kind is None:
-            return "*"
-        inner = [repr(child) for child in self.children]
+            return next(leaves)
+        inner = [child.text(leaves) for child in self.children]
         if self.kind is type(None):
             return "None"
         if self.kind is tuple:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.api.exporting import export
 from bringup.errors import (
     BringupError,
     ConversionError,
@@ -27,8 +28,8 @@ from bringup.errors import (
 from bringup.tracing.pytree import flatten
 
 RNG = np.random.default_rng(5)
-W = bu.asarray(RNG.normal(size=(6, 4)).astype(np.float32))
-PARAMS = {"layers": [{"w": W, "b": bu.zeros(4, dtype=bu.float32)}], "scale": 3}
+W = bu.asarray(RNG.normal(size=(6, 8)).astype(np.float32))
+PARAMS = {"layers": [{"w": W, "b": bu.zeros(8, dtype=bu.float32)}], "scale": 3}
 X = RNG.normal(size=(2, 6)).astype(np.float32)
 
 
@@ -107,7 +108,8 @@ def test_a_loaded_function_gives_the_same_bits(case: str, tmp_path: Path) -> Non
     for _ in range(3):  # the third call may be answered natively
         assert bits(file(*args, **kwargs)) == expected
     [entry] = file.entries.values()
-    assert entry.lower().graph.key == bu.jit(fn).lower(*args, **kwargs).graph.key
+    # Rules of the user's are objects, which a file cannot hold: compare the texts.
+    assert str(entry.lower().graph) == str(bu.jit(fn).lower(*args, **kwargs).graph)
     file.verify()
 
 
@@ -122,7 +124,7 @@ def test_a_loaded_function_is_saved_as_the_same_file(case: str, tmp_path: Path) 
     first, second = (bu.load(tmp_path / name).entries for name in ("1", "2"))
     [(name, one)], [(other, two)] = first.items(), second.items()
     assert name == other
-    assert one.lower().graph.key == two.lower().graph.key
+    assert str(one.lower().graph) == str(two.lower().graph)
 
 
 def test_files_are_the_same_wherever_and_whenever_they_are_made(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_files_are_the_same_wherever_and_whenever_they_are_made(tmp_path: Path) 
 
 
 def test_entries_share_weights_and_are_read_when_they_are_needed(tmp_path: Path) -> None:
-    other = bu.asarray(RNG.normal(size=(6, 4)).astype(np.float32))
+    other = bu.asarray(RNG.normal(size=(6, 8)).astype(np.float32))
     path = tmp_path / "model.bringup"
     functions = {
         "one": (dense, F32[1, 6]),
@@ -152,17 +154,17 @@ def test_entries_share_weights_and_are_read_when_they_are_needed(tmp_path: Path)
     assert list(file.entries) == ["one", "many", "plain"]
     assert file.metadata == {"name": "digits", "sizes": [1, 2.5, None, True]}
     assert file.weights == {
-        "PARAMS.layers.0.w": F32[6, 4],
-        "PARAMS.layers.0.b": F32[4],
-        "other": F32[6, 4],
+        "PARAMS.layers.0.w": F32[6, 8],
+        "PARAMS.layers.0.b": F32[8],
+        "other": F32[6, 8],
     }
     with pytest.raises(BringupError, match="has entries one, many, plain"):
         file(X)
-    with pytest.raises(BringupError, match="no entry 'two'.*\n.*fix: it has one, many, plain"):
+    with pytest.raises(BringupError, match="(?s)no entry 'two'.*fix: it has one, many, plain"):
         bu.load(path, entry="two")
     assert bits(bu.load(path, entry="many")(X)) == bits(bu.jit(dense)(X))
     assert bits(file.entries["one"](X[:1])) == bits(bu.jit(dense)(X[:1]))
-    damaged = path.read_bytes().replace(np.asarray(other).tobytes(), b"\1" * 96)
+    damaged = path.read_bytes().replace(np.asarray(other).tobytes(), b"\1" * 192)
     path.write_bytes(damaged)
     half = bu.load(path)
     assert bits(half.entries["many"](X)) == bits(bu.jit(dense)(X))
@@ -191,7 +193,7 @@ def test_signatures_are_those_of_the_functions(tmp_path: Path) -> None:
     assert repr(entry) == f"<load {entry.__doc__}>"
     one, two = (np.full(2, v, np.float32) for v in (1, 2))
     assert entry(one, y=two).tolist() == entry(y=two, x=one).tolist() == [5, 5]
-    assert entry.ops == ("add", "broadcast_in_dim", "constant", "mul")
+    assert entry.ops == ("add", "constant", "mul")
     assert entry.dtypes == ("f32",)
 
 
@@ -327,8 +329,8 @@ def test_it_is_a_file_of_the_format_safetensors(tmp_path: Path) -> None:
         *("bringup.program", "sha256", "program", "graph.lambda")
     }
     places = {name: entry["data_offsets"] for name, entry in header.items()}
-    assert places == {"W": [0, 96], "wide": [96, 120], "odd": [120, 140], "flags": [140, 147]}
-    assert len(data) == 8 + length + 147
+    assert places == {"W": [0, 192], "wide": [192, 216], "odd": [216, 236], "flags": [236, 243]}
+    assert len(data) == 8 + length + 243
     digest = bu.load(path).hash
     unhashed = data[: 8 + length].replace(digest.encode(), b"0" * 64)
     assert hashlib.sha256(unhashed).hexdigest() == digest
@@ -345,7 +347,7 @@ def test_exports_of_a_file_are_those_of_its_functions(tmp_path: Path) -> None:
     [path] = library.write(tmp_path)
     file = bu.load(path)
     assert bits(file(X)) == bits(bu.jit(dense)(X))
-    both = bu.export("both", {"a": (dense, F32[2, 6]), "b": (bu.exp, F32[2])}, target="program")
+    both = export("both", {"a": (dense, F32[2, 6]), "b": (bu.exp, F32[2])}, target="program")
     [path] = both.write(tmp_path)
     assert list(bu.load(path).entries) == ["a", "b"]
     with pytest.raises(BringupError, match="no library can be made for 'z80'.*\n(.*\n)*.*program"):
