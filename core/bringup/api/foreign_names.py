@@ -270,7 +270,7 @@ named_call named_scope | none | dumps and errors name the line of your code
 callback pure_callback io_callback | none | a compiled function cannot call Python; return \
 the values, or print them with bringup.debug.print
 custom_gradient | custom_vjp
-export serialize | none | compiled code is kept in the cache by itself
+serialize | save
 profiler profile | none | set BRINGUP_TRACE=file.json for a timeline
 numpy | bringup itself
 """

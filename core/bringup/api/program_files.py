@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -202,7 +202,7 @@ def _held_names(fn: Any) -> dict[int, str]:
         for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
             with suppress(ValueError):  # a variable without a value
                 held[name] = cell.cell_contents
-        held |= {n: fn.__globals__[n] for n in code.co_names if n in fn.__globals__}
+        held |= {n: fn.__globals__[n] for n in _names_in(code) if n in fn.__globals__}
     found: dict[int, str] = {}
     for name, value in held.items():
         try:
@@ -213,6 +213,14 @@ def _held_names(fn: Any) -> dict[int, str]:
             if isinstance(leaf, Array):
                 found.setdefault(id(leaf), re.sub(r"\W+", ".", path).strip("."))
     return found
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """The names that a function, or one inside it, reads from outside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 class _Arrays:

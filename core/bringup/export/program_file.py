@@ -142,7 +142,11 @@ def pieces_of(
         "metadata": _checked_metadata(metadata),
         "arrays": {name: array.digest for name, array in arrays.items()},
     }
-    texts = {"bringup.program": str(FORMAT), "sha256": "0" * 64, "program": json.dumps(program)}
+    texts = {
+        "bringup.program": str(FORMAT),
+        "sha256": "0" * 64,
+        "program": json.dumps(program, separators=(",", ":")),
+    }
     for name, entry in entries.items():
         texts[f"graph.{name}"] = print_graph(entry.graph, locations=True)
     head = header_of(types, texts)

@@ -160,7 +160,7 @@ def test_entries_share_weights_and_are_read_when_they_are_needed(tmp_path: Path)
     }
     with pytest.raises(BringupError, match="has entries one, many, plain"):
         file(X)
-    with pytest.raises(BringupError, match="(?s)no entry 'two'.*fix: it has one, many, plain"):
+    with pytest.raises(BringupError, match=r"(?s)no entry 'two'.*fix: it has one, many, plain"):
         bu.load(path, entry="two")
     assert bits(bu.load(path, entry="many")(X)) == bits(bu.jit(dense)(X))
     assert bits(file.entries["one"](X[:1])) == bits(bu.jit(dense)(X[:1]))
@@ -350,7 +350,7 @@ def test_exports_of_a_file_are_those_of_its_functions(tmp_path: Path) -> None:
     both = export("both", {"a": (dense, F32[2, 6]), "b": (bu.exp, F32[2])}, target="program")
     [path] = both.write(tmp_path)
     assert list(bu.load(path).entries) == ["a", "b"]
-    with pytest.raises(BringupError, match="no library can be made for 'z80'.*\n(.*\n)*.*program"):
+    with pytest.raises(BringupError, match=r"(?s)no library can be made for 'z80'.*program"):
         bu.jit(dense).export("model", F32[2, 6], target="z80")
 
 
