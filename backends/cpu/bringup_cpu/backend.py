@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup import config
@@ -106,6 +107,10 @@ class CpuBackend(Backend):
         from bringup_cpu.link import link
 
         return link(units, weights, target, options)
+
+    def schedule_tables(self) -> Path:
+        """Beside this module."""
+        return Path(__file__).parent / "schedules"
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.

@@ -179,7 +179,7 @@ class Jitted(Generic[P, R]):
 
         >>> library = bu.jit(lambda x: x + 1).export("model", bu.float32[8], target="wasm32")
         >>> sorted(library.files)
-        ['model.h', 'model.hpp', 'model.o', 'model.rs']
+        ['model.h', 'model.hpp', 'model.mjs', 'model.o', 'model.rs']
         """
         from bringup.api.exporting import export_one
         from bringup.backend.link import LinkOptions

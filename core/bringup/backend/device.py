@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -260,6 +261,15 @@ class Backend(ABC):
 
         None, the default, where the backend runs it in another way than by loops.  Else the steps
         are ``step.schedule``, if there is one, and the backend runs the kernel so.
+        """
+        return None
+
+    def schedule_tables(self) -> Path | None:
+        """The folder of the schedules that the backend ships, found by measuring; None by default.
+
+        The table of a class of machines is the file ``NAME.txt``, where the name is that of
+        `target`; a class without a file has none.  ``bringup tune … --ship`` writes it.  Programs
+        use it without any setting, and the user's own table for a machine comes first.
         """
         return None
 

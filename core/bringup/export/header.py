@@ -214,4 +214,74 @@ def _camel(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-__all__ = ["C_TYPES", "Interface", "c_header", "cpp_header", "rust_module"]
+#: What JavaScript calls an array of each type of C.
+_JS = {
+    "uint8_t": "Uint8Array", "int8_t": "Int8Array", "int16_t": "Int16Array",
+    "int32_t": "Int32Array", "int64_t": "BigInt64Array", "uint16_t": "Uint16Array",
+    "uint32_t": "Uint32Array", "uint64_t": "BigUint64Array", "float": "Float32Array",
+    "double": "Float64Array",
+}  # fmt: skip
+_LOADER = """\
+class Room {
+  constructor(memory, base) {
+    this.memory = memory;
+    this.end = base;
+  }
+  take(bytes) {
+    const start = Math.ceil(this.end / ALIGNMENT) * ALIGNMENT;
+    this.end = start + bytes;
+    const missing = this.end - this.memory.buffer.byteLength;
+    if (missing > 0) this.memory.grow(Math.ceil(missing / 65536));
+    return start;
+  }
+}
+
+/** Places for arrays, and the struct of C that points to them. */
+function struct(room, members) {
+  const places = members.map(([, type, size]) => room.take(type.BYTES_PER_ELEMENT * size));
+  const address = room.take(4 * places.length);
+  new Uint32Array(room.memory.buffer, address, places.length).set(places);
+  return { members, places, address };
+}
+
+function callable(exports, room, symbol, args, results, arenaBytes) {
+  const given = struct(room, args), made = struct(room, results), arena = room.take(arenaBytes);
+  return (values) => {
+    given.members.forEach(([name, type, size], n) => {
+      const view = new type(room.memory.buffer, given.places[n], size);
+      if (values[name]?.length !== size) throw new RangeError(`${name} has ${size} elements`);
+      view.set(values[name]);
+    });
+    const status = exports[symbol](given.address, made.address, arena);
+    if (status !== 0) throw new Error(`${symbol} returned ${status}`);
+    const found = made.members.map(([name, type, size], n) =>
+      [name, new type(room.memory.buffer, made.places[n], size).slice()]);
+    return Object.fromEntries(found);
+  };
+}
+"""
+
+
+def js_module(library: Interface) -> str:
+    """The functions for JavaScript, which loads the linked module: arrays in, arrays out."""
+    lines = [f"// {library.name} for {library.target}, made by bringup {VERSION}.", ""]
+    lines += [f"const ALIGNMENT = {ALIGNMENT};", "", _LOADER]
+    lines += ["/** The functions of a module, from its bytes. */"]
+    lines += ["export async function load(bytes) {"]
+    lines += ["  const { instance } = await WebAssembly.instantiate(bytes, {});"]
+    lines += ["  const { exports } = instance;"]
+    lines += ["  const room = new Room(exports.memory, exports.__heap_base.value);", "  return {"]
+    for function, size in zip(library.functions, library.arena_bytes, strict=True):
+        name = function.symbol.removeprefix(f"{library.name}_")
+        args, results = map(_js_members, (function.arguments, function.results))
+        lines += [f'    {name}: callable(exports, room, "{function.symbol}",']
+        lines += [f"      {args}, {results}, {size}),"]
+    return "\n".join([*lines, "  };", "}"]) + "\n"
+
+
+def _js_members(members: Sequence[Member]) -> str:
+    texts = [f'["{m.name}", {_JS[C_TYPES[m.type.dtype.name]]}, {m.type.size}]' for m in members]
+    return f"[{', '.join(texts)}]"
+
+
+__all__ = ["C_TYPES", "Interface", "c_header", "cpp_header", "js_module", "rust_module"]

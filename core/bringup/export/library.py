@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 from bringup.backend.device import Backend
 from bringup.backend.link import LinkOptions, LinkUnit
 from bringup.errors import BringupError
-from bringup.export.header import Interface, c_header, cpp_header, rust_module
+from bringup.export.header import Interface, c_header, cpp_header, js_module, rust_module
 from bringup.export.interface import Function
 from bringup.export.weights import embedded, external
 from bringup.records import record
@@ -81,6 +81,7 @@ def make_library(
         f"{name}.h": c_header(interface).encode(),
         f"{name}.hpp": cpp_header(interface).encode(),
         f"{name}.rs": rust_module(interface).encode(),
+        **({f"{name}.mjs": js_module(interface).encode()} if target == "wasm32" else {}),
         **files,
     }
     arenas = {f.symbol: n for f, n in zip(functions, linked.arena_bytes, strict=True)}
