@@ -470,7 +470,7 @@ class ProgramFile:
         for name in names:
             if (device, name) not in self._arrays:
                 host = self._contents.array(name)
-                buffer = transfer.upload(device.device, host)
+                buffer = transfer.borrow(device.device, host)
                 self._arrays[device, name] = Array(self._contents.types[name], device, buffer)
         return tuple(self._arrays[device, name] for name in names)
 

@@ -21,10 +21,6 @@ Function = Annotated[
         metavar="FUNCTION", help="file.py:function, module:function or file.bringup:entry."
     ),
 ]
-Types = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
-]
 
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
