@@ -20,7 +20,7 @@ from common import Training, digits, parser
 from digits import MODELS, Params, init, scores, train
 
 import bringup as bu
-from bringup.export.toolchain import host_compiler, linked
+from bringup.aot.toolchain import host_compiler, linked
 
 HERE = Path(__file__).parent / "without_python"
 FILE = bu.float32[1, 64]

@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     ("c", "llvm"),
     ("runtime",),
-    ("export",),
+    ("aot",),
     (
         *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "quant"),
         *("random", "special", "tree"),

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
+from bringup.aot.toolchain import host_compiler
 from bringup.backend import NoHardware
 from bringup.c import C11
 from bringup.errors import CompileError
-from bringup.export.toolchain import host_compiler
 from bringup.llvm.host.object_cache import Emitted, ObjectCache, StoredObject, object_key
 
 FLAGS = (*C11.flags, "-fPIC", "-shared")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.aot import Library
+from bringup.aot.toolchain import host_compiler, linked
 from bringup.errors import BringupError, UnsupportedError
-from bringup.export import Library
-from bringup.export.toolchain import host_compiler, linked
 from bringup.llvm.host.engine import engine
 from bringup_cpu import processors
 from bringup_cpu.support import NAMES, needed_support, support_module

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bringup.aot.interface import Function, check_name, members
+from bringup.aot.library import Library, WeightsPlace, make_library
+from bringup.aot.weights import HeldArray
 from bringup.api.program_files import Call, calls_of, program_pieces
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
 from bringup.errors import BringupError, TraceError
-from bringup.export.interface import Function, check_name, members
-from bringup.export.library import Library, WeightsPlace, make_library
-from bringup.export.weights import HeldArray
 from bringup.runtime.compiler import lower_graph
 
 if TYPE_CHECKING:

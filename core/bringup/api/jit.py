@@ -55,7 +55,7 @@ from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
 
 if TYPE_CHECKING:  # calls load no module of exports
-    from bringup.export.library import Library, WeightsPlace
+    from bringup.aot.library import Library, WeightsPlace
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -16,13 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api.array import Array
-from bringup.api.boundary import guarded_methods
-from bringup.api.freeze import Frozen
-from bringup.api.jit import Entry, Jitted, compiled_as, jit
-from bringup.api.trace import LeafType, TracedFunction, argument_name, graph_name, parameters
-from bringup.errors import BringupError, OpTypeError, TraceError
-from bringup.export.program_file import (
+from bringup.aot.program_file import (
     DIGEST_AT,
     NUMBERS,
     StoredArray,
@@ -30,7 +24,13 @@ from bringup.export.program_file import (
     pieces_of,
     with_locations,
 )
-from bringup.export.program_reader import ProgramContents
+from bringup.aot.program_reader import ProgramContents
+from bringup.api.array import Array
+from bringup.api.boundary import guarded_methods
+from bringup.api.freeze import Frozen
+from bringup.api.jit import Entry, Jitted, compiled_as, jit
+from bringup.api.trace import LeafType, TracedFunction, argument_name, graph_name, parameters
+from bringup.errors import BringupError, OpTypeError, TraceError
 from bringup.runtime import devices, transfer
 from bringup.runtime.compiler import Options
 from bringup.runtime.devices import DeviceSpec, OpenDevice

@@ -48,7 +48,7 @@ class LinkOptions:
     small: whether little code counts for more than speed.
     threads: the most workers that share a run.  With more than one, functions take a fourth
     pointer, to a `struct` of a function and its own data that runs parts of a loop; see
-    `bringup.export.header`.  None there runs everything on the calling thread.
+    `bringup.aot.header`.  None there runs everything on the calling thread.
     """
 
     small: bool = False

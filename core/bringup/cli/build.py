@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bringup.aot.library import Library, WeightsPlace
+from bringup.aot.toolchain import linked, suffix_of
 from bringup.api.exporting import PROGRAM
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
 from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
 from bringup.errors import BringupError
-from bringup.export.library import Library, WeightsPlace
-from bringup.export.toolchain import linked, suffix_of
 
 
 def show(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bringup.aot.weights import HeldArray, embedded
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered
 from bringup.backend.link import Linked, LinkOptions, LinkUnit
 from bringup.backend.registry import load
 from bringup.errors import DeviceError
-from bringup.export.weights import HeldArray, embedded
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_aot.machines import Machine, compiler

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bringup.aot.interface import Function, Member
+from bringup.aot.weights import ALIGNMENT
 from bringup.backend.link import STATUS
-from bringup.export.interface import Function, Member
-from bringup.export.weights import ALIGNMENT
 from bringup.records import record
 from bringup.version import VERSION
 

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from bringup.aot.safetensors import MAX_HEADER, header_of, offsets_of
+from bringup.aot.trees import tree_to_json
 from bringup.errors import BringupError, ConversionError, Location
-from bringup.export.safetensors import MAX_HEADER, header_of, offsets_of
-from bringup.export.trees import tree_to_json
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs

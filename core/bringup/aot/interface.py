@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from bringup.aot.weights import HeldArray
 from bringup.c.names import KEYWORDS
 from bringup.errors import BringupError
-from bringup.export.weights import HeldArray
 from bringup.program.program import Program
 from bringup.records import record
 from bringup.types import TensorType

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.aot.program_file import DIGEST_AT, FORMAT
 from bringup.backend import OPSET
 from bringup.errors import BringupError, ProgramFileError
-from bringup.export.program_file import DIGEST_AT, FORMAT
 from bringup.version import VERSION
 
 HERE = Path(__file__).parent

@@ -3,6 +3,6 @@
 A library has an object file or a C source, a header for C, and a few lines for C++ and Rust.
 """
 
-from bringup.export.library import Library, make_library
+from bringup.aot.library import Library, make_library
 
 __all__ = ["Library", "make_library"]

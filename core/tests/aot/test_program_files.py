@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api.exporting import export
 from bringup.errors import (
     BringupError,
     ConversionError,
@@ -347,7 +346,7 @@ def test_exports_of_a_file_are_those_of_its_functions(tmp_path: Path) -> None:
     [path] = library.write(tmp_path)
     file = bu.load(path)
     assert bits(file(X)) == bits(bu.jit(dense)(X))
-    both = export("both", {"a": (dense, F32[2, 6]), "b": (bu.exp, F32[2])}, target="program")
+    both = bu.export("both", {"a": (dense, F32[2, 6]), "b": (bu.exp, F32[2])}, target="program")
     [path] = both.write(tmp_path)
     assert list(bu.load(path).entries) == ["a", "b"]
     with pytest.raises(BringupError, match=r"(?s)no library can be made for 'z80'.*program"):

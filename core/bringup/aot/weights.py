@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from bringup.aot.safetensors import ALIGNMENT, header_of, offsets_of
 from bringup.backend.link import Weights
-from bringup.export.safetensors import ALIGNMENT, header_of, offsets_of
 from bringup.integers import round_up
 from bringup.records import record
 from bringup.types import TensorType

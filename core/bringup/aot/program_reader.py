@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from bringup.aot.program_file import BEGIN, DIGEST_AT, FORMAT, KINDS, NUMBERS, StoredEntry
+from bringup.aot.safetensors import MAX_HEADER, read_header
+from bringup.aot.trees import tree_of_json
 from bringup.backend.capabilities import OPSET
 from bringup.dtypes import bool_
 from bringup.errors import BringupError, ParseError, ProgramFileError
-from bringup.export.program_file import BEGIN, DIGEST_AT, FORMAT, KINDS, NUMBERS, StoredEntry
-from bringup.export.safetensors import MAX_HEADER, read_header
-from bringup.export.trees import tree_of_json
 from bringup.graph import Graph
 from bringup.graph.parser import parse_graph
 from bringup.ops import find

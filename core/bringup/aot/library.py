@@ -7,12 +7,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal as OneOf
 
+from bringup.aot.header import Interface, c_header, cpp_header, js_module, rust_module
+from bringup.aot.interface import Function
+from bringup.aot.weights import embedded, external
 from bringup.backend.device import Backend
 from bringup.backend.link import LinkOptions, LinkUnit
 from bringup.errors import BringupError
-from bringup.export.header import Interface, c_header, cpp_header, js_module, rust_module
-from bringup.export.interface import Function
-from bringup.export.weights import embedded, external
 from bringup.records import record
 
 WeightsPlace = OneOf["embedded", "external"]
