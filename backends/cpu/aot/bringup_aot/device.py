@@ -10,43 +10,48 @@ from typing import Any
 import numpy as np
 
 from bringup.aot.weights import HeldArray, embedded
-from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered
+from bringup.backend import Backend, Capabilities, Device, DeviceInfo, NoHardware
 from bringup.backend.link import Linked, LinkOptions, LinkUnit
 from bringup.backend.registry import load
 from bringup.errors import DeviceError
 from bringup.program.program import Program
 from bringup.types import TensorType
-from bringup_aot.machines import Machine, compiler
+from bringup_aot.machines import MACHINES, Machine, compiler
 
 Array = np.ndarray[Any, Any]
 _SYMBOL = "model_run"
 
 
 class AotBackend(Backend):
-    """A machine as a device."""
+    """The machines, each a device of its own number."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.name = f"aot-{machine.name}"
+    name = "aot"
+
+    def __init__(self) -> None:
         self.maker = load("cpu")
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The machine.  Raises NoHardware where its emulator or a linker is missing."""
-        return (
-            DeviceInfo(0, self.machine.target, (("linker", " ".join(compiler(self.machine))),)),
-        )
+        """The machines that can be linked for and run.  Raises NoHardware if there is none."""
+        found, reasons = [], []
+        for index, machine in enumerate(MACHINES):
+            try:
+                linker = " ".join(compiler(machine))
+            except NoHardware as reason:
+                reasons.append(str(reason))
+            else:
+                found.append(DeviceInfo(index, machine.target, (("linker", linker),)))
+        if not found:
+            raise NoHardware("; ".join(reasons))
+        return found
 
     def capabilities(self, target: str = "") -> Capabilities:
-        """Those of the target."""
-        return self.maker.capabilities(self.machine.target)
+        """Those of a target; of the first machine by default."""
+        return self.maker.capabilities(target or MACHINES[0].target)
 
     def open(self, index: int) -> Device:
-        """Open the machine."""
-        return AotDevice(self.capabilities(), self)
-
-    def lower(self, program: Program, target: str = "") -> Lowered:
-        """As for the processor that is there."""
-        return self.maker.lower(program, "")
+        """Open a machine."""
+        machine = MACHINES[index]
+        return AotDevice(self.capabilities(machine.target), self.maker, machine)
 
 
 class AotDevice(Device):
@@ -54,9 +59,9 @@ class AotDevice(Device):
 
     refcounted_handles = True
 
-    def __init__(self, capabilities: Capabilities, backend: AotBackend) -> None:
+    def __init__(self, capabilities: Capabilities, maker: Backend, machine: Machine) -> None:
         self.capabilities = capabilities
-        self.backend = backend
+        self.maker, self.machine = maker, machine
 
     def alloc(self, nbytes: int) -> Array:
         """Of any content."""
@@ -90,9 +95,8 @@ class AotDevice(Device):
         weights, offsets = embedded(held)
         places = tuple(offsets[array.elements] for array in held)
         unit = LinkUnit(_SYMBOL, program, len(program.inputs), places)
-        backend = self.backend
-        linked = backend.maker.link([unit], weights, backend.machine.target, LinkOptions())
-        return AotExecutable(program, linked, backend.machine)
+        linked = self.maker.link([unit], weights, self.machine.target, LinkOptions())
+        return AotExecutable(program, linked, self.machine)
 
 
 class AotExecutable:

@@ -25,12 +25,11 @@ _SECONDS = 300
 class Machine:
     """A machine.
 
-    name: of its device, after ``aot-``.  target: what libraries are made for.
+    target: what libraries are made for.
     compiler: the usual one.  zig: what the wheel ``ziglang`` calls the target.
     flags: of the compiler.  emulator: what runs a program, before its path; empty for itself.
     """
 
-    name: str
     target: str
     compiler: str
     zig: str
@@ -119,22 +118,22 @@ def _engine() -> Any:
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-nostartfiles")
 _BOARD = (*_M4, "--specs=nosys.specs", f"-T{_HERE / 'board.ld'}")
 MACHINES: Sequence[Machine] = (
-    Machine("x86-64", "x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
+    Machine("x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
     Machine(
-        "aarch64", "aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
+        "aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
         ("-static",), ("qemu-aarch64",),
     ),
     Machine(
-        "riscv64", "riscv64-linux-gnu", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
+        "riscv64-linux-gnu", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
         ("-static",), ("qemu-riscv64",),
     ),
     Machine(
-        "riscv64v", "riscv64-linux-gnu+v", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
+        "riscv64-linux-gnu+v", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
         ("-static",), ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128"),
     ),
-    Browser("wasm32", "wasm32", "", "wasm32-wasi", ("-msimd128",)),
+    Browser("wasm32", "", "wasm32-wasi", ("-msimd128",)),
     Board(
-        "cortex-m4", "thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD,
+        "thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD,
         ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel"),
     ),
 )  # fmt: skip
