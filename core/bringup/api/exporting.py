@@ -41,10 +41,10 @@ def export(
     functions: by their names in C, each a tuple of a function and the types of its arguments.
     The rest is as in the method ``export`` of a jitted function.
 
-    >>> functions = {"double": (lambda x: x + x, bu.float32[8]),
+    >>> functions = {"twice": (lambda x: x + x, bu.float32[8]),
     ...              "square": (lambda x: x * x, bu.float32[8])}
     >>> sorted(bu.export("maths", functions, target="wasm32").arena_bytes)
-    ['maths_double', 'maths_square']
+    ['maths_square', 'maths_twice']
     """
     from bringup.api.jit import Jitted, jit
 

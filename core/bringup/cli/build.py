@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from bringup.aot.library import Library, WeightsPlace
 from bringup.aot.toolchain import linked, suffix_of
@@ -22,7 +23,7 @@ def show(
     name: str,
     folder: str,
     kind: str,
-    weights: WeightsPlace,
+    weights: str,
     small: bool,
     threads: int,
     as_json: bool,
@@ -38,9 +39,10 @@ def show(
         )
     function, arguments = function_of(subject, types)
     name = name or Path(subject.rpartition(":")[2]).name.removesuffix(PROGRAM_FILE)
+    place = cast("WeightsPlace", weights)  # others are refused there
     try:
         library = function.export(
-            name, *arguments, target=target, weights=weights, small=small, threads=threads
+            name, *arguments, target=target, weights=place, small=small, threads=threads
         )
     except BringupError as error:
         raise found_wrong(error)  # noqa: B904  (the same object)
