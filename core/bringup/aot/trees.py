@@ -19,15 +19,20 @@ from bringup.tracing.pytree import LEAF, MAX_DEPTH, Static, TreeDef, definition,
 _SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list}
 _MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": OrderedDict}
 _NAMES: dict[type | None, str] = {kind: n for n, kind in {**_SEQUENCES, **_MAPPINGS}.items()}
-#: The classes that are written by name; they are imported when a file names them.
-_CLASSES = frozenset(
-    f"bringup.{name}"
-    for name in (
-        *("api.complex.ComplexArray", "api.keys.Key", "amp.AmaxHistory", "amp.LossScale"),
-        *("amp.Quantized", "optim.State", "prune.PruningState", "quant.Int4Array"),
-        "quant.Int8Array",
-    )
-)
+#: The classes that are written, by their public names, and where they are imported from when a
+#: file names them.
+_CLASSES = {
+    "ComplexArray": "bringup.api.complex",
+    "amp.AmaxHistory": "bringup.amp",
+    "amp.LossScale": "bringup.amp",
+    "amp.Quantized": "bringup.amp",
+    "optim.State": "bringup.optim",
+    "prune.PruningState": "bringup.prune",
+    "quant.Int4Array": "bringup.quant",
+    "quant.Int8Array": "bringup.quant",
+    "random.Key": "bringup.api.keys",
+}
+_CLASS_NAMES = {f"{module}.{name.rpartition('.')[2]}": name for name, module in _CLASSES.items()}
 #: What a key of a dict, and a field of a class that is no array, may be.
 _SCALARS = (str, bool, int, float, type(None))
 
@@ -56,8 +61,8 @@ def _written(tree: TreeDef, leaves: Iterator[str], what: str) -> Any:
     if name is not None:
         keys = [_scalar(key, f"{what} has the key {key!r}") for key in rest]
         return {name: [list(pair) for pair in zip(keys, inner, strict=True)]}
-    name = f"{tree.kind.__module__}.{tree.kind.__qualname__}"
-    if name not in _CLASSES:
+    name = _CLASS_NAMES.get(f"{tree.kind.__module__}.{tree.kind.__qualname__}")
+    if name is None:
         raise ConversionError(
             f"{what} is a {tree.kind.__name__}, and a program file holds no classes",
             fix="use tuples, lists and dicts there",
@@ -103,8 +108,8 @@ def _read(tree: Any, leaves: list[str], depth: int) -> TreeDef:
         return definition(_MAPPINGS[name], keys, children)
     match inner:
         case [[*fields], [*parts]] if name in _CLASSES:
-            module, _, own = name.rpartition(".")
-            kind = getattr(importlib.import_module(module), own)
+            module = importlib.import_module(_CLASSES[name])
+            kind = getattr(module, name.rpartition(".")[2])
             children = [_read(child, leaves, depth - 1) for child in parts]
             return definition(kind, tuple(map(Static, fields)), children)
     raise _unknown(tree)

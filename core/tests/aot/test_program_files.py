@@ -28,12 +28,12 @@ from bringup.tracing.pytree import flatten
 
 RNG = np.random.default_rng(5)
 W = bu.asarray(RNG.normal(size=(6, 8)).astype(np.float32))
-PARAMS = {"layers": [{"w": W, "b": bu.zeros(8, dtype=bu.float32)}], "scale": 3}
+PARAMS: Any = {"layers": [{"w": W, "b": bu.zeros(8, dtype=bu.float32)}], "scale": 3}
 X = RNG.normal(size=(2, 6)).astype(np.float32)
 
 
 def dense(x: Any) -> Any:
-    layer = PARAMS["layers"][0]  # type: ignore[index]
+    layer = PARAMS["layers"][0]
     return bu.nn.softmax(x @ layer["w"] + layer["b"]) * PARAMS["scale"]
 
 
@@ -53,8 +53,9 @@ def loops(x: Any) -> Any:
         return carry + row, bu.where(row > 0, carry, row)
 
     carry, rows = bu.scan(body, bu.zeros(3), x)
+    branches: list[Any] = [bu.exp, bu.sin, lambda v: v + 1]
     counted = bu.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * 2), (0, carry))
-    return counted, rows, bu.switch(2, [bu.exp, bu.sin, bu.abs], carry)
+    return counted, rows, bu.switch(2, branches, carry)
 
 
 @bu.custom_vjp
@@ -290,7 +291,8 @@ def test_what_a_file_does_not_hold_is_refused(tmp_path: Path) -> None:
         bu.save(path, lambda x: {"p": Pair(x)}, F32[2])
     with pytest.raises(ConversionError, match=r"has the key \(1, 2\)"):
         bu.save(path, lambda x: {(1, 2): x}, F32[2])
-    for metadata in ({"a": (1,)}, {1: 2}, {"a": float("nan")}, {"a": object()}):
+    wrong: list[Any] = [{"a": (1,)}, {1: 2}, {"a": float("nan")}, {"a": object()}]
+    for metadata in wrong:
         with pytest.raises(ConversionError, match="is not what JSON gives back"):
             bu.save(path, dense, F32[2, 6], metadata=metadata)
     with pytest.raises(BringupError, match="cannot be called 'a b'"):

@@ -17,7 +17,7 @@ def drawn(*shape: int) -> bu.Array:
     return bu.asarray(RNG.normal(size=shape).astype(np.float32))
 
 
-PARAMS = {"layers": [(drawn(8, 16), drawn(16)), (drawn(16, 4), drawn(4))], "u": drawn(8, 8)}
+PARAMS: Any = {"layers": [(drawn(8, 16), drawn(16)), (drawn(16, 4), drawn(4))], "u": drawn(8, 8)}
 
 
 def predict(x: Any, scale: Any) -> Any:
