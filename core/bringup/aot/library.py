@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal as OneOf
 
@@ -69,15 +69,22 @@ def make_library(
     else:
         held, offsets = embedded(arrays)
     units = [
-        LinkUnit(f.symbol, f.program, len(f.arguments), tuple(offsets[a.elements] for a in f.held))
+        LinkUnit(
+            f.symbol,
+            f.program,
+            len(f.arguments),
+            tuple(offsets[a.elements] for a in f.held),
+            f.prefix,
+            tuple(member.name for member in (*f.arguments, *f.results)),
+        )
         for f in functions
     ]
-    linked = backend.link(units, held, target, options)
+    linked = backend.link(units, held, target, replace(options, name=name))
     interface = Interface(
         name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file
     )
     files = {
-        f"{name}.o": linked.data,
+        f"{name}{linked.suffix}": linked.data,
         f"{name}.h": c_header(interface).encode(),
         f"{name}.hpp": cpp_header(interface).encode(),
         f"{name}.rs": rust_module(interface).encode(),

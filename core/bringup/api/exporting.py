@@ -15,12 +15,16 @@ from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
 from bringup.errors import BringupError, TraceError
+from bringup.lazy import LazyTable
 from bringup.runtime.compiler import lower_graph
 
 if TYPE_CHECKING:
     from bringup.api.jit import Jitted
     from bringup.backend.device import Backend
     from bringup.graph import Literal
+
+#: What makes source text of programs for no device, by target.
+SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
 
 
 #: The target of what runs on any device.
@@ -89,9 +93,11 @@ def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
 def backend_of(target: str) -> tuple[Backend, str]:
     """The backend that makes a library for a target, and the target as the backend knows it.
 
-    target: what a backend of core's own makes libraries for, or ``backend:target``.
-    Raises BringupError for one that no backend knows.
+    target: what a backend of core's own makes libraries for, a language of `SOURCES`, or
+    ``backend:target``.  Raises BringupError for one that no backend knows.
     """
+    if target in SOURCES:
+        return SOURCES[target](), target
     for own in core_backends():
         backend = load(own)
         if target in backend.link_targets():
@@ -101,7 +107,7 @@ def backend_of(target: str) -> tuple[Backend, str]:
         return load(name), architecture
     except BringupError as error:
         known = [known for own in core_backends() for known in load(own).link_targets()]
-        known.append(PROGRAM)
+        known += [*SOURCES, PROGRAM]
         raise BringupError(
             f"no library can be made for {target!r}",
             notes=(error.what,),

@@ -19,12 +19,16 @@ class LinkUnit:
     arguments: how many inputs of the program the caller passes, the first ones.
     weights: where in `Weights.data` the other inputs stand, then the constants of each of
     `Program.programs`, in bytes.
+    prefix: of the structs of addresses in the header, ``PREFIX_args`` and ``PREFIX_results``.
+    members: what these call the arguments, then the results.
     """
 
     symbol: str
     program: Program
     arguments: int
     weights: tuple[int, ...] = ()
+    prefix: str = ""
+    members: tuple[str, ...] = ()
 
 
 @record
@@ -45,26 +49,30 @@ class Weights:
 class LinkOptions:
     """How code is compiled ahead of time.
 
+    name: of the library; ``NAME.h`` is its header.
     small: whether little code counts for more than speed.
     threads: the most workers that share a run.  With more than one, functions take a fourth
     pointer, to a `struct` of a function and its own data that runs parts of a loop; see
     `bringup.aot.header`.  None there runs everything on the calling thread.
     """
 
+    name: str = ""
     small: bool = False
     threads: int = 1
 
 
 @record
 class Linked:
-    """Machine code of a library.
+    """What a backend makes of the units of a library.
 
-    data: an object file that defines the symbols of all units.
+    data: an object file that defines the symbols of all units, or source text of one.
     arena_bytes: the scratch memory that a call of each unit needs, at a multiple of 64 bytes.
+    suffix: of the file; ``.c`` for C source.
     """
 
     data: bytes = field(repr=False)
     arena_bytes: tuple[int, ...] = ()
+    suffix: str = ".o"
 
 
 #: What the functions of a library return, and why.

@@ -223,6 +223,7 @@ def tune(
     epilog=examples(
         "bringup build model.py:predict --args 'f32[1,784]' --target aarch64-linux-gnu",
         "bringup build model.py:predict --args 'f32[1,784]' --target wasm32 --kind shared --small",
+        "bringup build model.py:predict --args 'f32[1,784]' --target c11 --weights external",
     ),
 )
 def build(
@@ -231,8 +232,8 @@ def build(
         str,
         typer.Option(
             metavar="NAME",
-            help="A processor and its system, such as x86_64-linux-gnu, backend:target, or program"
-            " for a file that runs on any device.",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
+            " program file.",
         ),
     ],
     args: Annotated[
@@ -261,10 +262,7 @@ def build(
     threads: Annotated[int, typer.Option(metavar="N", help="The most workers of a call.")] = 1,
     json: Json = False,
 ) -> None:
-    """Make a library of a function, for programs without Python.
-
-    An object file, a C header and a few lines for C++ and Rust.
-    """
+    """Make a library of a function, for programs without Python: an object or C source, headers."""
     from bringup.cli import build as command
 
     command.show(

@@ -46,6 +46,12 @@ def show(
         )
     except BringupError as error:
         raise found_wrong(error)  # noqa: B904  (the same object)
+    if kind != "object" and f"{name}.o" not in library.files:
+        refusal = BringupError(
+            f"{target} gives source, of which a compiler makes a {kind} library",
+            fix="leave --kind out",
+        )
+        raise found_wrong(refusal)
     paths = library.write(folder)
     if kind != "object" and target != PROGRAM:
         symbols = tuple(library.arena_bytes)

@@ -56,7 +56,8 @@ _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
 _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
 _STORE = (
-    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?(?: if (.*))?"
+    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (atomic )?(\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?"
+    r"(?: if (.*))?"
 )
 
 
@@ -104,7 +105,8 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
             place = _place(stmt.buffer, stmt.index, stmt.operands)
             value = f"{stmt.value} * {stmt.factor}" if stmt.factor else str(stmt.value)
             less = f" {stmt.precision}" if stmt.precision != "highest" else ""
-            return f"{place} {stmt.fold}= {value}{less}{_where(stmt.mask)}"
+            how = "atomic " if stmt.atomic else ""
+            return f"{place} {how}{stmt.fold}= {value}{less}{_where(stmt.mask)}"
         case Alloc():
             return f"alloc {stmt.buffer}"
         case Barrier():
@@ -339,12 +341,13 @@ class _Reader:
         return Store(
             scope.buffers[found[1]],
             self.expr(found[2], scope),
-            self.value(found[5], scope),
-            self.mask(found[8], scope),
-            found[4],
-            self.value(found[6], scope) if found[6] else None,
-            _PRECISIONS[found[7]],
+            self.value(found[6], scope),
+            self.mask(found[9], scope),
+            found[5],
+            self.value(found[7], scope) if found[7] else None,
+            _PRECISIONS[found[8]],
             self.values(found[3], scope),
+            found[4] is not None,
         )
 
     def value(self, name: str, scope: _Scope) -> Scalar:

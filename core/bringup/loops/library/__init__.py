@@ -59,7 +59,9 @@ def library_loops(
 
     operands, results: their types.
     target: the machine.  So many iterations of parallel loops as it has threads are made where that
-    takes more work; its vectors count where an op needs lanes beside each other.
+    takes more work; its vectors count where an op needs lanes beside each other.  If its blocks of
+    threads fold atomically, neighbouring iterations have neighbouring elements, and some functions
+    have block and thread loops.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
