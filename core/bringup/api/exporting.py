@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: What makes source text of programs for no device, by target.
 SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
-
-
 #: The target of what runs on any device.
 PROGRAM = "program"
 

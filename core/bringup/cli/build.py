@@ -8,7 +8,6 @@ from typing import cast
 
 from bringup.aot.library import Library, WeightsPlace
 from bringup.aot.toolchain import linked, suffix_of
-from bringup.api.exporting import PROGRAM
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
 from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
@@ -48,12 +47,12 @@ def show(
         raise found_wrong(error)  # noqa: B904  (the same object)
     if kind != "object" and f"{name}.o" not in library.files:
         refusal = BringupError(
-            f"{target} gives source, of which a compiler makes a {kind} library",
+            f"{target} gives no machine code, of which a {kind} library could be made",
             fix="leave --kind out",
         )
         raise found_wrong(refusal)
     paths = library.write(folder)
-    if kind != "object" and target != PROGRAM:
+    if kind != "object":
         symbols = tuple(library.arena_bytes)
         data = linked(kind, name, library.files[f"{name}.o"], symbols, library.target)
         path = Path(folder) / f"{'lib' if library.target != 'wasm32' else ''}{name}"
