@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,23 @@ def test_weights_are_not_copied(tmp_path: Path) -> None:
     del file, again
     gc.collect()
     np.testing.assert_array_equal(np.asarray(kept[0]), expected[0])
+
+
+def test_a_file_is_given_back_with_its_last_entry(tmp_path: Path) -> None:
+    bu.save(tmp_path / "f", {"a": (lambda x: x @ W, bu.float32[2, 64])})
+    file = bu.load(tmp_path / "f", device="cpu")
+    contents = weakref.ref(file._contents)
+    entry = file.entries["a"]
+    gc.collect()
+    gc.disable()
+    try:
+        del file
+        assert entry(X).shape == (2, 48)
+        assert contents() is not None
+        del entry
+        assert contents() is None
+    finally:
+        gc.enable()
 
 
 def test_a_library_of_a_file_is_that_of_its_function(tmp_path: Path) -> None:

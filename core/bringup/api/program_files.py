@@ -252,16 +252,31 @@ class _Arrays:
 # -- loading ---------------------------------------------------------------------------------------
 
 
+class _Weights:
+    """The arrays of a file on devices, where they stay for as long as one of its entries lives."""
+
+    def __init__(self, contents: ProgramContents) -> None:
+        self._contents = contents
+        self._arrays: dict[tuple[OpenDevice, str], Array] = {}
+
+    def on(self, device: OpenDevice, names: Sequence[str]) -> tuple[Array, ...]:
+        """Arrays on a device; each is read from the file when it is first needed there."""
+        for name in names:
+            if (device, name) not in self._arrays:
+                host = self._contents.array(name)
+                buffer = transfer.borrow(device.device, host)
+                self._arrays[device, name] = Array(self._contents.types[name], device, buffer)
+        return tuple(self._arrays[device, name] for name in names)
+
+
 class _Body:
     """Stands where a compiled function has its Python function: what is known of an entry.
 
     stored: what the file has of it.  types: of the leaves of its arguments.
-    weights: gives its arrays on a device.
+    weights: those of the file.
     """
 
-    def __init__(
-        self, name: str, stored: StoredEntry, weights: Callable[[OpenDevice], tuple[Array, ...]]
-    ) -> None:
+    def __init__(self, name: str, stored: StoredEntry, weights: _Weights) -> None:
         self.stored, self.weights = stored, weights
         self.types: tuple[LeafType, ...] = tuple(
             NUMBERS.get(leaf, value.type)
@@ -377,7 +392,7 @@ class Loaded(Jitted[..., Any]):
         """The graph of the file, in place of a trace."""
         body = self._fn
         stored: StoredEntry = body.stored
-        weights = body.weights(device if device is not None else devices.get())
+        weights = body.weights.on(device or devices.get(), stored.weights)
         function = TracedFunction(stored.graph, weights, stored.result)
         types = tuple(value.type for value in stored.graph.inputs)
         return Entry(function, types, stored.donated, defaulted=False)
@@ -413,9 +428,12 @@ class ProgramFile:
         self, contents: ProgramContents, entry: str | None, device: DeviceSpec, fallback: DeviceSpec
     ) -> None:
         self._contents = contents
-        self._arrays: dict[tuple[OpenDevice, str], Array] = {}
+        weights = _Weights(contents)
         self.entries: Mapping[str, Loaded] = MappingProxyType(
-            {name: self._loaded(name, device, fallback) for name in contents.entries}
+            {
+                name: _loaded(_Body(name, stored, weights), device, fallback)
+                for name, stored in contents.entries.items()
+            }
         )
         self.metadata: Mapping[str, Any] = MappingProxyType(contents.metadata)
         self.hash, self.opset, self.version = contents.hash, contents.opset, contents.version
@@ -457,22 +475,12 @@ class ProgramFile:
         for name in self._contents.types:
             self._contents.array(name)
 
-    def _loaded(self, name: str, device: DeviceSpec, fallback: DeviceSpec) -> Loaded:
-        stored = self._contents.entries[name]
-        body = _Body(name, stored, partial(self._on_device, stored.weights))
-        kind = _LoadedFrozen if stored.frozen else Loaded
-        static = (frozenset[int](), frozenset[str]())
-        loaded: Loaded = compiled_as(kind, body, device, fallback, static, (), Options())
-        return loaded
 
-    def _on_device(self, names: Sequence[str], device: OpenDevice) -> tuple[Array, ...]:
-        """Weights on a device; each is read from the file when it is first needed there."""
-        for name in names:
-            if (device, name) not in self._arrays:
-                host = self._contents.array(name)
-                buffer = transfer.borrow(device.device, host)
-                self._arrays[device, name] = Array(self._contents.types[name], device, buffer)
-        return tuple(self._arrays[device, name] for name in names)
+def _loaded(body: _Body, device: DeviceSpec, fallback: DeviceSpec) -> Loaded:
+    kind = _LoadedFrozen if body.stored.frozen else Loaded
+    static = (frozenset[int](), frozenset[str]())
+    result: Loaded = compiled_as(kind, body, device, fallback, static, (), Options())
+    return result
 
 
 def load(
