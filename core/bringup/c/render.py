@@ -193,8 +193,8 @@ class _Function:
                 restrict = dialect.restrict if param.buffer in self.unaliased else ""
                 type_ = self.element(param.buffer)
                 yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
-            if self.layout.size:
-                yield dialect.scratch.format(n=len(names))
+        if self.layout.size and dialect.scratch:
+            yield dialect.scratch.format(n=len(names))
         yield from dialect.params
 
     def frame(self) -> Iterator[str]:
@@ -523,7 +523,8 @@ class _Function:
         *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
+        value = f"{first[0]} {sign} {last}" if first else f"{sign}{last}"
+        return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
