@@ -33,7 +33,7 @@ class _Steps:
 
     def run(self) -> list[Step]:
         """All steps."""
-        for name in ("tops.i", "totals.i", "sums.i", "keys.d", "values.d", "y.w"):
+        for name in ("start.i", "sums.i", "keys.d", "values.d", "y.w"):
             self.along(name)
         if "row.w" in self.sizes:
             self.lanes_of_queries()
