@@ -428,7 +428,7 @@ class FuncEmitter:
         places = [self.indices.axes[axis] for axis in needs.axes]
         params: list[Param] = [(f"p{n}", ir.ptr) for n in range(len(pointers))]
         params += [(f"i{n}", place.type) for n, place in enumerate(places)]
-        name = f"{self.function.name}.{stmt.name}"
+        name = f"{self.function.name}.panels{list(self.panels).index(stmt)}"
         function = module.function(
             name, ir.void, params, attrs="noinline nounwind", linkage="internal"
         )
