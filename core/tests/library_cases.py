@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,17 @@ Runner = Callable[[Func, Sequence[Array]], None]
 
 
 def loops_of(
-    name: str, arrays: Sequence[Array], units: int, vector_bits: int = 0, **attrs: Any
+    name: str,
+    arrays: Sequence[Array],
+    units: int,
+    machine: Mapping[str, Any] | None = None,
+    **attrs: Any,
 ) -> StepLoops:
-    """The functions of a call on arrays."""
+    """The functions of a call on arrays.  machine: what else its `Target` says."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    target = Target(threads=units, vector_bits=vector_bits)
+    target = Target(threads=units, **(machine or {}))
     loops = library_loops(name, types, row.result_types(types, bound), bound, target)
     assert loops is not None
     return loops
@@ -40,8 +44,8 @@ def run_loops(loops: StepLoops, arrays: Sequence[Array], run: Runner) -> list[Ar
     for buffer in (*call.results, *loops.temporaries):
         nothing = np.full(buffer.type.nbytes, 0xAA, np.uint8)
         memory[buffer] = nothing.view(buffer.dtype.numpy)
-    for func in loops.funcs:
-        run(func, [memory[param.buffer] for param in func.params])
+    for func, given in zip(loops.funcs, loops.arguments, strict=True):
+        run(func, [memory[buffer] for buffer in given])
     types = call.types[len(call.operands) :]
     return [memory[y].reshape(t.shape) for y, t in zip(call.results, types, strict=True)]
 

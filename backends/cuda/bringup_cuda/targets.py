@@ -41,7 +41,7 @@ def _row(name: str, shared_kib: int, multiprocessors: int) -> Target:
         most_threads=1024,
         shared_bytes=shared_kib << 10,
         multiprocessors=multiprocessors,
-        instructions=(*instructions, *(["wgmma"] if name == "sm_90a" else [])),
+        instructions=("atomic", *instructions, *(["wgmma"] if name == "sm_90a" else [])),
     )
 
 
@@ -80,12 +80,12 @@ WARPGROUP_PRODUCTS = {"sm_90a": 768 * 768 * 256}
 STEP_EMITTERS = {
     "attention": "contraction.attention:emit_attention_step",
     "cholesky": "steps.factorization:emit_cholesky",
-    "cumulative": "steps.scan:emit_cumulative",
-    "dynamic_update_slice": "steps.scatter:emit_update_slice",
+    "cumulative": "steps.library:emit_library",
+    "dynamic_update_slice": "steps.library:emit_library",
     "lu": "steps.factorization:emit_lu",
     "qr": "steps.factorization:emit_qr",
-    "scatter": "steps.scatter:emit_scatter",
-    "sort": "steps.sort:emit_sort_step",
+    "scatter": "steps.library:emit_library",
+    "sort": "steps.library:emit_library",
     "triangular_solve": "steps.factorization:emit_triangular_solve",
 }
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.

@@ -29,6 +29,7 @@ from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
@@ -278,6 +279,22 @@ class Backend(ABC):
         Raises UnsupportedError by default.
         """
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
+
+    def link_targets(self) -> Sequence[str]:
+        """What `link` makes libraries for, besides what `targets` names.  None by default."""
+        return ()
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """Machine code of programs, ahead of time and without hardware.
+
+        The programs are made for ``capabilities(target)``.  Raises UnsupportedError by default.
+        """
+        raise UnsupportedError(
+            f"backend {self.name!r} makes no libraries",
+            fix="export the program itself, and load it where the device is",
+        )
 
 
 @record

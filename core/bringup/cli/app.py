@@ -22,6 +22,14 @@ Json = Annotated[
         "--json", help="Print one JSON object, with the number of its format, and nothing else."
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="embedded in the code, or external, in a file that is mapped into memory.",
+        autocompletion=shell.one_of("embedded", "external"),
+    ),
+]
 Types = Annotated[
     list[str] | None,
     typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
@@ -185,3 +193,65 @@ def tune(
     from bringup.cli import tune as command
 
     command.show(subject, types or [], device, seconds, keep=keep, ship=ship, as_json=json)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup build model.py:predict --args 'f32[1,784]' --target aarch64-linux-gnu",
+        "bringup build model.py:predict --args 'f32[1,784]' --target wasm32 --kind shared --small",
+        "bringup build model.py:predict --args 'f32[1,784]' --target c11 --weights external",
+    ),
+)
+def build(
+    subject: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C.",
+        ),
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPES",
+            help="Types of the arguments, such as 'f32[4,8]', or numbers; may be repeated.",
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the library; the function's if left out.")
+    ] = "",
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where the files go.")] = ".",
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="object, static or shared; of wasm32, shared is a module.",
+            autocompletion=shell.one_of("object", "static", "shared"),
+        ),
+    ] = "object",
+    weights: Weights = "embedded",
+    small: Annotated[
+        bool, typer.Option("--small", help="Little code counts for more than speed.")
+    ] = False,
+    threads: Annotated[int, typer.Option(metavar="N", help="The most workers of a call.")] = 1,
+    json: Json = False,
+) -> None:
+    """Make a library of a function, for programs without Python: an object or C source, headers."""
+    from bringup.cli import build as command
+
+    command.show(
+        subject,
+        [word for text in args or [] for word in text.split()],
+        target,
+        name=name,
+        folder=out,
+        kind=kind,
+        weights=weights,
+        small=small,
+        threads=threads,
+        as_json=json,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,25 +23,32 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which long lines and long runs are cut, so that small ones are, too."""
     monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
-    monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
-    monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.updates._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.updates._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES", 8)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES_EACH", 1)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._CHUNK", 2)
+    monkeypatch.setattr("bringup.loops.library.radix_sorts._ITEMS", 2)
     monkeypatch.setattr("bringup.loops.library.panels._COLUMNS", 2)
     monkeypatch.setattr("bringup.loops.library.tiles._ROWS", 2)
     monkeypatch.setattr("bringup.loops.library.tiles._USUAL_BITS", 64)
 
 
-#: Units, and bits of vectors.
-MACHINES = [
-    *((name, units, 0) for name in EXACT for units in (1, 64)),
-    ("cumulative", 1, 128),
-    ("cumulative", 64, 256),
+#: Blocks of few threads.
+THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
+#: Units, and what else machines say.
+MACHINES: list[tuple[str, int, dict[str, Any]]] = [
+    *((name, units, {}) for name in EXACT for units in (1, 64)),
+    ("cumulative", 1, {"vector_bits": 128}),
+    ("cumulative", 64, {"vector_bits": 256}),
+    *((name, 64, THREADS) for name in EXACT),
 ]
 
 
-@pytest.mark.parametrize(("name", "units", "bits"), MACHINES)
-def test_every_bit(name: str, units: int, bits: int) -> None:
+@pytest.mark.parametrize(("name", "units", "machine"), MACHINES, ids=str)
+def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
-        loops = loops_of(name, arrays, units, bits, **attrs)
+        loops = loops_of(name, arrays, units, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)

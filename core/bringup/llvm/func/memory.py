@@ -23,6 +23,7 @@ from bringup.llvm.text.masked import (
 )
 from bringup.llvm.transpose import transposed
 from bringup.loops.form import Load, Store
+from bringup.loops.text import print_stmt
 
 #: Bytes of the smallest page of any CPU.
 _PAGE = 4096
@@ -228,6 +229,9 @@ class Memory:
         if stmt.buffer.name in self.registers.padded and not self.guarded:
             alive = None
         mask = self.indices.both(self.indices.inside(stmt.mask, loaded), alive)
+        if stmt.atomic:
+            self._fold_atomically(stmt, value, mask, loaded)
+            return
         stride = self._stride(stmt, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
@@ -347,6 +351,12 @@ class Memory:
             before = self.b.load(wide, address, element.bits // 8)
         after = self._folded(stmt, self._from_memory(before, dtype), value, factor)
         self._put(after, dtype, address, mask)
+
+    def _fold_atomically(
+        self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]
+    ) -> None:
+        """Fold where others may fold at the same time."""
+        raise UnsupportedError(f"nothing folds atomically here: {print_stmt(stmt)}")
 
     def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
         b, indices, dtype = self.b, self.indices, stmt.buffer.dtype

@@ -26,7 +26,7 @@ from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.panels import Panels, panels_of
 from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
-from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.registers import Part, Registers
 from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
@@ -176,6 +176,8 @@ class FuncEmitter:
 
     #: Whether each lane of a vector is a register of its own, as it is on GPUs.
     lane_registers = False
+    #: What LLVM is told of serial loops.
+    loop_hints = ""
 
     def __init__(self, func: Func, function: Function, memory: Memory) -> None:
         self.func = func
@@ -604,12 +606,36 @@ class FuncEmitter:
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
-        with b.loop(self.indices.const(0), stop, 1, carried) as loop, self.indices.block():
+        guard = stmt.while_true
+        if guard is not None and (guard[0].buffer.name, 0) in parts and self.indices.lanes == 1:
+            self._while(stmt, guard, stop, parts)
+            return
+        start, hints = self.indices.const(0), self.loop_hints
+        with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
+
+    def _while(self, stmt: For, guard: tuple[Load, Body], stop: Val, parts: Sequence[Part]) -> None:
+        """A serial loop that ends where a register is false.  parts: the registers it changes."""
+        b, values, (load, body) = self.b, self.registers.values, guard
+        number = 1 + parts.index((load.buffer.name, 0))
+        first = [self.indices.const(0), *(values[part] for part in parts)]
+
+        def goes_on(carried: Sequence[Val]) -> Val:
+            return b.and_(b.icmp("slt", carried[0], stop), carried[number])
+
+        with b.while_loop(first, goes_on) as loop, self.indices.block():
+            index, *carried = loop.carried
+            self.indices.axes[stmt.axis] = index
+            values.update(zip(parts, carried, strict=True))
+            self.scalars[load.result.name] = const(ir.i1, 1)
+            self.body(body)
+            after = b.add(index, self.indices.const(1), "nuw nsw")
+            loop.next(after, *(values[part] for part in parts))
+        values.update(zip(parts, loop.carried[1:], strict=True))
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""

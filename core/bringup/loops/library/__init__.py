@@ -29,7 +29,7 @@ class LibraryOp:
 
 
 _ORDER = ("compare", "select", "convert")
-_FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", *_ORDER)
+_FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 #: What numbers of elements are computed with.
 INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
@@ -38,7 +38,7 @@ LIBRARY: dict[str, LibraryOp] = {
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
     "eigh": LibraryOp("jacobi", _FIELD),
     "lu": LibraryOp("factors", _FIELD),
-    "qr": LibraryOp("reflections", _FIELD),
+    "qr": LibraryOp("blocked", _FIELD),
     "scatter": LibraryOp("scattering", ("convert",)),
     "sort": LibraryOp("sorting", _ORDER),
     "svd": LibraryOp("jacobi", _FIELD),
@@ -59,7 +59,9 @@ def library_loops(
 
     operands, results: their types.
     target: the machine.  So many iterations of parallel loops as it has threads are made where that
-    takes more work; its vectors count where an op needs lanes beside each other.
+    takes more work; its vectors count where an op needs lanes beside each other.  If its blocks of
+    threads fold atomically, neighbouring iterations have neighbouring elements, and some functions
+    have block and thread loops.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}

@@ -8,10 +8,12 @@ from contextlib import ExitStack, contextmanager
 
 from bringup.dtypes import DType, f32
 from bringup.graph import Literal
-from bringup.graph.index import ZERO, Bound, Dyn, Expr
+from bringup.graph.index import ZERO, Axis, Bound, Dyn, Expr
+from bringup.integers import ceil_div
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.loops.form import (
     Alloc,
+    Barrier,
     Buffer,
     For,
     Func,
@@ -22,6 +24,7 @@ from bringup.loops.form import (
     Param,
     Role,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -105,6 +108,13 @@ class FuncBuilder:
         self._block.append(stmt)
 
     @contextmanager
+    def strided(self, name: str, size: int, step: int, first: Expr) -> Iterator[Expr]:
+        """A loop over every ``step``-th of ``size`` iterations, from ``first`` on."""
+        count = (first * -1 + (size + step - 1)) // step
+        with self.loop(name, ceil_div(size, step), until=count) as index:
+            yield index * step + first
+
+    @contextmanager
     def lines(self, outer: int, inner: int) -> Iterator[tuple[Expr, Expr]]:
         """Parallel loops over the lines along a dimension, with the dimensions round it."""
         with self.parallel(o=outer, i=inner) as (o, i):
@@ -128,6 +138,24 @@ class FuncBuilder:
         body = tuple(self._block)
         self._block = outer
         self._block += [If(mask, body, test)] if mask or test is not None else body
+
+    @contextmanager
+    def goes_on(self, more: Buffer) -> Iterator[None]:
+        """All of a loop, which ends where a `variable` is false."""
+        with self.where(test=self.load(more)):
+            yield
+
+    def barrier(self) -> None:
+        """The threads of the block meet."""
+        self._block.append(Barrier())
+
+    def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
+        """The value of another thread, whose index differs in the bits of ``mask``."""
+        ((axis, _),) = thread.terms
+        assert isinstance(axis, Axis)
+        result = self._fresh(value.dtype)
+        self._block.append(Shuffle(result, value, axis, mask))
+        return result
 
     # -- scalars -----------------------------------------------------------------------------------
 
@@ -206,10 +234,11 @@ class FuncBuilder:
         factor: Scalar | None = None,
         mask: Sequence[Bound] = (),
         named: Named = (),
+        atomic: bool = False,
     ) -> None:
         """Write an element where bounds hold, or fold a value into it, times a factor."""
         mask = tuple(bound for bound in mask if not bound.always)
-        stmt = Store(buffer, index, value, mask, fold, factor, operands=tuple(named))
+        stmt = Store(buffer, index, value, mask, fold, factor, "highest", tuple(named), atomic)
         self._block.append(stmt)
 
     def set(

@@ -15,7 +15,7 @@ from bringup.loops.form import Buffer, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.panels import Panel
-from bringup.loops.library.tiles import Matrix, Tiles, shifted
+from bringup.loops.library.tiles import Matrix, Tiles, diagonal, reaches, shifted
 
 
 def triangular_solve(call: OpCall) -> StepLoops:
@@ -31,7 +31,7 @@ def triangular_solve(call: OpCall) -> StepLoops:
     (t, b_), (y,) = call.operands, call.results
     stack, dtype = math.prod(call.types[1].shape[:-2]), wide(y.dtype)
     b = FuncBuilder(call.name, [("in", t), ("in", b_), ("out", y)])
-    tiles = Tiles.of(b, call, dtype, m)
+    tiles = Tiles.of(b, call, dtype, n, m)
     width = tiles.width
     with b.parallel(s=stack, c=ceil_div(m, width)) as (s, c):
 
@@ -56,7 +56,8 @@ def triangular_solve(call: OpCall) -> StepLoops:
 
             tile = tiles.load(right, count, width)
             tile.subtract(shifted(factor, first), x.get, n, until=first)
-            tile.solve(shifted(factor, first, first), unit=attrs["unit"])
+            corner = shifted(factor, first, first)
+            tile.solve(corner, None if attrs["unit"] else diagonal(corner))
             tile.store(x, first, ZERO)
             with tiles.points(count, width) as (r, e):
                 value = b.convert(tile.get(r, e), y.dtype)
@@ -72,7 +73,7 @@ def cholesky(call: OpCall) -> StepLoops:
     n, stack = call.types[0].shape[-1], math.prod(call.types[0].shape[:-2])
     b = FuncBuilder(call.name, [("in", x), ("out", y)])
     with b.parallel(s=stack) as (s,):
-        tiles = Tiles.of(b, call, wide(x.dtype), n)
+        tiles = Tiles.of(b, call, wide(x.dtype), n, n)
         u, zero = tiles.matrix("u", n, n), b.constant(0.0, tiles.dtype)
         with tiles.squares(n, n, "upper") as (i, j, mask):
             value = b.convert(b.load(x, (s * n + j) * n + i, *mask), u.dtype)
@@ -82,11 +83,12 @@ def cholesky(call: OpCall) -> StepLoops:
         good = b.variable("good", b.constant(True, bool_))
         for k, count in tiles.bands(n):
             corner = _corner(tiles, u, k, count, n, good)
-            if not _reaches(k + count, n):
+            if not reaches(k + count, n):
                 with tiles.right_of(k + count, n) as j:
                     tile = tiles.load(u.from_(k, j), count, tiles.width)
                     tile.subtract(u.transposed_from(ZERO, k), u.from_(ZERO, j), n, until=k)
-                    tile.solve(corner.transposed_from(ZERO, ZERO), unit=False)
+                    above = corner.transposed_from(ZERO, ZERO)
+                    tile.solve(above, diagonal(above))
                     tile.store(u, k, j)
             # The first of these tiles may have written columns of the corner.
             with tiles.points(count, corner.by) as (r, lane):
@@ -143,8 +145,8 @@ def lu(call: OpCall) -> StepLoops:
 
         with b.loop("i", m) as i:
             b.store(order, s * m + i, b.index(i, i32))
-        panel, tiles = Panel.of(b, call, dtype, m, min(m, n)), Tiles.of(b, call, dtype, n)
-        if panel.most == n:  # no column is beside it
+        panel, tiles = Panel.of(b, call, dtype, m, min(m, n)), Tiles.of(b, call, dtype, m, n)
+        if n <= panel.most:  # no column is beside it
             panel.load(given, ZERO, n)
             _eliminate(panel, ZERO, n, (order, s * m))
             panel.unload(put, ZERO, n)
@@ -155,7 +157,7 @@ def lu(call: OpCall) -> StepLoops:
             for k, count in panel.each(min(m, n)):
                 panel.load(a.get, k, count)
                 _eliminate(panel, k, count, (order, s * m), (tiles, a, whole))
-                if not _reaches(k + count, n):
+                if not reaches(k + count, n):
                     with tiles.right_of(k + count, n) as j:
                         _subtract_panel(tiles, panel, a, (k, count, j))
                 panel.unload(a.set, k, count)
@@ -256,9 +258,9 @@ def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, in
         tile = tiles.load(a.from_(k + first, j), rows, tiles.width)
         top = k + first
         tile.subtract(columns.transposed_from(ZERO, top), a.from_(k, j), count, until=first)
-        tile.solve(columns.transposed_from(first, top), unit=True)
+        tile.solve(columns.transposed_from(first, top))
         tile.store(a, top, j)
-    if _reaches(k + count, panel.length):
+    if reaches(k + count, panel.length):
         return
     bands = panel.rows // tiles.rows
     with b.loop("band", bands, until=((k + count) // tiles.rows) * -1 + bands) as band:
@@ -266,8 +268,3 @@ def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, in
         tile = tiles.load(a.from_(i, j), tiles.rows, tiles.width)
         tile.subtract(columns.transposed_from(ZERO, i), a.from_(k, j), count)
         tile.store(a, i, j)
-
-
-def _reaches(end: Expr, size: int) -> bool:
-    """Whether what ends there is surely the last part."""
-    return end.is_const and end.const >= size

@@ -37,16 +37,14 @@ class Panel:
     @classmethod
     def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, length: int, count: int) -> Panel:
         """Memory for panels of ``count`` columns in all."""
-        down, most = Tiles.of(b, call, dtype, length), min(count, _COLUMNS)
-        # Below the last panel there are no tiles.
-        whole = max(down.lanes, down.rows) if length > _COLUMNS else down.lanes
-        rows = round_up(length, whole)
+        down, most = Tiles.of(b, call, dtype, length, length), max(1, min(count, _COLUMNS))
+        rows = round_up(length, max(down.lanes, down.rows))
         columns = down.matrix("panel", round_up(most, SQUARE), rows)
         return cls(down, columns, length, rows, most)
 
-    def each(self, count: int) -> Iterator[tuple[Expr, int]]:
+    def each(self, count: int, *, backward: bool = False) -> Iterator[tuple[Expr, int]]:
         """The first column and the number of columns of each panel of so many columns."""
-        return blocks(self.down.b, "panel", count, self.most)
+        return blocks(self.down.b, "panel", count, self.most, backward=backward)
 
     def load(self, at: At, first: Expr, count: int) -> None:
         """Columns ``first`` … of a matrix, from that row on."""

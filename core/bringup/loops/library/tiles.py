@@ -26,6 +26,8 @@ _USUAL_BITS = 128
 Part = OneOf["all", "upper", "lower"]
 #: An element by its row and its column.
 At = Callable[[Expr, Expr], Scalar]
+#: The number of a row.
+Scale = Callable[[Expr], Scalar]
 
 
 @record(eq=False)
@@ -74,15 +76,29 @@ def shifted(at: At, i: Expr, j: Expr = ZERO) -> At:
     return lambda r, c: at(i + r, j + c)
 
 
-def blocks(b: FuncBuilder, name: str, n: int, size: int) -> Iterator[tuple[Expr, int]]:
+def reaches(end: Expr, size: int) -> bool:
+    """Whether what ends there is surely the last part."""
+    return end.is_const and end.const >= size
+
+
+def diagonal(at: At) -> Scale:
+    """The elements on the diagonal."""
+    return lambda r: at(r, r)
+
+
+def blocks(
+    b: FuncBuilder, name: str, n: int, size: int, *, backward: bool = False
+) -> Iterator[tuple[Expr, int]]:
     """The first number of each block of 0 … n − 1 and their count; the last may be smaller.
 
     What is emitted before the next block is asked for is done for each.
     """
+    if n % size and backward:
+        yield Expr(n - n % size), n % size
     if n >= size:
         with b.loop(name, n // size) as block:
-            yield block * size, size
-    if n % size:
+            yield (block * -1 + (n // size - 1) if backward else block) * size, size
+    if n % size and not backward:
         yield Expr(n - n % size), n % size
 
 
@@ -100,13 +116,13 @@ class Tiles:
     width: int
 
     @classmethod
-    def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, columns: int) -> Tiles:
-        """Tiles that a machine has the registers for, no wider than a matrix."""
+    def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, rows: int, columns: int) -> Tiles:
+        """Tiles that a machine has the registers for, no larger than a matrix."""
         bits = call.target.vector_bits or _USUAL_BITS
         lanes = min(max(bits // dtype.bits, 1), ceil_power_of_two(columns))
-        width = lanes * min(_VECTORS, ceil_div(columns, lanes))
-        rows = 2 * _ROWS if call.target.registers >= 32 else _ROWS
-        return cls(b, dtype, rows, lanes, width)
+        width = lanes * max(min(_VECTORS, ceil_div(columns, lanes)), 1)
+        most = 2 * _ROWS if call.target.registers >= 32 else _ROWS
+        return cls(b, dtype, min(most, ceil_power_of_two(rows)), lanes, width)
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
         """Memory for a matrix of whole tiles.
@@ -207,20 +223,26 @@ class Tile:
         place = r * self.width + lane
         self.tiles.b.store(self.buffer, place, value, fold="add", factor=factor)
 
-    def subtract(self, factor: At, other: At, terms: int, until: Expr | None = None) -> None:
-        """Subtract ``Σ factor(row, p) · other(p, column)``."""
+    def add_products(
+        self, factor: At, other: At, terms: int, until: Expr | None = None, *, less: bool = False
+    ) -> None:
+        """Add ``Σ factor(row, p) · other(p, column)``, or subtract it if ``less``."""
         b = self.tiles.b
         with (
             b.loop("p", terms, until=until) as p,
             self.tiles.points(self.rows, self.width) as (r, lane),
         ):
-            less = b.op("neg", factor(r, p))
-            self.add(r, lane, other(p, lane), less)
+            weight = factor(r, p)
+            self.add(r, lane, other(p, lane), b.op("neg", weight) if less else weight)
 
-    def solve(self, factor: At, *, unit: bool) -> None:
+    def subtract(self, factor: At, other: At, terms: int, until: Expr | None = None) -> None:
+        """Subtract ``Σ factor(row, p) · other(p, column)``."""
+        self.add_products(factor, other, terms, until, less=True)
+
+    def solve(self, factor: At, scale: Scale | None = None, op: str = "div") -> None:
         """Solve a system whose right-hand sides are the columns, by its lower triangle.
 
-        unit: the diagonal is ones.
+        scale: by which a row is divided at the end, or multiplied if that is ``op``; the diagonal.
         """
         b = self.tiles.b
         with b.loop("r", self.rows, "unroll") as r:
@@ -228,10 +250,10 @@ class Tile:
                 less = b.op("neg", factor(r, q))
                 with self.tiles.across(self.width) as lane:
                     self.add(r, lane, self.get(q, lane), less)
-            if not unit:
-                by = factor(r, r)
+            if scale is not None:
+                by = scale(r)
                 with self.tiles.across(self.width) as lane:
-                    self.set(r, lane, b.op("div", self.get(r, lane), by))
+                    self.set(r, lane, b.op(op, self.get(r, lane), by))
 
     def store(self, matrix: Matrix, i: Expr, j: Expr) -> None:
         """Write all elements from a place on."""
@@ -239,4 +261,4 @@ class Tile:
             matrix.set(i + r, j + lane, self.get(r, lane))
 
 
-__all__ = ["SQUARE", "At", "Matrix", "Tile", "Tiles", "blocks", "shifted"]
+__all__ = ["SQUARE", "At", "Matrix", "Tile", "Tiles", "blocks", "diagonal", "reaches", "shifted"]

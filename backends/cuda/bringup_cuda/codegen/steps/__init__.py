@@ -53,8 +53,7 @@ def _with_slots(command: Command, source: OpStep, step: OpStep) -> Command:
         return step.slots[source.slots.index(argument)]
 
     if isinstance(command, Launch):
-        arguments = [a if isinstance(a, int) else renamed(a) for a in command.arguments]
-        return Launch(command.kernel, tuple(arguments), step)
+        return Launch(command.kernel, tuple(map(renamed, command.arguments)), step)
     if isinstance(command, Clear):
         return Clear(renamed(command.target), command.nbytes)
     assert isinstance(command, Copy), f"{command} is no command of an op step"

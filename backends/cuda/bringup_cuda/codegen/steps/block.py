@@ -35,7 +35,7 @@ class BlockEmitter:
         codegen: CodegenContext,
         step: OpStep,
         label: str,
-        arguments: Sequence[Argument | int],
+        arguments: Sequence[Argument],
         threads: int,
     ) -> None:
         self.module = codegen.module
@@ -44,10 +44,7 @@ class BlockEmitter:
         self._step = step
         self._arguments = tuple(arguments)
         self._arrays = 0
-        params: list[Param] = [
-            (f"p{n}", ir.i32 if isinstance(argument, int) else GLOBAL)
-            for n, argument in enumerate(arguments)
-        ]
+        params: list[Param] = [(f"p{n}", GLOBAL) for n in range(len(arguments))]
         function = self.module.function(
             self.name,
             ir.void,
