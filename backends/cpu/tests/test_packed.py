@@ -289,6 +289,7 @@ def test_panels_are_filled_by_functions_of_their_own(plans: list[Blocking]) -> N
     names = re.findall(r"define internal void @(\S+)\(.* noinline", text)
     assert names == [f"entry.0.k0_dot_general.panels{n}" for n in range(2)]
     assert all(text.count(f"call void @{name}(") == 1 for name in names)
+    assert "llvm.prefetch" in text, "rows of results may be pages apart"
     assert "noinline" not in source(lambda x: bu.nn.softmax(x, axis=0), bu.float32[64, 64])
 
 
