@@ -614,7 +614,8 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
+        loops = map(self.scheduled, program.kernel_steps)
+        kernels = (each.after for each in loops if each is not None)
 
         def scheduled(func: Func) -> Func:
             return scheduled_func(func, self._schedule).after
