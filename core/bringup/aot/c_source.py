@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,13 +20,14 @@ from bringup.backend.adapters import SimpleBackend, scheduled_loops
 from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Linked, LinkOptions, LinkUnit, Weights
-from bringup.c import C11, c_claims, render_all, scratch_bytes, symbol, units
+from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.c.dialect import WIDE
 from bringup.dtypes import BY_NAME, STORED, bool_
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.llvm.loops.kernel import scheduled_kernel
 from bringup.loops.form import For, Func, If, Stmt
+from bringup.loops.schedule import Scheduled
 from bringup.loops.target import Target
 from bringup.program.loops import numbered_loops
 from bringup.program.program import BranchStep, KernelStep, LoopStep, Program, Slot
@@ -76,7 +78,13 @@ class CSource(SimpleBackend):
     """What makes C source of programs.  It has no devices."""
 
     def __init__(self) -> None:
-        super().__init__(TARGET, _no_device, capabilities, (), target=ROW)
+        render = partial(render_c, dialect=DIALECT)
+        super().__init__(TARGET, _no_device, capabilities, (), render=render, target=ROW)
+
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled:
+        """As the native code of a CPU has its loops."""
+        scheduled = scheduled_kernel(step.kernel, ROW, step.schedule)
+        return scheduled_loops(step) if scheduled is None else scheduled
 
     def link_targets(self) -> Sequence[str]:
         """C11."""
@@ -88,7 +96,7 @@ class CSource(SimpleBackend):
         """The file.  Raises UnsupportedError."""
         if target != TARGET:
             raise UnsupportedError(f"there is no C called {target!r}", fix=f"use {TARGET}")
-        file = _File(weights, options)
+        file = _File(weights, options, scheduled_loops if options.small else self.scheduled)
         arenas = tuple([file.add(unit) for unit in units])
         return Linked(file.text().encode(), arenas, ".c")
 
@@ -96,12 +104,18 @@ class CSource(SimpleBackend):
 class _File:
     """A file while it is written.
 
+    scheduled: gives the loops of a kernel.
     funcs: the loops that are rendered, by content.  parts: what a pool runs, by their names.
     arrays: definitions of weights, by name.  functions: texts of programs and entries.
     """
 
-    def __init__(self, weights: Weights, options: LinkOptions) -> None:
-        self.weights, self.options = weights, options
+    def __init__(
+        self,
+        weights: Weights,
+        options: LinkOptions,
+        scheduled: Callable[[KernelStep], Scheduled],
+    ) -> None:
+        self.weights, self.options, self.scheduled = weights, options, scheduled
         self.has_pool = options.threads > 1
         self.target = replace(ROW, threads=options.threads)
         self.funcs: dict[str, Func] = {}
@@ -121,7 +135,7 @@ class _File:
         parts.append(_CHECK)
         if prefix is not None:
             parts += [_LITTLE_ENDIAN, _array("unsigned char", _PREFIX, map(str, prefix))]
-        if self.has_pool:
+        if self.parts:
             parts += [_POOL.replace("NAME", name), *self.parts.values()]
         return "\n\n".join([*parts, *self.arrays.values(), *self.functions]) + "\n"
 
@@ -195,13 +209,6 @@ class _File:
 
     # -- kernels -----------------------------------------------------------------------------------
 
-    def lowered(self, step: KernelStep) -> Func | None:
-        """The loops of a kernel; None if it has no points."""
-        if self.options.small:
-            return scheduled_loops(step).after
-        scheduled = scheduled_kernel(step.kernel, self.target, step.schedule)
-        return None if scheduled is None else scheduled.after
-
     def launch(self, func: Func, addresses: Sequence[str], scratch: int) -> Iterator[str]:
         """Statements that run a function.  scratch: where its own begins in that of the call."""
         if func.content not in self.funcs:
@@ -254,8 +261,7 @@ class _Frame:
             yield from control_lines(step, addresses, self.call)
             return
         if isinstance(step, KernelStep):
-            func = self.file.lowered(step)
-            yield from self.launch(func, addresses, 0) if func else ()
+            yield from self.launch(self.file.scheduled(step).after, addresses, 0)
             return
         loops = numbered_loops(program, number, self.file.target)
         if loops is None:

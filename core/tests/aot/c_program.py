@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from c_cases import Array, Case
 
-WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")
+WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZERS = ("-fsanitize=undefined,address", "-fno-sanitize-recover=all")
 
 #: Each array has bytes in front of it and behind it that no call may change, and begins at no

@@ -14,10 +14,13 @@ import pytest
 from c_cases import CASES, LENET, MLP, Array, Case, lenet, mlp
 from c_program import SANITIZERS, compile_all, compilers, has_sanitizers, main_of, run
 from syrupy.assertion import SnapshotAssertion
+from typer.testing import CliRunner
 
 import bringup as bu
 from bringup import lax
+from bringup.aot.library import WeightsPlace
 from bringup.c import C11
+from bringup.cli.app import app
 from bringup.errors import BringupError
 
 
@@ -234,6 +237,25 @@ def test_weights_are_mapped_from_a_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.float32(numbers), want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("weights", ["embedded", "external"])
+def test_functions_may_lack_something(weights: WeightsPlace, threads: int, tmp_path: Path) -> None:
+    """Weights beside one that has some, arguments, results, work for a pool."""
+    vector, matrix = bu.float32[4], bu.float32[3, 784]
+    functions = {
+        "whole": (lambda x: x @ MLP["w"], matrix),
+        "weightless": (lambda x: x + 1, vector),
+        "fixed": (lambda: bu.zeros(3),),
+        "nothing": (lambda x: (), vector),
+    }
+    options: dict[str, Any] = {"weights": weights, "threads": threads}
+    for name, chosen in (("all", functions), ("few", dict([*functions.items()][1:]))):
+        bu.export(name, chosen, target="c11", **options).write(tmp_path)
+        for number, command in enumerate(compilers()):
+            path = tmp_path / f"{name}{number}.o"
+            compile_all((tmp_path / f"{name}.c",), path, ("-c",), command)
+
+
 def test_functions_of_a_library_share_kernels_and_weights() -> None:
     """Two functions with the same layers are hardly more text than one."""
     types = (mlp, bu.float32[1, 784])
@@ -299,3 +321,18 @@ def test_text_of_loops_and_branches(snapshot: SnapshotAssertion) -> None:
     library = bu.jit(choose).export("model", bu.int32[()], bu.float32[3, 4], target="c11")
     text = library.files["model.c"].decode()
     assert text[text.index("static void bu_program_") :] == snapshot
+
+
+def test_build_writes_source_and_links_none(tmp_path: Path) -> None:
+    """``bringup build``: the files, and a refusal of other kinds."""
+    model = tmp_path / "model.py"
+    model.write_text("def predict(x):\n    return x * 2\n")
+    command = ["build", f"{model}:predict", "--args", "f32[8]", "--target", "c11"]
+    command += ["--out", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "predict_run: 0 bytes of arena" in done.output
+    assert "predict_run(" in (tmp_path / "predict.c").read_text()
+    refused = CliRunner().invoke(app, [*command, "--kind", "static"])
+    assert refused.exit_code != 0
+    assert "c11 gives source" in str(refused.exception or refused.output)

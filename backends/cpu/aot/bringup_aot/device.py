@@ -9,26 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from bringup.aot.weights import HeldArray, embedded
+from bringup.aot.interface import Function, members
+from bringup.aot.library import Library, make_library
+from bringup.aot.weights import HeldArray
+from bringup.api.exporting import backend_of
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, NoHardware
-from bringup.backend.link import Linked, LinkOptions, LinkUnit
-from bringup.backend.registry import load
+from bringup.backend.link import LinkOptions
 from bringup.errors import DeviceError
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_aot.machines import MACHINES, Machine, compiler
 
 Array = np.ndarray[Any, Any]
-_SYMBOL = "model_run"
+_NAME, _SYMBOL = "model", "model_run"
 
 
 class AotBackend(Backend):
     """The machines, each a device of its own number."""
 
     name = "aot"
-
-    def __init__(self) -> None:
-        self.maker = load("cpu")
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The machines that can be linked for and run.  Raises NoHardware if there is none."""
@@ -46,12 +45,13 @@ class AotBackend(Backend):
 
     def capabilities(self, target: str = "") -> Capabilities:
         """Those of a target; of the first machine by default."""
-        return self.maker.capabilities(target or MACHINES[0].target)
+        maker, architecture = backend_of(target or MACHINES[0].target)
+        return maker.capabilities(architecture)
 
     def open(self, index: int) -> Device:
         """Open a machine."""
         machine = MACHINES[index]
-        return AotDevice(self.capabilities(machine.target), self.maker, machine)
+        return AotDevice(self.capabilities(machine.target), machine)
 
 
 class AotDevice(Device):
@@ -59,9 +59,8 @@ class AotDevice(Device):
 
     refcounted_handles = True
 
-    def __init__(self, capabilities: Capabilities, maker: Backend, machine: Machine) -> None:
-        self.capabilities = capabilities
-        self.maker, self.machine = maker, machine
+    def __init__(self, capabilities: Capabilities, machine: Machine) -> None:
+        self.capabilities, self.machine = capabilities, machine
 
     def alloc(self, nbytes: int) -> Array:
         """Of any content."""
@@ -86,27 +85,30 @@ class AotDevice(Device):
         """Nothing is ever pending."""
 
     def compile(self, program: Program) -> AotExecutable:
-        """Link a program."""
+        """Make a library of a program, and link it."""
         literals = [literal for each in program.programs for literal in each.constants]
-        held = [
+        held = tuple(
             HeldArray(f"constant{n}", literal.type, np.ascontiguousarray(literal.array()).tobytes())
             for n, literal in enumerate(literals)
-        ]
-        weights, offsets = embedded(held)
-        places = tuple(offsets[array.elements] for array in held)
-        unit = LinkUnit(_SYMBOL, program, len(program.inputs), places)
-        linked = self.maker.link([unit], weights, self.machine.target, LinkOptions())
-        return AotExecutable(program, linked, self.machine)
+        )
+        arguments, results = (
+            members((f"{kind}{n}" for n in range(len(types))), types)
+            for kind, types in (("x", program.inputs), ("y", program.outputs))
+        )
+        function = Function(_NAME, _SYMBOL, program, arguments, results, held)
+        maker, target = backend_of(self.machine.target)
+        library = make_library(_NAME, [function], maker, target, options=LinkOptions())
+        return AotExecutable(program, library, self.machine)
 
 
 class AotExecutable:
     """A linked program."""
 
-    def __init__(self, program: Program, linked: Linked, machine: Machine) -> None:
+    def __init__(self, program: Program, library: Library, machine: Machine) -> None:
         self.program, self.machine = program, machine
-        self.arena_bytes = linked.arena_bytes[0]
+        self.arena_bytes = library.arena_bytes[_SYMBOL]
         self.folder = TemporaryDirectory(prefix="bringup-aot-")  # removed with this object
-        self.path = machine.link(linked.data, Path(self.folder.name))
+        self.path = machine.link(library, Path(self.folder.name))
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Run it once."""

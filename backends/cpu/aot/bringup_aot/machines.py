@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bringup.aot.library import Library
 from bringup.backend import NoHardware
 from bringup.errors import DeviceError
 from bringup.records import record
@@ -36,13 +37,13 @@ class Machine:
     flags: tuple[str, ...] = ()
     emulator: tuple[str, ...] = ()
 
-    def link(self, code: bytes, folder: Path) -> Path:
-        """A program of an object file, in a folder.  Raises DeviceError."""
-        runner, library, program = folder / "runner.o", folder / "model.o", folder / "program"
+    def link(self, library: Library, folder: Path) -> Path:
+        """A program of a library, in a folder.  Raises DeviceError."""
+        library.write(folder)
+        code = folder / next(name for name in library.files if name.endswith((".o", ".c")))
+        runner, program = folder / "runner.o", folder / "program"
         runner.write_bytes(_runner(self))
-        library.write_bytes(code)
-        arguments = [*self.flags, str(runner), str(library), "-o", str(program)]
-        _call([*compiler(self), *arguments])
+        _call([*compiler(self), *self.flags, str(runner), str(code), "-lm", "-o", str(program)])
         return program
 
     def run(self, program: Path, data: bytes) -> bytes:
@@ -117,6 +118,15 @@ def _engine() -> Any:
 
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-nostartfiles")
 _BOARD = (*_M4, "--specs=nosys.specs", f"-T{_HERE / 'board.ld'}")
+_C11 = (
+    "-std=c11",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
 MACHINES: Sequence[Machine] = (
     Machine("x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
     Machine(
@@ -136,6 +146,8 @@ MACHINES: Sequence[Machine] = (
         "thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD,
         ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel"),
     ),
+    # C source, for this machine: warnings are errors, and sanitizers watch.
+    Machine("c11", "gcc", "", _C11),
 )  # fmt: skip
 
 

@@ -60,6 +60,10 @@ static int take(void *to, uint64_t count) { return fread(to, 1, count, stdin) ==
 static int give(const void *from, uint64_t count) { return fwrite(from, 1, count, stdout) == count; }
 static void *room(uint64_t count) { return malloc(count); }
 int main(void) { return run(); }
+#ifdef __SANITIZE_ADDRESS__
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "detect_leaks=0"; }
+#endif
 
 #else
 /* A processor without a system: files of the debugger's machine, and memory of the board. */
