@@ -29,6 +29,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -38,6 +39,7 @@ from bringup.loops.form import (
     Shuffle,
     Stmt,
     Store,
+    Wait,
     statements,
 )
 from bringup.loops.text import print_stmt
@@ -314,6 +316,8 @@ class _Function:
                 case Barrier():
                     if self.has_threads:
                         yield self.dialect.barrier
+                case Commit() | Wait():
+                    continue  # What may come later has come when it was stored.
                 case Shuffle():
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
@@ -415,6 +419,12 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if buffer.space == "fragment" and self.dialect.has_threads:
+            raise UnsupportedError(
+                f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
+                "in no registers",
+                fix="leave the buffer in shared memory",
+            )
         if buffer in self.vectors:
             lanes = self.vectors[buffer]
             vector = self.lib.vector_type(buffer.dtype, lanes)

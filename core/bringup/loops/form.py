@@ -22,13 +22,15 @@ from bringup.ops.table import OpDef
 from bringup.records import record
 from bringup.types import TensorType
 
-Space = OneOf["global", "scratch", "shared", "register"]
+Space = OneOf["global", "scratch", "shared", "register", "fragment"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out", "inout"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
 PRIVATE: tuple[Space, ...] = ("register", "scratch")
+#: Kinds of memory that a block has once.
+OF_BLOCK: tuple[Space, ...] = ("shared", "fragment")
 
 
 @record(keep_hash=True)
@@ -38,7 +40,10 @@ class Buffer:
     space: ``global`` is the device's memory, as all parameters are; ``scratch`` is private to an
     iteration of the parallel and thread loops round its `Alloc`; ``shared`` is common to the
     threads of a block; ``register`` is private as scratch is, and every index is constant once the
-    loops of kind ``unroll`` and ``vector`` round it are written out.
+    loops of kind ``unroll`` and ``vector`` round it are written out; ``fragment`` is a tile of a
+    block in registers of its threads, each element in those of one thread: all accesses have the
+    same thread loops round them with the same strides, and what is left of an index is constant
+    as that of a register.
     """
 
     name: str
@@ -127,6 +132,8 @@ class Store:
     factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
+    later: the value, which a `Load` of the same block gives, is on its way from memory to memory
+    until a `Wait`, and nobody reads the element before.
     """
 
     buffer: Buffer
@@ -138,6 +145,7 @@ class Store:
     precision: Precision = "highest"
     operands: tuple[Scalar, ...] = ()
     atomic: bool = False
+    later: bool = False
 
 
 @record(eq=False)
@@ -201,6 +209,18 @@ class Barrier:
 
 
 @record(eq=False)
+class Commit:
+    """What a thread stores `later`, and is in no group yet, becomes a group."""
+
+
+@record(eq=False)
+class Wait:
+    """A thread waits until all its groups but the last ``pending`` ones have come."""
+
+    pending: int
+
+
+@record(eq=False)
 class Shuffle:
     """``result`` is the ``value`` of another thread: that whose iteration of the thread loop over
     ``axis`` is this one's with the bits of ``mask`` changed.  All threads of a block come here.
@@ -212,7 +232,7 @@ class Shuffle:
     mask: int
 
 
-Stmt = Let | Load | Store | Alloc | If | For | Barrier | Shuffle
+Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
 #: Statements with statements within them; a union would be made anew for each test.
 NESTING = (For, If)
@@ -283,11 +303,13 @@ def _collect(body: Body, result: list[Stmt]) -> None:
 __all__ = [
     "CONCURRENT",
     "NESTING",
+    "OF_BLOCK",
     "PRIVATE",
     "Alloc",
     "Barrier",
     "Body",
     "Buffer",
+    "Commit",
     "For",
     "Func",
     "If",
@@ -301,6 +323,7 @@ __all__ = [
     "Space",
     "Stmt",
     "Store",
+    "Wait",
     "named_axis",
     "statements",
 ]

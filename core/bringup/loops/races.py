@@ -70,6 +70,11 @@ class ItemTree:
             level -= 1
         return level
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block that the open loops have."""
+        return math.prod(v.size for v in self.levels[self.block + 1 : self.depth + 1])
+
     def is_same_threads(self, loop: For) -> bool:
         """Whether the items of a loop that is about to be entered are threads that ran before."""
         level = self.depth + 1
@@ -261,6 +266,10 @@ class Accesses:
             ancestors = self.tree.ancestors(last.item[below], last.level[below], level)
             below[below] = np.isin(ancestors, blocks)
             self._raise(last, below, level, _BEFORE)
+
+    def arrive(self, positions: Array, level: int, blocks: Array) -> None:
+        """Elements that threads of these blocks sent have come: no thread sees that by itself."""
+        self.writer.set(positions, level, blocks, _BELOW)
 
     def strangers(self) -> None:
         """Other threads than those that ran before go on in a block."""

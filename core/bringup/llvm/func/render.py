@@ -175,6 +175,8 @@ class FuncEmitter:
 
     #: Whether each lane of a vector is a register of its own, as it is on GPUs.
     lane_registers = False
+    #: What LLVM is told of serial loops.
+    loop_hints = ""
 
     def __init__(self, func: Func, function: Function, memory: Memory) -> None:
         self.func = func
@@ -578,7 +580,8 @@ class FuncEmitter:
         if guard is not None and (guard[0].buffer.name, 0) in parts and self.indices.lanes == 1:
             self._while(stmt, guard, stop, parts)
             return
-        with b.loop(self.indices.const(0), stop, 1, carried) as loop, self.indices.block():
+        start, hints = self.indices.const(0), self.loop_hints
+        with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)

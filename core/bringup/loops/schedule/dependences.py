@@ -203,8 +203,8 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     inner: the axes that may differ between the two; all others have one value.
 
     With the index ``a·x + b·y + c·z``, where ``a`` and every greater coefficient is a multiple of
-    more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
-    ``z``.
+    more than ``b·y + c·z`` can differ by, equal indices have equal parts ``a·x``, and equal rests;
+    so do then ``y`` and ``z``.
     """
     if one.index == other.index and axis in _settled(one.index):
         return True
@@ -316,11 +316,15 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
         return False
     shift = one.const - other.const
     greater = [f for p in (one, other) for f in p.terms.values() if abs(f) > c]
-    if greater:
-        divisor = math.gcd(*greater)
-        (low, high), (least, most) = one.span(c), other.span(c)
-        if max(high - least + shift, most - low - shift) >= divisor:
-            return False
+    # Greater parts are equal, and out of question, where smaller ones cannot make up for a step.
+    group: list[int] = []
+    for size in sorted(set(map(abs, greater)), reverse=True):
+        group += [f for f in greater if abs(f) == size]
+        (low, high), (least, most) = one.span(size - 1), other.span(size - 1)
+        if max(high - least + shift, most - low - shift) < math.gcd(*group):
+            group = []
+    if group:
+        return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
 
