@@ -24,7 +24,14 @@ from bringup.llvm import text as ir
 from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
+from bringup.llvm.func.prefetch import (
+    Ahead,
+    Fill,
+    Results,
+    fills_behind,
+    prefetches,
+    results_behind,
+)
 from bringup.llvm.func.registers import Part, Registers
 from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
@@ -192,12 +199,14 @@ class FuncEmitter:
         self.tile_bytes = 0
         self.ahead: dict[For, Sequence[Ahead]] = {}
         self.results: Mapping[For, Sequence[Results]] = {}
+        self.fills: Mapping[For, Sequence[Fill]] = {}
         self.quotients: dict[For, list[Expr]] = {}
 
     def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
         self.results = results_behind(self.func.body)
+        self.fills = fills_behind(self.func.body)
         _fixed_quotients(self.func.body, (), self.quotients)
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
@@ -550,6 +559,20 @@ class FuncEmitter:
             with b.if_then(inside), self.indices.block():
                 emit()
 
+    def _prefetch_fill(self, fill: Fill, rows: Sequence[For]) -> None:
+        """Ask for the rows of a copy, whose memory may be pages apart."""
+        b = self.b
+        if rows:
+            stop = self.indices.const(rows[0].axis.size)
+            with b.loop(self.indices.const(0), stop) as loop, self.indices.block():
+                self.indices.axes[rows[0].axis] = loop.index
+                self._prefetch_fill(fill, rows[1:])
+            return
+        element = memory_type(fill.buffer.dtype)
+        for start in range(0, fill.length, LINE_BYTES // fill.buffer.dtype.itemsize):
+            offset = self.indices.scalar(fill.index + start)
+            prefetch(b, b.gep(self.memory.pointers[fill.buffer.name], offset, element, flags=""))
+
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
         if stmt.end is None or stmt.end.first >= stmt.axis.size:
@@ -571,6 +594,8 @@ class FuncEmitter:
             stop = b.smin(end, self.indices.const(axis.size))
         for results in self.results.get(stmt, ()):
             self._prefetch_results(results)
+        for fill in self.fills.get(stmt, ()):
+            self._prefetch_fill(fill, fill.rows)
         for quotient in self.quotients.get(stmt, ()):
             self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
