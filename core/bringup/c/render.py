@@ -462,7 +462,7 @@ class _Function:
 
     def serial(self, stmt: For) -> Iterator[str]:
         index, end, last = self.loop_name(stmt), str(stmt.axis.size), ""
-        if stmt.axis.size == 1 and stmt.end is None:
+        if stmt.axis.size == 1 and stmt.end is None and stmt.test is None:
             yield from _block("", self.body(stmt.body))
             return
         if stmt.end is not None:
@@ -471,7 +471,8 @@ class _Function:
                 value = f"{value} < {end} ? {value} : {end}"
             end = self.names.of((stmt.axis, "end"), f"{index}_end")
             last = f", {end} = {value}"
-        head = f"for ({self.index} {index} = 0{last}; {index} < {end}; {index}++)"
+        test = "" if stmt.test is None else f" && {self.element_of(stmt.test, Expr(), ())}"
+        head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(stmt.body))
 
     # -- straight loops ----------------------------------------------------------------------------

@@ -97,7 +97,8 @@ def _holds_block(loop: For) -> bool:
 def _thread_uses(block: For, scope: Scope) -> list[_Use]:
     """The accesses of a block's threads; none if conditions decide how many barriers there are."""
     for stmt in statements(block.body):
-        if isinstance(stmt, If) and _barriers_in(stmt.body):
+        is_data = isinstance(stmt, If) or (isinstance(stmt, For) and stmt.test is not None)
+        if is_data and isinstance(stmt, For | If) and _barriers_in(stmt.body):
             return []
     epochs: dict[Stmt, Expr] = {}
     _count_epochs(block.body, Expr(), epochs)

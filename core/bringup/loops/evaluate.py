@@ -17,6 +17,7 @@ from typing import Any, Never
 
 import numpy as np
 
+from bringup.dtypes import bool_
 from bringup.errors import GraphError
 from bringup.graph.index import Axis, Bound, Dyn, Expr
 from bringup.kernel.ranges import expr_value, mask_value
@@ -198,6 +199,10 @@ class _Machine:
         else:
             for i in range(loop.axis.size):
                 running = alive if end is None else alive & (i < end)
+                if loop.test is not None and running.any():
+                    self.stmt = loop
+                    goes_on = Load(Scalar("goes_on", bool_), loop.test, Expr())
+                    running = alive = running & self.load(goes_on, running)
                 if not running.any():
                     break
                 self.axes[loop.axis] = np.array([i], np.int64)

@@ -1,7 +1,7 @@
 """The loop level: one function of a machine as loops, scalar instructions and memory accesses.
 
 A `Func` is a tree of statements over buffers.  Loops begin at 0 and have a constant number of
-iterations, or end early at an expression of outer loops.  Indices are the expressions of
+iterations, or end early at an expression of outer loops, or where data say so.  Indices are the expressions of
 `bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars are computed
 one op of the op table at a time.
 
@@ -158,12 +158,14 @@ class For:
     """``body`` for each value of ``axis``.
 
     end: where the loop ends if that is before ``axis.size``; an expression of outer loops.
+    test: a register of one bool; a serial loop ends before the iteration at which it is false.
     """
 
     axis: Axis
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     end: Expr | None = None
+    test: Buffer | None = None
 
     @property
     def name(self) -> str:

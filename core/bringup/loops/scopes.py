@@ -32,7 +32,8 @@ class Scope:
         """What surrounds the body of a statement."""
         if isinstance(stmt, For):
             mask = (*self.mask, *stmt.bounds)
-            return Scope((*self.loops, stmt), mask, self.guarded, self.homes)
+            guarded = self.guarded or stmt.test is not None
+            return Scope((*self.loops, stmt), mask, guarded, self.homes)
         guarded = self.guarded or stmt.test is not None
         return Scope(self.loops, (*self.mask, *stmt.mask), guarded, self.homes)
 

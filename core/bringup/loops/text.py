@@ -50,7 +50,7 @@ _FUNC = rf"func {_NAME}\((.*)\) \{{"
 _PARAM = rf"{_NAME}: (\w+) (\S+\[\d+\])"
 _KINDS = "|".join(get_args(LoopKind))
 # An end may end in a name, too.
-_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{"
+_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: while {_NAME})?(?: ({_KINDS}))? \{{"
 _ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])"
 _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
@@ -89,8 +89,9 @@ def _head(stmt: For | If) -> str:
         tests = [*map(_bare, stmt.mask), *([str(stmt.test)] if stmt.test else [])]
         return f"if {' and '.join(tests)}"
     until = f" until {_bare(stmt.end)}" if stmt.end is not None else ""
+    test = f" while {stmt.test.name}" if stmt.test is not None else ""
     kind = f" {stmt.kind}" if stmt.kind != "serial" else ""
-    return f"for {stmt.name} in {stmt.axis.size}{until}{kind}"
+    return f"for {stmt.name} in {stmt.axis.size}{until}{test}{kind}"
 
 
 def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
@@ -253,13 +254,16 @@ class _Reader:
         if found is None:
             kinds = ", ".join(get_args(LoopKind))
             self.fail(f"expected a loop such as for i in 8 until 3*j + 2 vector {{, of: {kinds}")
-        kind = next(k for k in get_args(LoopKind) if k == (found[4] or "serial"))
+        kind = next(k for k in get_args(LoopKind) if k == (found[5] or "serial"))
+        if found[4] and found[4] not in scope.buffers:
+            self.fail(f"there is no buffer {found[4]} here")
+        test = scope.buffers[found[4]] if found[4] else None
         end = self.expr(found[3], scope) if found[3] else None
         axis = named_axis(found[1], int(found[2]))
         inner = _Scope(scope)
         inner.axes[axis.name] = axis
         self.at += 1
-        return For(axis, self.block(inner), kind, end)
+        return For(axis, self.block(inner), kind, end, test)
 
     def branch(self, line: str, scope: _Scope) -> If:
         if not line.endswith(" {"):

@@ -153,8 +153,10 @@ def _scope_within(body: Sequence[Stmt], scalars: set[Scalar], buffers: set[Buffe
         for scalar in _read_by(stmt):
             if scalar not in scalars:
                 yield stmt, f"there is no {scalar}: {scalar.dtype} here"
-        if isinstance(stmt, Load | Store) and stmt.buffer not in buffers:
-            yield stmt, f"there is no buffer {stmt.buffer} here"
+        used = stmt.buffer if isinstance(stmt, Load | Store) else None
+        used = stmt.test if isinstance(stmt, For) else used
+        if used is not None and used not in buffers:
+            yield stmt, f"there is no buffer {used} here"
         match stmt:
             case Let() | Load() | Shuffle():
                 scalars.add(stmt.result)
@@ -282,6 +284,11 @@ def _loops(func: Func) -> Problems:
             yield stmt, f"loop {stmt.name} has a negative size"
         if stmt.axis.id:
             yield stmt, f"the axis of loop {stmt.name} has a number"
+        if stmt.test is not None:
+            if stmt.kind != "serial":
+                yield stmt, f"{stmt.kind} loop {stmt.name} ends where data say so"
+            if (stmt.test.dtype.name, stmt.test.size, stmt.test.space) != ("bool", 1, "register"):
+                yield stmt, f"{stmt.test} is no register of one bool"
         if stmt.end is not None and span(stmt.end, scope.mask)[0] < 1:
             yield stmt, f"loop {stmt.name} may have no iteration: it ends at {stmt.end}"
         outer = {loop.kind for loop in scope.loops}
@@ -400,6 +407,7 @@ def _barriers_within(
             by_thread = stmt.end is not None and bool(
                 stmt.kind == "thread" or _used([stmt.end], threads)
             )
+            by_thread |= stmt.test is not None and bool(threads)
             inner = why or (print_stmt(stmt) if by_thread else None)
             yield from _barriers_within(stmt.body, inside, varying, inner)
 

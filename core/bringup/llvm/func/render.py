@@ -405,7 +405,7 @@ class FuncEmitter:
             self._vector(stmt, end)
         elif stmt.kind == "unroll" and self._copies(stmt):
             return
-        elif stmt.kind == "unroll" or stmt.axis.size == 1:
+        elif stmt.kind == "unroll" or (stmt.axis.size == 1 and stmt.test is None):
             for i in range(stmt.axis.size):
                 self.indices.axes[stmt.axis] = index = self.indices.const(i)
                 exists = None if end is None else self._less(index, end)
@@ -571,6 +571,9 @@ class FuncEmitter:
             self._prefetch_results(results)
         for quotient in self.quotients.get(stmt, ()):
             self.indices.scalar(quotient)
+        if stmt.test is not None:
+            self._while(stmt, stop)
+            return
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
@@ -580,6 +583,29 @@ class FuncEmitter:
             self.body(stmt.body)
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
+
+    def _while(self, stmt: For, stop: Val) -> None:
+        """A serial loop that a register ends, too."""
+        b, values = self.b, self.registers.values
+        assert stmt.test is not None
+        if self.indices.lane is not None:
+            raise UnsupportedError(f"loop {stmt.name} ends where data say so, within a vector loop")
+        test = (stmt.test.name, 0)
+        parts = self.registers.stored(stmt.body)
+        if test not in parts:
+            parts.append(test)
+
+        def goes_on(phis: Sequence[Val]) -> Val:
+            return b.and_(b.icmp("slt", phis[0], stop), phis[1 + parts.index(test)])
+
+        state = [self.indices.const(0), *(values[part] for part in parts)]
+        with b.while_loop(state, goes_on) as loop, self.indices.block():
+            self.indices.axes[stmt.axis] = loop.carried[0]
+            values.update(zip(parts, loop.carried[1:], strict=True))
+            self.body(stmt.body)
+            after = b.add(loop.carried[0], self.indices.const(1))
+            loop.next(after, *(values[part] for part in parts))
+        values.update(zip(parts, loop.carried[1:], strict=True))
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""

@@ -82,11 +82,16 @@ class FuncBuilder:
 
     @contextmanager
     def loop(
-        self, name: str, size: int, kind: LoopKind = "serial", until: Expr | None = None
+        self,
+        name: str,
+        size: int,
+        kind: LoopKind = "serial",
+        until: Expr | None = None,
+        test: Buffer | None = None,
     ) -> Iterator[Expr]:
         """A loop, and its index; nothing if it is empty.
 
-        until: an earlier end; below 1 there is no iteration.
+        until: an earlier end; below 1 there is no iteration.  test: a register as in `For`.
         """
         if until is not None and until.is_const:
             size = max(min(size, until.const), 0)
@@ -98,7 +103,7 @@ class FuncBuilder:
         if not size:
             self._block = outer
             return
-        stmt: Stmt = For(axis, tuple(self._block), kind, until)
+        stmt: Stmt = For(axis, tuple(self._block), kind, until, test)
         if until is not None and until.first < 1:
             stmt = If((Bound(until, 1, max(until.last, 1) + 1),), (stmt,))
         self._block = outer

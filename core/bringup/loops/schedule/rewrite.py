@@ -45,7 +45,7 @@ Change = Callable[[For, Mask], Sequence[Stmt]]
 
 def with_body(loop: For, body: Body) -> For:
     """The same loop round other statements."""
-    return For(loop.axis, body, loop.kind, loop.end)
+    return For(loop.axis, body, loop.kind, loop.end, loop.test)
 
 
 def rebuilt(stmt: For | If, body: Body) -> For | If:
@@ -122,7 +122,7 @@ def with_place(
 
 def with_kind(loop: For, kind: LoopKind) -> For:
     """The same loop, run in another way."""
-    return For(loop.axis, loop.body, kind, loop.end)
+    return For(loop.axis, loop.body, kind, loop.end, loop.test)
 
 
 def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
@@ -162,10 +162,21 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
         more = stmt.bounds if isinstance(stmt, For) else stmt.mask
         new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
         if isinstance(new, For) and new.name in names:
+            _check_tests(new)
             result += change(new, facts)
         else:
             result.append(new)
     return unless_same(result, body)
+
+
+def _check_tests(loop: For) -> None:
+    """No loop that a primitive changes ends where data say so, nor holds one that does."""
+    for inner in statements((loop,)):
+        if isinstance(inner, For) and inner.test is not None:
+            raise ScheduleError(
+                f"loop {inner.name} ends where {inner.test.name} is false",
+                fix="change loops inside it, which have a known number of iterations",
+            )
 
 
 class Contents:

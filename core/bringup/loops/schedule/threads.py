@@ -98,6 +98,11 @@ def set_space(func: Func, buffer: str, space: Space) -> Func:
 
 def _moved(func: Func, buffer: str, space: Space) -> Func:
     """The function with a buffer in another space."""
+    for loop in loops_of(func.body):
+        if loop.test is not None and loop.test.name == buffer:
+            raise ScheduleError(
+                f"loop {loop.name} ends where {buffer} is false", fix="let it be a register"
+            )
     moved: dict[Buffer, Buffer] = {}
 
     def change(stmt: Stmt) -> Stmt:
