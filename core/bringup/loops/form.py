@@ -1,9 +1,9 @@
 """The loop level: one function of a machine as loops, scalar instructions and memory accesses.
 
 A `Func` is a tree of statements over buffers.  Loops begin at 0 and have a constant number of
-iterations, or end early at an expression of outer loops, or where data say so.  Indices are the expressions of
-`bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars are computed
-one op of the op table at a time.
+iterations, or end early at an expression of outer loops, or where data say so.  Indices are the
+expressions of `bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars
+are computed one op of the op table at a time.
 
 The kind of a loop says how a machine runs it, never what it computes: every kind but ``thread``
 means what a serial loop means.  Iterations of ``parallel`` and ``block`` loops are independent.

@@ -36,7 +36,7 @@ LIBRARY: dict[str, LibraryOp] = {
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
-    "eigh": LibraryOp("jacobi", _FIELD),
+    "eigh": LibraryOp("spectral", (*_FIELD, *INDEX_OPS)),
     "lu": LibraryOp("factors", _FIELD),
     "qr": LibraryOp("blocked", _FIELD),
     "scatter": LibraryOp("scattering", ("convert",)),

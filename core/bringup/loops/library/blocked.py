@@ -142,6 +142,12 @@ class Reflections:
         columns.set(j, g, b.op("mul", image, large))
         return b.op("select", flat, zero, quotient)
 
+    def multiply(self, count: int) -> None:
+        """Compute the products of ``count`` vectors with those of their blocks."""
+        for k, some in blocks(self.line.b, "panel", count, self.most):
+            with self.line.b.loop("j", some) as j, self.line.b.loop("q", some, until=j) as q:
+                self.products.set(k + q, j, self.dot(k + j, self.v, k + q))
+
     # -- products with a block ---------------------------------------------------------------------
 
     def form(self, tiles: Tiles, count: int, size: int) -> Matrix:
