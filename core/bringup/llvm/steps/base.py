@@ -137,7 +137,7 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 #: Ops whose loops are those of the op library.
 FROM_LIBRARY = (
-    "cholesky", "cumulative", "dynamic_update_slice", "eigh", "lu", "qr", "scatter",
+    "cholesky", "cumulative", "dynamic_update_slice", "eigh", "lu", "qr", "scatter", "svd",
     "triangular_solve",
 )  # fmt: skip
 #: Threads for which library ops are cut, however many there are: results, such as those of sums in
@@ -148,7 +148,6 @@ OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
         **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
-        **_of("eigh", "svd"),
         **_of("sort.emit", "sort"),
     }
 )

@@ -34,40 +34,62 @@ _MAX_STEPS = 40
 class Turned:
     """Vectors as rows, which the rotations change.
 
-    rows: the vectors.  size: elements of each.  block: elements that are changed at a time.
+    line: a vector.  rows: the vectors.  block: elements that are changed at a time.
     rotations: sines and tangents of half the angles of a batch, those of a step in one row.
+    ordered: memory for the vectors in the order of their values.
     """
 
     line: Line
     rows: Matrix
-    size: int
+    count: int
     block: int
     rotations: Matrix
+    ordered: Matrix
 
     @classmethod
-    def of(cls, line: Line, q: Matrix, count: int, size: int) -> Turned:
-        """The first ``count`` columns of ``q``, which have ``size`` elements."""
-        b, dtype, lanes = line.b, q.dtype, line.lanes
-        block = lanes * min(_COLUMN_VECTORS, ceil_div(size, lanes))
+    def of(cls, line: Line, q: Matrix, count: int) -> Turned:
+        """The first ``count`` columns of ``q``, whose memory is used anew."""
+        b, dtype, lanes, size = line.b, q.dtype, line.lanes, line.length
+        block = lanes * max(min(_COLUMN_VECTORS, ceil_div(size, lanes)), 1)
         by = round_up(size, block)
         # Rows that are a multiple of 1 KiB apart would share few sets of a cache.
         by += block if by * dtype.itemsize % 1024 == 0 else 0
         rows = Matrix(b, b.alloc("rows", dtype, count * by), by)
+        zero = b.constant(0.0, dtype)
         with b.loop("i", count) as i, b.loop("c", by) as c:
-            rows.set(i, c, b.constant(0.0, dtype))
+            rows.set(i, c, zero)
         with line.tiles.squares(count, size) as (i, j, mask):
             rows.set(i, j, q.get(j, i, *mask), *mask)
         rotations = Matrix(b, b.alloc("rotations", dtype, _BATCH * 2 * count), 2 * count)
-        return cls(line, rows, size, block, rotations)
+        return cls(line, rows, count, block, rotations, Matrix(b, q.buffer, line.whole))
 
-    def order(self, places: Buffer, count: int, target: Matrix) -> None:
-        """Copy the rows to their places."""
-        b = self.line.b
-        with b.loop("i", count) as i:
-            to = [b.load(places, i)]
-            with b.loop("c", self.size) as c:
-                place = target.place(data(count), c)
-                b.store(target.buffer, place, self.rows.get(i, c), named=to)
+    def order(self, places: Buffer, values: int, factor: Callable[[Expr], Scalar]) -> None:
+        """Copy the vectors to the places of their values; those without a value come last.
+
+        factor: of a vector, by its number.
+        """
+        b, n = self.line.b, self.line.length
+        with b.loop("i", values) as i:
+            to, by = [b.load(places, i)], factor(i)
+            with b.loop("c", n) as c:
+                value = b.op("mul", self.rows.get(i, c), by)
+                b.store(self.ordered.buffer, self.ordered.place(data(values), c), value, named=to)
+        with b.loop("i", self.count - values) as more, b.loop("c", n) as c:
+            i = more + values
+            self.ordered.set(i, c, b.op("mul", self.rows.get(i, c), factor(i)))
+
+    def put(self, target: Buffer, s: Expr, *, is_column: bool) -> None:
+        """Store the ordered vectors as matrix ``s`` of a stack: as its columns, or as its rows."""
+        b, n, count = self.line.b, self.line.length, self.count
+        start = s * (n * count)
+        if is_column:
+            with self.line.tiles.squares(n, count) as (i, j, mask):
+                value = b.convert(self.ordered.get(j, i, *mask), target.dtype)
+                b.store(target, start + i * count + j, value, mask=mask)
+        else:
+            with b.loop("i", count) as i, b.loop("c", n) as c:
+                value = b.convert(self.ordered.get(i, c), target.dtype)
+                b.store(target, start + i * n + c, value)
 
 
 @contextmanager
@@ -105,10 +127,10 @@ class Batch:
     def record(self, each: Turned, i: Scalar, by: tuple[Scalar, Scalar]) -> None:
         """Keep the sine and the tangent of half the angle of rows ``i`` and ``i + 1``."""
         b, at = self.b, [self.b.load(self.steps), i]
+        rotations = each.rotations
         for more, value in enumerate(by):
-            place = data(_BATCH) * each.rotations.by + data(self.n, 1) * 2 + more
-            value_ = b.convert(value, each.rotations.dtype)
-            b.store(each.rotations.buffer, place, value_, named=at)
+            place = data(_BATCH) * rotations.by + data(self.n, 1) * 2 + more
+            b.store(rotations.buffer, place, b.convert(value, rotations.dtype), named=at)
 
     def end_step(self, first: Scalar, last: Scalar) -> None:
         """A step on rows first … last is whole."""
@@ -301,9 +323,11 @@ class QrIteration:
     def run(self, step: Step) -> Scalar:
         """QR steps until the second diagonal is negligible; gives whether that was reached."""
         b, n = self.b, self.n
+        if n <= 1:
+            return b.constant(True, bool_)
         one, zero = b.constant(1, i32), b.constant(0, i32)
         last_ = b.variable("last", b.constant(n - 1, i32))
-        busy = b.variable("busy", b.constant(n > 1, bool_))
+        busy = b.variable("busy", b.constant(True, bool_))
         with b.loop("step", (_MAX_STEPS + 1) * n, test=busy):
             last = b.load(last_)
             before = b.op("sub", last, one)
@@ -342,14 +366,14 @@ class QrIteration:
 
     # -- results -----------------------------------------------------------------------------------
 
-    def places(self, *, descending: bool) -> Buffer:
+    def places(self, values: Buffer, *, descending: bool) -> Buffer:
         """At which place each value stands in order; equal ones in their own order."""
         b, n = self.b, self.n
         places = b.alloc("places", i32, n)
         with b.loop("i", n) as i:
-            mine, rank = b.load(self.d, i), b.variable("rank", b.constant(0, i32))
+            mine, rank = b.load(values, i), b.variable("rank", b.constant(0, i32))
             with b.loop("j", n) as j:
-                other = b.load(self.d, j)
+                other = b.load(values, j)
                 earlier = b.inside(Bound(i + j * -1, 1, max(n, 2)))
                 tie = b.op("and", b.compare("eq", other, mine), earlier)
                 ahead = b.compare("gt" if descending else "lt", other, mine)
