@@ -22,6 +22,33 @@ func unrolled(x: in f32[64], y: out f32[64]) {
   }
 }
 """,
+    # A loop that ends where data say so.
+    "halves": """
+func halves(x: in u32[24], y: out u32[24]) {
+  for i in 24 parallel {
+    alloc left: register u32[1]
+    alloc more: register bool[1]
+    alloc count: register u32[1]
+    %0: u32 = x[i]
+    left[0] = %0
+    %1: u32 = 1
+    %2: u32 = 0
+    %3: bool = compare(%0, %1) {direction="gt"}
+    more[0] = %3
+    count[0] = %2
+    for n in 40 while more {
+      %4: u32 = left[0]
+      %5: u32 = shr(%4, %1) {kind="logical"}
+      left[0] = %5
+      count[0] add= %1
+      %6: bool = compare(%5, %1) {direction="gt"}
+      more[0] = %6
+    }
+    %7: u32 = count[0]
+    y[i] = %7
+  }
+}
+""",
     # Rows whose tile stands in scratch, of units that calls share in any way.
     "softmax": """
 func softmax(x: in f32[3600], y: out f32[3600]) {

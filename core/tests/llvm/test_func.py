@@ -142,6 +142,40 @@ def test_serial_and_unrolled_loops_end_early() -> None:
     assert y.tolist() == [0, 1, 2, 10, 11, 12, 20, 21, 22, 30]
 
 
+HALVES = """func halves(x: in i32[5], y: out i32[5]) {
+  for s in 5 parallel {
+    alloc left: register i32[1]
+    alloc count: register i32[1]
+    alloc more: register bool[1]
+    %0: i32 = x[s]
+    left[0] = %0
+    %1: i32 = 0
+    count[0] = %1
+    %2: bool = compare(%0, %1) {direction="gt"}
+    more[0] = %2
+    for n in 6 while more {
+      %3: i32 = left[0]
+      %4: i32 = 2
+      %5: i32 = div(%3, %4)
+      left[0] = %5
+      %6: i32 = 1
+      count[0] add= %6
+      %7: bool = compare(%5, %1) {direction="gt"}
+      more[0] = %7
+    }
+    %8: i32 = count[0]
+    y[s] = %8
+  }
+}"""
+
+
+def test_loops_end_where_data_say_so() -> None:
+    (y,) = run(HALVES, np.array([0, 1, 5, 63, 64], np.int32))
+    assert y.tolist() == [0, 1, 3, 6, 6]
+    with pytest.raises(UnsupportedError, match="loop n ends where data say so, within a vector"):
+        text_of(parse_func(HALVES.replace("s in 5 parallel", "s in 5 vector")))
+
+
 def test_a_condition_that_differs_between_lanes_is_a_mask() -> None:
     (y,) = run(
         """func f(x: in f32[8], z: in f32[2], y: out f32[16]) {
