@@ -34,7 +34,7 @@ class LibraryOp:
 _ORDER = ("compare", "select", "convert")
 _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 #: What numbers of elements are computed with.
-INDEX_OPS = ("add", "sub", "max", "min", "and", "or", "shl", "shr", "bitcast", *_ORDER)
+INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),

@@ -252,7 +252,7 @@ Step = Callable[["QrIteration", Scalar, Scalar], None]
 
 @record(eq=False)
 class QrIteration:
-    """The diagonals, in f64.
+    """The diagonals, in f64, because errors of many steps add up.
 
     n: values.  d: the diagonal.  e: the second diagonal, behind one element that is none of it.
     floor: an absolute bound for negligible elements.  unit: the roundoff of the vectors.
@@ -323,11 +323,9 @@ class QrIteration:
     def run(self, step: Step) -> Scalar:
         """QR steps until the second diagonal is negligible; gives whether that was reached."""
         b, n = self.b, self.n
-        if n <= 1:
-            return b.constant(True, bool_)
         one, zero = b.constant(1, i32), b.constant(0, i32)
         last_ = b.variable("last", b.constant(n - 1, i32))
-        busy = b.variable("busy", b.constant(True, bool_))
+        busy = b.variable("busy", b.constant(n > 1, bool_))
         with b.loop("step", (_MAX_STEPS + 1) * n, test=busy):
             last = b.load(last_)
             before = b.op("sub", last, one)

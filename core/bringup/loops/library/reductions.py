@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from bringup.dtypes import bool_, f64, i32, i64
 from bringup.graph.index import ZERO, Expr
 from bringup.loops.form import Scalar
@@ -36,10 +34,11 @@ def finite_scale(line: Line, a: Matrix, rows: int) -> tuple[Scalar, Scalar]:
         b.set(most, line.fold(ZERO, "max", lambda j: (b.op("abs", a.get(i, j)),)), fold="max")
     large = b.load(most)
     b.set(finite, b.compare("lt", large, infinity))
-    bits, mantissa = (i64, np.finfo(f64.numpy).nmant) if dtype is f64 else (i32, 23)
-    one, by = b.constant(1, bits), b.constant(mantissa, bits)
-    power = b.op("shr", b.op("bitcast", large, dtype=bits), by, kind="logical")
-    power = b.op("shl", b.op("max", power, one), by)
+    # The exponent alone, of a normal number.
+    bits, mantissa = (i64, 52) if dtype is f64 else (i32, 23)
+    exponent = b.constant((1 << (bits.bits - 1)) - (1 << mantissa), bits)
+    power = b.op("and", b.op("bitcast", large, dtype=bits), exponent)
+    power = b.op("max", power, b.constant(1 << mantissa, bits))
     good = b.load(finite)
     scale = b.op("select", good, b.op("bitcast", power, dtype=dtype), b.constant(1.0, dtype))
     with b.loop("i", rows) as i, line.elements(ZERO) as j:

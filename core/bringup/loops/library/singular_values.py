@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from bringup.dtypes import f64, i32
-from bringup.graph.index import ZERO, Expr
+from bringup.graph.index import ZERO, Bound, Expr
 from bringup.loops.form import Buffer, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
@@ -28,6 +28,8 @@ def svd(call: OpCall) -> StepLoops:
     m, n, has_vectors = max(shape), min(shape), len(results) > 1
     is_wide, size = shape[0] < shape[1], m if call.attrs["complete"] else n
     b, dtype = FuncBuilder(call.name, [("in", x), *(("out", y) for y in results)]), wide(x.dtype)
+    if not n:
+        return _unit(call, b, m)
     with b.parallel(s=stack) as (s,):
         tall, line = Line.of(b, call, dtype, m), Line.of(b, call, dtype, n)
         a = line.tiles.matrix("a", tall.whole, line.whole)
@@ -57,6 +59,16 @@ def svd(call: OpCall) -> StepLoops:
         _values_out(b, values, (places, b.op("mul", scale, factor)), results[len(results) // 2], s)
         if has_vectors:
             _vectors_out(iteration, turned, (places, factor), (results[0], results[2]), s, is_wide)
+    return StepLoops(call, (b.func(),))
+
+
+def _unit(call: OpCall, b: FuncBuilder, m: int) -> StepLoops:
+    """The vectors of matrices without elements: unit matrices, in the only result that has any."""
+    (y,) = (each for each in call.results if each.size)
+    one, zero = b.constant(1.0, y.dtype), b.constant(0.0, y.dtype)
+    with b.loop("s", y.size // (m * m), "parallel") as s, b.loop("i", m) as i, b.loop("j", m) as j:
+        is_diagonal = b.inside(Bound(i + j * -1, 0, 1))
+        b.store(y, (s * m + i) * m + j, b.op("select", is_diagonal, one, zero))
     return StepLoops(call, (b.func(),))
 
 
