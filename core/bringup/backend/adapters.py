@@ -37,6 +37,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -545,6 +546,7 @@ class SimpleBackend(Backend):
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
     schedule: likewise; dumps show its steps.  target: likewise.
+    schedule_tables: the folder of tables that is shipped.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)
@@ -560,6 +562,7 @@ class SimpleBackend(Backend):
         render: Callable[[Func], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
         target: Target = UNKNOWN,
+        schedule_tables: Path | None = None,
     ) -> None:
         self.name = name
         self._open = open
@@ -568,6 +571,7 @@ class SimpleBackend(Backend):
         self._render = render
         self._schedule = schedule
         self._target = target
+        self._tables = schedule_tables
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The devices given, or found by the function given."""
@@ -580,6 +584,10 @@ class SimpleBackend(Backend):
     def target(self, name: str = "") -> Target:
         """The row given, whatever the name."""
         return self._target
+
+    def schedule_tables(self) -> Path | None:
+        """The folder given."""
+        return self._tables
 
     def open(self, index: int) -> Device:
         """What the function given makes of the index."""
@@ -598,7 +606,8 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
+        scheduled = map(self.scheduled, program.kernel_steps)
+        kernels = (loops.after for loops in scheduled if loops is not None)
         funcs = list(program_loops(program, kernels, self._target))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
@@ -170,6 +172,15 @@ class Device(ABC):
         """
         return None
 
+    def borrow(self, data: memoryview) -> Handle | None:
+        """Memory of the host as memory of the device, which only reads it: no copy is made.
+
+        data: aligned to `Capabilities.alignment`.  It stays where and as it is for as long as
+        something refers to it, which the handle must, until it is freed.
+        None if the device has to have a copy.
+        """
+        return None
+
     def exchange(self) -> Exchange | None:
         """None if other libraries get arrays by way of the host."""
         return None
@@ -262,12 +273,37 @@ class Backend(ABC):
         """
         return None
 
+    def schedule_tables(self) -> Path | None:
+        """The folder of the schedules that the backend ships, found by measuring; None by default.
+
+        The table of a class of machines is the file ``NAME.txt``, where the name is that of
+        `target`; a class without a file has none.  ``bringup tune … --ship`` writes it.  Programs
+        use it without any setting, and the user's own table for a machine comes first.
+        """
+        return None
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """Source and assembly of a program for ``target``, without hardware.
 
         Raises UnsupportedError by default.
         """
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
+
+    def link_targets(self) -> Sequence[str]:
+        """What `link` makes libraries for, besides what `targets` names.  None by default."""
+        return ()
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """Machine code of programs, ahead of time and without hardware.
+
+        The programs are made for ``capabilities(target)``.  Raises UnsupportedError by default.
+        """
+        raise UnsupportedError(
+            f"backend {self.name!r} makes no libraries",
+            fix="export the program itself, and load it where the device is",
+        )
 
 
 @record

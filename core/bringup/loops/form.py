@@ -1,9 +1,9 @@
 """The loop level: one function of a machine as loops, scalar instructions and memory accesses.
 
 A `Func` is a tree of statements over buffers.  Loops begin at 0 and have a constant number of
-iterations, or end early at an expression of outer loops, or where data say so.  Indices are the
-expressions of `bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars
-are computed one op of the op table at a time.
+iterations, or end early at an expression of outer loops.  Indices are the expressions of
+`bringup.graph.index`, flat by element, whose axes have the names of loops.  Scalars are computed
+one op of the op table at a time.
 
 The kind of a loop says how a machine runs it, never what it computes: every kind but ``thread``
 means what a serial loop means.  Iterations of ``parallel`` and ``block`` loops are independent.
@@ -22,13 +22,15 @@ from bringup.ops.table import OpDef
 from bringup.records import record
 from bringup.types import TensorType
 
-Space = OneOf["global", "scratch", "shared", "register"]
+Space = OneOf["global", "scratch", "shared", "register", "fragment"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out", "inout"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
 PRIVATE: tuple[Space, ...] = ("register", "scratch")
+#: Kinds of memory that a block has once.
+OF_BLOCK: tuple[Space, ...] = ("shared", "fragment")
 
 
 @record(keep_hash=True)
@@ -38,7 +40,10 @@ class Buffer:
     space: ``global`` is the device's memory, as all parameters are; ``scratch`` is private to an
     iteration of the parallel and thread loops round its `Alloc`; ``shared`` is common to the
     threads of a block; ``register`` is private as scratch is, and every index is constant once the
-    loops of kind ``unroll`` and ``vector`` round it are written out.
+    loops of kind ``unroll`` and ``vector`` round it are written out; ``fragment`` is a tile of a
+    block in registers of its threads, each element in those of one thread: all accesses have the
+    same thread loops round them with the same strides, and what is left of an index is constant
+    as that of a register.
     """
 
     name: str
@@ -122,9 +127,13 @@ class Store:
 
     fold: the name of a monoid of `bringup.ops.monoids`; the element becomes its combination with
     the value.  Folds into one element may happen in any order.
+    atomic: of a fold that gives the same bits in any order: iterations side by side may fold into
+    one element.
     factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
+    later: the value, which a `Load` of the same block gives, is on its way from memory to memory
+    until a `Wait`, and nobody reads the element before.
     """
 
     buffer: Buffer
@@ -135,6 +144,8 @@ class Store:
     factor: Scalar | None = None
     precision: Precision = "highest"
     operands: tuple[Scalar, ...] = ()
+    atomic: bool = False
+    later: bool = False
 
 
 @record(eq=False)
@@ -158,14 +169,12 @@ class For:
     """``body`` for each value of ``axis``.
 
     end: where the loop ends if that is before ``axis.size``; an expression of outer loops.
-    test: a register of one bool; a serial loop ends before the iteration at which it is false.
     """
 
     axis: Axis
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     end: Expr | None = None
-    test: Buffer | None = None
 
     @property
     def name(self) -> str:
@@ -179,10 +188,36 @@ class For:
             return ()
         return (Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1),)
 
+    @property
+    def while_true(self) -> tuple[Load, Body] | None:
+        """The load of a register and what happens only where it is true, if a loop is no more.
+
+        As nothing happens any more where it is false, a renderer may end the loop there.
+        """
+        if self.kind != "serial" or len(self.body) != 2:
+            return None
+        load, test = self.body
+        if not isinstance(load, Load) or not isinstance(test, If) or test.test != load.result:
+            return None
+        is_one = load.buffer.space == "register" and load.buffer.size == 1
+        return (load, test.body) if is_one and not load.mask and not test.mask else None
+
 
 @record(eq=False)
 class Barrier:
     """All threads of a block come here before any goes on, and see what the others wrote."""
+
+
+@record(eq=False)
+class Commit:
+    """What a thread stores `later`, and is in no group yet, becomes a group."""
+
+
+@record(eq=False)
+class Wait:
+    """A thread waits until all its groups but the last ``pending`` ones have come."""
+
+    pending: int
 
 
 @record(eq=False)
@@ -197,7 +232,7 @@ class Shuffle:
     mask: int
 
 
-Stmt = Let | Load | Store | Alloc | If | For | Barrier | Shuffle
+Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
 #: Statements with statements within them; a union would be made anew for each test.
 NESTING = (For, If)
@@ -268,11 +303,13 @@ def _collect(body: Body, result: list[Stmt]) -> None:
 __all__ = [
     "CONCURRENT",
     "NESTING",
+    "OF_BLOCK",
     "PRIVATE",
     "Alloc",
     "Barrier",
     "Body",
     "Buffer",
+    "Commit",
     "For",
     "Func",
     "If",
@@ -286,6 +323,7 @@ __all__ = [
     "Space",
     "Stmt",
     "Store",
+    "Wait",
     "named_axis",
     "statements",
 ]

@@ -22,6 +22,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -35,6 +36,7 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    Wait,
     named_axis,
 )
 from bringup.ops.table import lookup
@@ -50,16 +52,15 @@ _FUNC = rf"func {_NAME}\((.*)\) \{{"
 _PARAM = rf"{_NAME}: (\w+) (\S+\[\d+\])"
 _KINDS = "|".join(get_args(LoopKind))
 # An end may end in a name, too.
-_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: while {_NAME})?(?: ({_KINDS}))? \{{"
+_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{"
 _ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])"
 _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
 _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
 _STORE = (
-    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?(?: if (.*))?"
+    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (atomic |later )?(\w*)= %(\w+)(?: \* %(\w+))?"
+    r"(?: (tf32))?(?: if (.*))?"
 )
-
-
 _SHUFFLE = r"shuffle %(\w+) over ([\w.]+) xor (\d+)"
 
 
@@ -89,12 +90,11 @@ def _head(stmt: For | If) -> str:
         tests = [*map(_bare, stmt.mask), *([str(stmt.test)] if stmt.test else [])]
         return f"if {' and '.join(tests)}"
     until = f" until {_bare(stmt.end)}" if stmt.end is not None else ""
-    test = f" while {stmt.test.name}" if stmt.test is not None else ""
     kind = f" {stmt.kind}" if stmt.kind != "serial" else ""
-    return f"for {stmt.name} in {stmt.axis.size}{until}{test}{kind}"
+    return f"for {stmt.name} in {stmt.axis.size}{until}{kind}"
 
 
-def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
+def _line(stmt: Let | Load | Store | Alloc | Barrier | Commit | Wait | Shuffle) -> str:
     match stmt:
         case Let():
             return f"{stmt.result}: {stmt.result.dtype} = {_computed(stmt)}"
@@ -105,11 +105,16 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
             place = _place(stmt.buffer, stmt.index, stmt.operands)
             value = f"{stmt.value} * {stmt.factor}" if stmt.factor else str(stmt.value)
             less = f" {stmt.precision}" if stmt.precision != "highest" else ""
-            return f"{place} {stmt.fold}= {value}{less}{_where(stmt.mask)}"
+            how = "atomic " if stmt.atomic else "later " if stmt.later else ""
+            return f"{place} {how}{stmt.fold}= {value}{less}{_where(stmt.mask)}"
         case Alloc():
             return f"alloc {stmt.buffer}"
         case Barrier():
             return "barrier"
+        case Commit():
+            return "commit"
+        case Wait():
+            return f"wait {stmt.pending}"
         case Shuffle():
             place = f"{stmt.value} over {stmt.axis.name} xor {stmt.mask}"
             return f"{stmt.result}: {stmt.result.dtype} = shuffle {place}"
@@ -240,6 +245,10 @@ class _Reader:
         stmt: Stmt
         if line == "barrier":
             stmt = Barrier()
+        elif line == "commit":
+            stmt = Commit()
+        elif line.startswith("wait "):
+            stmt = self.wait(line)
         elif line.startswith("alloc "):
             stmt = self.alloc(line, scope)
         elif line.startswith("%"):
@@ -254,16 +263,13 @@ class _Reader:
         if found is None:
             kinds = ", ".join(get_args(LoopKind))
             self.fail(f"expected a loop such as for i in 8 until 3*j + 2 vector {{, of: {kinds}")
-        kind = next(k for k in get_args(LoopKind) if k == (found[5] or "serial"))
-        if found[4] and found[4] not in scope.buffers:
-            self.fail(f"there is no buffer {found[4]} here")
-        test = scope.buffers[found[4]] if found[4] else None
+        kind = next(k for k in get_args(LoopKind) if k == (found[4] or "serial"))
         end = self.expr(found[3], scope) if found[3] else None
         axis = named_axis(found[1], int(found[2]))
         inner = _Scope(scope)
         inner.axes[axis.name] = axis
         self.at += 1
-        return For(axis, self.block(inner), kind, end, test)
+        return For(axis, self.block(inner), kind, end)
 
     def branch(self, line: str, scope: _Scope) -> If:
         if not line.endswith(" {"):
@@ -282,6 +288,12 @@ class _Reader:
             self.fail("expected a buffer such as alloc t: scratch f32[8]")
         scope.buffers.pop(found[1], None)
         return Alloc(self.buffer(found[1], found[3], space, scope))
+
+    def wait(self, line: str) -> Wait:
+        count = line.removeprefix("wait ")
+        if not count.isdecimal():
+            self.fail("expected a number of groups such as wait 2")
+        return Wait(int(count))
 
     def scalar(self, line: str, scope: _Scope) -> Let | Load | Shuffle:
         found = re.fullmatch(_LET, line)
@@ -343,12 +355,14 @@ class _Reader:
         return Store(
             scope.buffers[found[1]],
             self.expr(found[2], scope),
-            self.value(found[5], scope),
-            self.mask(found[8], scope),
-            found[4],
-            self.value(found[6], scope) if found[6] else None,
-            _PRECISIONS[found[7]],
+            self.value(found[6], scope),
+            self.mask(found[9], scope),
+            found[5],
+            self.value(found[7], scope) if found[7] else None,
+            _PRECISIONS[found[8]],
             self.values(found[3], scope),
+            found[4] == "atomic ",
+            found[4] == "later ",
         )
 
     def value(self, name: str, scope: _Scope) -> Scalar:

@@ -22,33 +22,6 @@ func unrolled(x: in f32[64], y: out f32[64]) {
   }
 }
 """,
-    # A loop that ends where data say so.
-    "halves": """
-func halves(x: in u32[24], y: out u32[24]) {
-  for i in 24 parallel {
-    alloc left: register u32[1]
-    alloc more: register bool[1]
-    alloc count: register u32[1]
-    %0: u32 = x[i]
-    left[0] = %0
-    %1: u32 = 1
-    %2: u32 = 0
-    %3: bool = compare(%0, %1) {direction="gt"}
-    more[0] = %3
-    count[0] = %2
-    for n in 40 while more {
-      %4: u32 = left[0]
-      %5: u32 = shr(%4, %1) {kind="logical"}
-      left[0] = %5
-      count[0] add= %1
-      %6: bool = compare(%5, %1) {direction="gt"}
-      more[0] = %6
-    }
-    %7: u32 = count[0]
-    y[i] = %7
-  }
-}
-""",
     # Rows whose tile stands in scratch, of units that calls share in any way.
     "softmax": """
 func softmax(x: in f32[3600], y: out f32[3600]) {
@@ -177,6 +150,32 @@ func vectors(a: in f32[60], b: in f32[160], h: in f16[32], y: out f32[64], z: ou
 }
 """,
     # Threads of a block that meet, and memory that they share.
+    # A loop that ends where a register is false.
+    "powers": """
+func powers(x: in f32[40], y: out f32[40]) {
+  for i in 40 parallel {
+    alloc more: register bool[1]
+    %0: bool = true
+    more[0] = %0
+    alloc v: register f32[1]
+    %1: f32 = x[i]
+    v[0] = %1
+    for k in 20 until i + 2 {
+      %2: bool = more[0]
+      if %2 {
+        %3: f32 = v[0]
+        %4: f32 = add(%3, %3)
+        v[0] = %4
+        %5: f32 = 100.0
+        %6: bool = compare(%4, %5) {direction="lt"}
+        more[0] = %6
+      }
+    }
+    %7: f32 = v[0]
+    y[i] = %7
+  }
+}
+""",
     "block_sum": """
 func block_sum(x: in f32[4096], y: out f32[16]) {
   for b in 16 block {

@@ -212,39 +212,6 @@ def test_loops_and_branches_end_where_they_say() -> None:
     assert run(func_of(items))[0].tolist() == [0, 0, 0, 0, 10, 11, 12, 0, 20, 21, 22, 0]
 
 
-def test_loops_end_where_data_say_so() -> None:
-    """In each work item by itself, before the iteration for which the register is false."""
-    text = """
-        func bits(x: in i32[6], y: out i32[6]) {
-          for i in 6 KIND {
-            alloc left: register i32[1]
-            alloc more: register bool[1]
-            %0: i32 = x[i]
-            left[0] = %0
-            %1: i32 = 0
-            y[i] = %1
-            %2: bool = compare(%0, %1) {direction="gt"}
-            more[0] = %2
-            for n in 3 while more {
-              %3: i32 = 2
-              %4: i32 = left[0]
-              %5: i32 = div(%4, %3)
-              left[0] = %5
-              %6: i32 = index n + 1
-              y[i] = %6
-              %7: bool = compare(%5, %1) {direction="gt"}
-              more[0] = %7
-            }
-          }
-        }
-    """
-    for kind in ("", "parallel"):
-        func = func_of(text.replace("KIND", kind).replace("6  {", "6 {"))
-        verify_func(func)
-        (y,) = run(func, np.array([0, 1, 2, 3, 4, 8], np.int32))
-        assert y.tolist() == [0, 1, 2, 2, 3, 3]  # at most three
-
-
 def test_what_independent_loops_wrote_is_there_behind_them() -> None:
     text = """
         func turned(x: in i32[12], y: out i32[12]) {
@@ -366,10 +333,6 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "read before the start": (
         "for i in 4 {\n%0: f32 = x[i + -1]\ny[i] = %0\n}",
         "element -1 of x is read, which has 4", "%0: f32 = x[i + -1]",
-    ),
-    "an end that nothing says": (
-        "alloc more: register bool[1]\n%0: f32 = 1.0\nfor i in 4 while more {\ny[i] = %0\n}",
-        "element 0 of more is read before it was written", "for i in 4 while more",
     ),
     "write beyond the end": (
         "%0: f32 = 1.0\nfor i in 5 parallel {\ny[i] = %0\n}",

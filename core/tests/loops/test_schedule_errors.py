@@ -50,19 +50,6 @@ y[32*b + t] = %1
 }
 }"""
 
-WHILE = """func f(x: in i32[4], y: out i32[4]) {
-for s in 4 {
-alloc more: register bool[1]
-%0: bool = true
-more[0] = %0
-for i in 9 while more {
-%1: i32 = x[s]
-y[s] = %1
-%2: bool = false
-more[0] = %2
-}
-}
-}"""
 BLOCK_COPY = """func f(x: in f32[8], y: out f32[8]) {
 for b in 2 block {
 for i in 4 parallel {
@@ -284,9 +271,6 @@ y[4*o + k] = %0
         "share i %0",
         "v0 is in no block",
     ),
-    "a loop that data end": (WHILE, "unroll i", "loop i ends where more is false"),
-    "a loop round one that data end": (WHILE, "split s a b 2", "loop i ends where more is false"),
-    "an end in other memory": (WHILE, "set_space more scratch", "ends where more is false"),
     "a nest with a fold": (ROW_SUMS, "share i j %0", "no perfect nest"),
     "an unknown kind of thread": (loop(COPY), "bind i warp", "cannot be bound to 'warp'"),
     "no fold": (loop(COPY), "split i a b 5\nrfactor a y b", "nothing folds into y"),

@@ -12,7 +12,6 @@ from bringup.graph.index import Bound, Expr
 from bringup.loops import (
     Alloc,
     Barrier,
-    Buffer,
     For,
     If,
     Let,
@@ -71,32 +70,6 @@ TEXT = inspect.cleandoc(
     }
     """
 ).replace("whole[i] = %8", "%8: f32 = 1.5\n    whole[i] = %8")
-
-
-def test_a_loop_that_data_end_is_read() -> None:
-    text = inspect.cleandoc(
-        """
-        func f(y: out f32[4]) {
-          alloc go.on: register bool[1]
-          %0: bool = true
-          go.on[0] = %0
-          for i in 4 until 3 while go.on {
-            %1: f32 = 1.0
-            y[i] = %1
-          }
-        }
-        """
-    )
-    func = parse_func(text)
-    assert str(func) == text
-    *_, loop = (s for s in func.body if isinstance(s, For))
-    assert (loop.test, loop.end, loop.kind) == (
-        Buffer("go.on", bool_, 1, "register"),
-        Expr(3),
-        "serial",
-    )
-    with pytest.raises(ParseError, match="line 5: there is no buffer stop here"):
-        parse_func(text.replace("while go.on", "while stop"))
 
 
 def test_every_part_is_read() -> None:

@@ -96,7 +96,7 @@ class Turned:
 def _rows(b: FuncBuilder, n: int, first: Scalar, last: Scalar) -> Iterator[Scalar]:
     """The numbers first … last − 1 of ``n``, of which there is one at least."""
     row, goes_on = b.variable("row", first), b.variable("goes_on", b.constant(True, bool_))
-    with b.loop("rotation", n, test=goes_on):
+    with b.loop("rotation", n), b.goes_on(goes_on):
         i = b.load(row)
         yield i
         after = b.op("add", i, b.constant(1, i32))
@@ -154,7 +154,7 @@ class Batch:
         some = b.compare("gt", b.load(self.steps), b.constant(0, i32))
         with b.loop("chunk", rows.by // each.block) as chunk:
             more = b.variable("more", some)
-            with b.loop("turn", _BATCH, test=more) as turn:
+            with b.loop("turn", _BATCH) as turn, b.goes_on(more):
                 first, last = (b.load(self.ranges, turn * 2 + k) for k in (0, 1))
                 carried = b.alloc("carried", dtype, each.block, "register")
                 column = chunk * each.block
@@ -326,7 +326,7 @@ class QrIteration:
         one, zero = b.constant(1, i32), b.constant(0, i32)
         last_ = b.variable("last", b.constant(n - 1, i32))
         busy = b.variable("busy", b.constant(n > 1, bool_))
-        with b.loop("step", (_MAX_STEPS + 1) * n, test=busy):
+        with b.loop("step", (_MAX_STEPS + 1) * n), b.goes_on(busy):
             last = b.load(last_)
             before = b.op("sub", last, one)
             small = self._is_small(before)
@@ -354,7 +354,7 @@ class QrIteration:
         """The first row of the block that ends behind row ``before``."""
         b, zero = self.b, self.b.constant(0, i32)
         first, goes_on = b.variable("first", before), b.variable("goes_on", b.constant(True, bool_))
-        with b.loop("search", self.n, test=goes_on):
+        with b.loop("search", self.n), b.goes_on(goes_on):
             row = b.load(first)
             above = b.op("max", b.op("sub", row, b.constant(1, i32)), zero)
             is_start = b.op("or", b.compare("eq", row, zero), self._is_small(above))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
@@ -52,6 +53,11 @@ class Access:
     def kind(self) -> str:
         """``load``, ``store``, or the monoid of a fold."""
         return "load" if isinstance(self.stmt, Load) else self.stmt.fold or "store"
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether iterations side by side may do it to one element."""
+        return isinstance(self.stmt, Store) and self.stmt.atomic
 
     @property
     def buffer(self) -> Buffer:
@@ -176,7 +182,7 @@ def is_apart(one: Access, other: Access, inner: frozenset[Axis]) -> bool:
     """Whether intervals show that two accesses meet at no element; ``inner``: see
     `meets_only_within`.
     """
-    first, second = _Parts(one, inner), _Parts(other, inner)
+    first, second = _parts(one, inner), _parts(other, inner)
     if first.fixed == second.fixed:
         return _is_apart(first, second)
     # Loops that both are in may be in different iterations.
@@ -197,11 +203,12 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     inner: the axes that may differ between the two; all others have one value.
 
     With the index ``a·x + b·y + c·z``, where ``a`` and every greater coefficient is a multiple of
-    more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
-    ``z``.
+    more than ``b·y + c·z`` can differ by, equal indices have equal parts ``a·x``, and equal rests;
+    so do then ``y`` and ``z``.
     """
-    first = _Parts(one, inner)
-    second = first if other is one else _Parts(other, inner)
+    if one.index == other.index and axis in _settled(one.index):
+        return True
+    first, second = _parts(one, inner), _parts(other, inner)
     whole = Expr.of(axis)
     if first.fixed == second.fixed:
         shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
@@ -221,6 +228,15 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     return _has_one_value(whole, one, other)
 
 
+@lru_cache(maxsize=1 << 10)
+def _settled(index: Expr) -> frozenset[Axis]:
+    """The axes that have one value wherever the index has one, under any conditions."""
+    if any(isinstance(atom, Dyn) for atom in index.atoms()):
+        return frozenset()
+    parts = _Parts(index, index.axes())
+    return frozenset(a for a, _ in index.terms if isinstance(a, Axis) and _agrees(parts, parts, a))
+
+
 def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
     """Whether conditions leave the expression one value, the same at both accesses."""
     low, high = span(expr, one.facts)
@@ -230,16 +246,23 @@ def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
 class _Parts:
     """The terms of an index that may differ between two iterations, and what is fixed."""
 
-    def __init__(self, access: Access, inner: frozenset[Axis]) -> None:
-        self.const = access.index.const
-        self.facts = access.facts
+    def __init__(
+        self,
+        index: Expr,
+        inner: frozenset[Axis],
+        facts: Mask = (),
+        operands: Sequence[Scalar] = (),
+        outer: frozenset[Scalar] = frozenset(),
+    ) -> None:
+        """operands, outer: as in `Load` and `Access`."""
+        self.const = index.const
+        self.facts = facts
         self.terms: dict[Atom, int] = {}
         fixed: list[tuple[object, int]] = []
-        operands = access.stmt.operands
-        for atom, c in access.index.terms:
+        for atom, c in index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
-            elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
+            elif isinstance(atom, Dyn) and operands[atom.operand] in outer:
                 fixed.append((operands[atom.operand], c))
                 continue
             else:
@@ -260,13 +283,19 @@ class _Parts:
         return span(Expr(0, terms), self.facts) if terms else (0, 0)
 
 
+@lru_cache(maxsize=1 << 8)
+def _parts(access: Access, inner: frozenset[Axis]) -> _Parts:
+    """Those of an access: a check compares it with every other one, loop by loop."""
+    return _Parts(access.index, inner, access.facts, access.stmt.operands, access.outer)
+
+
 def are_apart(one: Access, other: Access) -> bool:
     """Whether no iterations of any loops touch one element by these two accesses.
 
     False also where ranges and divisors of indices do not decide.
     """
     inner = frozenset((*one.index.axes(), *other.index.axes()))
-    return _is_apart(_Parts(one, inner), _Parts(other, inner))
+    return _is_apart(_parts(one, inner), _parts(other, inner))
 
 
 def _is_apart(one: _Parts, other: _Parts) -> bool:
@@ -287,11 +316,15 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
         return False
     shift = one.const - other.const
     greater = [f for p in (one, other) for f in p.terms.values() if abs(f) > c]
-    if greater:
-        divisor = math.gcd(*greater)
-        (low, high), (least, most) = one.span(c), other.span(c)
-        if max(high - least + shift, most - low - shift) >= divisor:
-            return False
+    # Greater parts are equal, and out of question, where smaller ones cannot make up for a step.
+    group: list[int] = []
+    for size in sorted(set(map(abs, greater)), reverse=True):
+        group += [f for f in greater if abs(f) == size]
+        (low, high), (least, most) = one.span(size - 1), other.span(size - 1)
+        if max(high - least + shift, most - low - shift) < math.gcd(*group):
+            group = []
+    if group:
+        return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
 

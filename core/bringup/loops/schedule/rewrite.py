@@ -45,7 +45,7 @@ Change = Callable[[For, Mask], Sequence[Stmt]]
 
 def with_body(loop: For, body: Body) -> For:
     """The same loop round other statements."""
-    return For(loop.axis, body, loop.kind, loop.end, loop.test)
+    return For(loop.axis, body, loop.kind, loop.end)
 
 
 def rebuilt(stmt: For | If, body: Body) -> For | If:
@@ -116,13 +116,13 @@ def with_place(
     mask = stmt.mask if mask is None else mask
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, mask, stmt.operands)
-    fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands)
+    how = stmt.fold, stmt.factor, stmt.precision, stmt.operands, stmt.atomic, stmt.later
+    return Store(buffer, index, stmt.value, mask, *how)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:
     """The same loop, run in another way."""
-    return For(loop.axis, loop.body, kind, loop.end, loop.test)
+    return For(loop.axis, loop.body, kind, loop.end)
 
 
 def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
@@ -136,6 +136,21 @@ def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
         from bringup.loops.schedule.barriers import check_threads
 
         check_threads(func, bound, independent)
+    return with_fragments(func)
+
+
+def with_fragments(func: Func) -> Func:
+    """The function, if threads agree which of them has an element of a fragment.
+
+    Raises ScheduleError otherwise.
+    """
+    if "fragment" in contents(func).spaces:
+        from bringup.loops.fragments import disagreements
+
+        for _, what in disagreements(func):
+            raise ScheduleError(
+                what, fix="bind the same loops round all accesses, and unroll those within them"
+            )
     return func
 
 
@@ -162,21 +177,10 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
         more = stmt.bounds if isinstance(stmt, For) else stmt.mask
         new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
         if isinstance(new, For) and new.name in names:
-            _check_tests(new)
             result += change(new, facts)
         else:
             result.append(new)
     return unless_same(result, body)
-
-
-def _check_tests(loop: For) -> None:
-    """No loop that a primitive changes ends where data say so, nor holds one that does."""
-    for inner in statements((loop,)):
-        if isinstance(inner, For) and inner.test is not None:
-            raise ScheduleError(
-                f"loop {inner.name} ends where {inner.test.name} is false",
-                fix="change loops inside it, which have a known number of iterations",
-            )
 
 
 class Contents:
@@ -372,6 +376,21 @@ def without_dead(body: Body) -> Body:
     return _live(body, set())
 
 
+def without_unread(body: Body) -> Body:
+    """Without private buffers of the block that nothing reads, and what only they need."""
+    read = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Load)}
+    own = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)} - read
+
+    def walk(block: Body) -> Body:
+        return tuple(
+            rebuilt(stmt, walk(stmt.body)) if isinstance(stmt, NESTING) else stmt
+            for stmt in block
+            if not (isinstance(stmt, Alloc | Store) and stmt.buffer in own)
+        )
+
+    return without_dead(walk(body))
+
+
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
@@ -544,7 +563,8 @@ class Substitution:
         old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
         if all(map(is_, new, old)):
             return stmt
-        return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
+        how = stmt.fold, factor, stmt.precision, operands, stmt.atomic, stmt.later
+        return Store(stmt.buffer, index, value, mask, *how)
 
     def _loop(self, stmt: For) -> Sequence[Stmt]:
         end = None if stmt.end is None else self.expr(stmt.end)
