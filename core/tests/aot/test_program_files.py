@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -383,6 +384,37 @@ def test_exports_of_a_file_are_those_of_its_functions(tmp_path: Path) -> None:
     assert list(bu.load(path).entries) == ["a", "b"]
     with pytest.raises(BringupError, match=r"(?s)no library can be made for 'z80'.*program"):
         bu.jit(dense).export("model", F32[2, 6], target="z80")
+
+
+READER = """
+import json, sys
+import numpy as np
+import bringup as bu
+
+file = bu.load("model.bringup", entry="many")
+result = file(np.load("x.npy"))
+imported = [n for n in ("model", "bringup.c", "bringup.aot.library") if n in sys.modules]
+print(json.dumps([np.asarray(result).tolist(), imported]))
+"""
+
+
+def test_another_process_needs_no_source(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    bu.save(
+        tmp_path / "there/model.bringup", {"one": (dense, F32[1, 6]), "many": (dense, F32[2, 6])}
+    )
+    np.save(tmp_path / "there/x.npy", X)
+    done = subprocess.run(
+        [sys.executable, "-c", READER],
+        cwd=tmp_path / "there",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    values, imported = json.loads(done.stdout)
+    assert values == np.asarray(bu.jit(dense)(X)).tolist()
+    assert imported == []
 
 
 def test_reading_runs_no_code(tmp_path: Path) -> None:
