@@ -196,6 +196,8 @@ def test_signatures_are_those_of_the_functions(tmp_path: Path) -> None:
     assert entry(one, y=two).tolist() == entry(y=two, x=one).tolist() == [5, 5]
     assert entry.ops == ("add", "constant", "mul")
     assert entry.dtypes == ("f32",)
+    bu.save(tmp_path / "again", entry)
+    assert bu.load(tmp_path / "again").entries["g"].static == entry.static
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_what_a_file_does_not_hold_is_refused(tmp_path: Path) -> None:
         a: Any
 
     path = tmp_path / "f"
-    with pytest.raises(ConversionError, match=r"arguments of lambda: \[0\]\[0\] is a Point"):
+    with pytest.raises(ConversionError, match="argument p of lambda is a Point"):
         bu.save(path, lambda p: p.x, Point(F32[2]))
     with pytest.raises(ConversionError, match=r"the result of lambda\['p'\] is a Pair"):
         bu.save(path, lambda x: {"p": Pair(x)}, F32[2])
