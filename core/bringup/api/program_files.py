@@ -189,22 +189,9 @@ def _static_text(value: Any) -> str:
 
 
 def _held_names(fn: Any) -> dict[int, str]:
-    """What arrays are called that a function holds, by their ids.
-
-    They are found in arguments that are bound to it, and in the variables that it reads.
-    """
-    held: dict[str, Any] = {}
-    while isinstance(fn, partial):
-        held |= {**dict(zip(parameters(fn.func), fn.args, strict=False)), **fn.keywords}
-        fn = fn.func
-    code = getattr(fn, "__code__", None)
-    if code is not None:
-        for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-            with suppress(ValueError):  # a variable without a value
-                held[name] = cell.cell_contents
-        held |= {n: fn.__globals__[n] for n in _names_in(code) if n in fn.__globals__}
+    """What arrays are called that a function holds, by their ids."""
     found: dict[int, str] = {}
-    for name, value in held.items():
+    for name, value in _held(fn):
         try:
             leaves, tree = flatten(value)
         except BringupError:  # it is no container of arrays
@@ -213,6 +200,23 @@ def _held_names(fn: Any) -> dict[int, str]:
             if isinstance(leaf, Array):
                 found.setdefault(id(leaf), re.sub(r"\W+", ".", path).strip("."))
     return found
+
+
+def _held(fn: Any) -> Iterator[tuple[str, Any]]:
+    """What a function holds, and what it is called there: arguments that are bound to it, the
+    attributes of the object whose method it is, or which it is, and variables that it reads.
+    """
+    while isinstance(fn, partial):
+        yield from zip(parameters(fn.func), fn.args, strict=False)
+        yield from fn.keywords.items()
+        fn = fn.func
+    yield from getattr(getattr(fn, "__self__", fn), "__dict__", {}).items()
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a variable without a value
+                yield name, cell.cell_contents
+        yield from ((n, fn.__globals__[n]) for n in _names_in(code) if n in fn.__globals__)
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
@@ -417,7 +421,9 @@ def _fits(given: LeafType, saved: LeafType, type_: TensorType) -> bool:
 class ProgramFile:
     """A program file that was loaded: its functions, and what it tells of itself; made by `load`.
 
-    entries: its functions by their names.  metadata: what was said when it was saved.
+    entries: its functions by their names; each is called, lowered and exported as a jitted one, and
+    has ``ops``, ``dtypes`` and ``static``, what a device needs and what is compiled in.
+    metadata: what was said when it was saved.
     hash: the SHA-256 of the file.  opset: the least that it needs.
     version: of bringup, which wrote it.
 

@@ -241,6 +241,36 @@ def test_numbers_fit_where_arrays_without_axes_do(tmp_path: Path) -> None:
             f(2.5, wrong)
 
 
+class Layer:
+    """Holds an array, as layers do."""
+
+    def __init__(self) -> None:
+        self.gain = [W * 2]
+
+    def __call__(self, x: Any) -> Any:
+        return x @ self.gain[0]
+
+    def run(self, x: Any) -> Any:
+        return x @ self.gain[0]
+
+
+def test_weights_have_the_names_of_variables(tmp_path: Path) -> None:
+    layer, inner = Layer(), {"a b": [W * 3]}
+    unset = lambda x: (x @ inner["a b"][0], missing if len(x.shape) > 2 else x)  # noqa: E731
+    for fn, name in [
+        (layer, "gain.0"),
+        (layer.run, "gain.0"),
+        (unset, "inner.a b.0"),
+        (bu.jit(partial(lambda p, x: x @ p[1], (1, W * 4))), "p.1"),
+        (lambda x: x @ (W * 5), "W"),
+        (lambda x: dense(x), "weight0"),
+    ]:
+        bu.save(tmp_path / "f", fn, F32[2, 6])
+        assert next(iter(bu.load(tmp_path / "f").weights)) == name.replace(" ", ".")
+    if len(inner) > 1:
+        missing = 1
+
+
 def test_transformations_go_through_it(tmp_path: Path) -> None:
     bu.save(tmp_path / "f", lambda x: bu.sum(bu.sin(x @ W)), F32[2, 6])
     f, x = bu.load(tmp_path / "f"), bu.asarray(X)
