@@ -44,7 +44,7 @@ class Products:
         is_known = sums.buffer.dtype.name in self.unit.dtypes.get(kind.name, ())
         is_known &= kind == product.right.result.dtype
         is_known &= loop.by == f"{ROWS}x{COLUMNS}x{BYTES // kind.itemsize}"
-        is_known &= (sums.precision == "tf32") == (kind.name == "f32")
+        is_known &= kind.name != "f32" or sums.precision == "tf32"
         if not is_known or [(v.kind, v.axis.size) for v in (*product.rows, *product.columns)] != [
             ("thread", 8), ("unroll", 2), ("thread", 4), ("unroll", 2)
         ]:  # fmt: skip
@@ -93,22 +93,13 @@ class Products:
             raise UnsupportedError(f"{load.buffer.name} does not lie in lines")
         name = load.buffer.name
         if not is_left:
-            before = self.loaded.get((name, self.key(start + -8 * across), along))
+            before = self.loaded.get((name, str(self.memory.known(start + -8 * across)), along))
             if before is not None:
                 return before[2:]
-        key = name, self.key(start), along
+        key = name, str(self.memory.known(start)), along
         if key not in self.loaded:
             self.loaded[key] = self.read(load, start, across, along, is_left=is_left)
         return self.loaded[key] if is_left else self.loaded[key][:2]
-
-    def key(self, index: Expr) -> str:
-        """An index, with the copies of loops that are written out."""
-        table = {
-            axis: Expr(value.integer)
-            for axis in index.axes()
-            if (value := self.indices.axes[axis]).integer is not None
-        }
-        return str(index.substitute(table))
 
     def read(self, load: Load, start: Expr, across: int, along: int, *, is_left: bool) -> list[Val]:
         """Sixteen rows or columns, in four registers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bringup.errors import UnsupportedError
@@ -16,7 +17,7 @@ from bringup.llvm.text import Builder, Type, Val, const
 from bringup.loops.form import Load, Store
 
 #: Bytes of a chunk that swizzling moves as a whole, and lines after which it repeats.
-CHUNK, SWIZZLE_LINES = 16, 32
+CHUNK, SWIZZLE_LINES = 16, 8
 
 
 class TileIndices(_ThreadIndices):
@@ -49,10 +50,10 @@ class TileMemory(_ThreadMemory):
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
         line = self.swizzled.get(name)
         if line is not None:
-            place = self._in_line(index, line, element)
-            start, element = place[0] * (line * element.bits // 8), ir.i8
-            address = self.plain_address(name, start, loaded, element)
-            return self.b.gep(address, self.b.zext(place[1], ir.i64), element)
+            number, within, offset = self._in_line(index, line, element)
+            address = self.plain_address(name, number * (line * element.bits // 8), loaded, ir.i8)
+            address = self.b.gep(address, self.b.zext(within, ir.i64), ir.i8)
+            return self.b.gep(address, offset, ir.i8) if offset else address
         return self.plain_address(name, index, loaded, element)
 
     def _lane_addresses(
@@ -64,13 +65,28 @@ class TileMemory(_ThreadMemory):
         places = (index + stride * lane for lane in range(self.indices.lanes))
         return [self._address(name, place, loaded, element) for place in places]
 
-    def _in_line(self, index: Expr, line: int, element: Type) -> tuple[Expr, Val]:
-        """The line of an element, and its byte there."""
+    def _in_line(self, index: Expr, line: int, element: Type) -> tuple[Expr, Val, int]:
+        """The line of an element, its byte there, and how far behind that it is.
+
+        What is constant and smaller than all else counts bytes within a chunk, which keeps its
+        bytes.
+        """
         size = element.bits // 8
-        within = self.indices.scalar((index % line) * size)
-        number = index // line
+        number, within = index // line, self.known((index % line) * size)
+        step = math.gcd(CHUNK, *(c for _, c in within.terms))
+        offset = within.const % step
+        byte = self.indices.scalar(within + -offset)
         swizzle = self.swizzle(self.indices.scalar(_small(number)), line * size)
-        return number, within if swizzle is None else self.b.xor(within, swizzle)
+        return number, byte if swizzle is None else self.b.xor(byte, swizzle), offset
+
+    def known(self, index: Expr) -> Expr:
+        """An index whose loops that are written out are constants."""
+        table = {
+            axis: Expr(value.integer)
+            for axis in index.axes()
+            if (value := self.indices.axes[axis]).integer is not None
+        }
+        return index.substitute(table) if table else index
 
     def swizzle(self, line: Val, nbytes: int) -> Val | None:
         """What byte offsets in a line are combined with by exclusive or; None for nothing.

@@ -21,6 +21,8 @@ from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_gap
 
 #: Rows of tiles whose blocks follow each other, so that they find the same columns in L2.
 _RASTER_ROWS = 8
+#: Asynchronous copies of a thread that are written out; of more, half as many at a time.
+_MOST_COPIES = 8
 #: Threads of a warp down and across: four rows, so that one read serves eight threads.
 _WARP_SHAPE = (4, 8)
 
@@ -204,7 +206,10 @@ class _Tiled:
         if lanes > 1:
             self.add("split", fast, f"{name}.x", f"{name}.v", lanes)
             order, vectors = [f"{name}.x"], [f"{name}.v"]
-        units: list[str] = []
+        units, outer, packed = list[str](), list[str](), list[str]()
+        if copy.packed > 1:
+            self.add("split", slow, f"{name}.g", f"{name}.p", copy.packed)
+            slow, packed = f"{name}.g", [f"{name}.p"]
         if copy.fast_units > threads:
             self.add("split", order[0], f"{name}.n", f"{name}.t", threads)
             units, order = [f"{name}.n"], [f"{name}.t"]
@@ -213,7 +218,12 @@ class _Tiled:
             self.add("split", slow, f"{name}.u", f"{name}.y", lines)
             units.append(f"{name}.u")
             slow = f"{name}.y"
-        self.add("reorder", slow, *order, *units, *vectors)
+            if copy.asynchronous and copy.slow_units // lines > _MOST_COPIES:
+                # What many copies need at once would take more registers than there are.
+                self.add("split", f"{name}.u", f"{name}.o", f"{name}.u", _MOST_COPIES // 2)
+                outer.append(f"{name}.o")
+        units += packed
+        self.add("reorder", slow, *order, *outer, *units, *vectors)
         self.threads += [*order, slow]
         self.unrolled += units
         self.vectors += vectors
