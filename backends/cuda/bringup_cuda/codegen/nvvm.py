@@ -79,8 +79,13 @@ def round_to_tf32(b: Builder, value: Val) -> Val:
     return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
 
 
-_SUMS = {"f16": ("f32",), "bf16": ("f32",), "f32": ("f32",)}
-_SUMS |= dict.fromkeys(("i8", "u8"), ("i32", "u32"))
+_SUMS = {
+    "f16": ("f32",),
+    "bf16": ("f32",),
+    "f32": ("f32",),
+    "i8": ("i32", "u32"),
+    "u8": ("i32", "u32"),
+}
 
 SIMT = SimtDialect(
     calling_convention="ptx_kernel",

@@ -53,25 +53,30 @@ def tensorize(func: Func, loop: str, shape: str) -> Func:
         if product is None:
             return (old,)
         found += 1
-        chosen = {each.axis for each in (*product.rows, *product.columns)}
-        if not chosen <= product.sums.index.axes():
-            raise ScheduleError(
-                f"loop {loop} adds up several products in one element", fix="leave out loops"
-            )
-        if product.shape != shape:
-            raise ScheduleError(
-                f"loop {loop} multiplies tiles of {product.shape}, not {shape}",
-                fix="split loops, so that their sizes are those of the instruction",
-            )
+        _check_sizes(product, loop, shape)
         return (For(old.axis, old.body, old.kind, old.end, shape),)
 
     result = rewrite_loops(func, (loop,), change)
-    if not found:
+    if found:
+        return result
+    raise ScheduleError(
+        f"no loop {loop} holds nothing but loops round a sum of products of two loads",
+        fix="reorder the loops, and compute the factors first",
+    )
+
+
+def _check_sizes(product: TileProduct, loop: str, shape: str) -> None:
+    """Raise ScheduleError unless each sum has an element, and the sizes are those of the shape."""
+    chosen = {each.axis for each in (*product.rows, *product.columns)}
+    if not chosen <= product.sums.index.axes():
         raise ScheduleError(
-            f"no loop {loop} holds nothing but loops round a sum of products of two loads",
-            fix="reorder the loops, and compute the factors first",
+            f"loop {loop} adds up several products in one element", fix="leave out loops"
         )
-    return result
+    if product.shape != shape:
+        raise ScheduleError(
+            f"loop {loop} multiplies tiles of {product.shape}, not {shape}",
+            fix="split loops, so that their sizes are those of the instruction",
+        )
 
 
 @record(eq=False)
@@ -105,7 +110,9 @@ class TileProduct:
         if not is_plain or any(each.end is not None for each in nest):
             return None
         assert isinstance(sums, Store)
-        if any(s.mask or s.operands for s in (*loads, sums)) or not _multiplies(body, sums):
+        if any(s.mask or s.operands for s in loads) or sums.mask or sums.operands:
+            return None
+        if not _multiplies(body, sums):
             return None
         one, other = (load.index.axes() for load in loads)
         own = [loop for loop in nest if (loop.axis in one) != (loop.axis in other)]

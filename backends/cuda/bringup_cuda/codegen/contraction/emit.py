@@ -15,7 +15,6 @@ from bringup.integers import ceil_div
 from bringup.kernel.contraction import size
 from bringup.kernel.form import BufferDecl, Store
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import register_type
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module, Param, Val, const, vec
 from bringup_cuda.codegen.contraction.engines import WarpgroupEngine
@@ -227,9 +226,6 @@ class _ContractionEmitter:
         address = b.gep(self.shared, b.zext(offset, ir.i64), sums_type)
         align = min(lanes * sums_type.bits // 8, CHUNK)
         total = b.load(vec(sums_type, lanes), address, align)
-        result = register_type(contraction.fold.dtype)
-        if result.is_int and result.bits < sums_type.bits:
-            total = b.trunc(total, result)
         row = {**batch, **delinearize(b, position[0], contraction.left.axes)}
         columns = neighbours(b, position[1], contraction.right.axes, lanes)
         points = [{**row, **column} for column in columns]
