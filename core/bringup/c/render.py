@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
@@ -40,6 +42,7 @@ from bringup.loops.form import (
     Wait,
     statements,
 )
+from bringup.loops.text import print_stmt
 from bringup.records import record
 
 #: Threads that run together on every machine that has functions for their exchange.
@@ -192,8 +195,8 @@ class _Function:
                 restrict = dialect.restrict if param.buffer in self.unaliased else ""
                 type_ = self.element(param.buffer)
                 yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
-            if self.layout.size:
-                yield dialect.scratch.format(n=len(names))
+        if self.layout.size and dialect.scratch:
+            yield dialect.scratch.format(n=len(names))
         yield from dialect.params
 
     def frame(self) -> Iterator[str]:
@@ -374,6 +377,10 @@ class _Function:
         return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
+        if stmt.atomic:
+            raise UnsupportedError(
+                f"{self.dialect.name} folds nothing atomically: {print_stmt(stmt)}"
+            )
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         value, dtype = self.value(stmt.value), stmt.buffer.dtype
         if not stmt.fold:
@@ -481,8 +488,13 @@ class _Function:
                 value = f"{value} < {end} ? {value} : {end}"
             end = self.names.of((stmt.axis, "end"), f"{index}_end")
             last = f", {end} = {value}"
-        head = f"for ({self.index} {index} = 0{last}; {index} < {end}; {index}++)"
-        yield from _block(head, self.body(stmt.body))
+        body, test = stmt.body, ""
+        if stmt.while_true is not None:
+            load, body = stmt.while_true
+            test = f" && {self.load(load)}"
+            self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
+        yield from _block(head, self.body(body))
 
     # -- straight loops ----------------------------------------------------------------------------
 
@@ -521,7 +533,8 @@ class _Function:
         *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
+        value = f"{first[0]} {sign} {last}" if first else f"{sign}{last}"
+        return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"

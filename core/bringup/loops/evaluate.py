@@ -479,9 +479,11 @@ class _Machine:
         parts = [self.spread(value)[live]]
         if stmt.factor is not None:
             parts.append(self.spread(self.value(stmt.factor))[live])
-        if stmt.fold:
-            parts = [_combined(stmt.fold, memory.values[positions], *parts)]
-        memory.values[positions] = parts[0]
+        for some in _rounds(positions) if stmt.atomic else (slice(None),):
+            place, mine = positions[some], [part[some] for part in parts]
+            if stmt.fold:
+                mine = [_combined(stmt.fold, memory.values[place], *mine)]
+            memory.values[place] = mine[0]
         memory.written[positions] = True
 
     def spread(self, value: Array) -> Array:
@@ -506,7 +508,10 @@ class _Machine:
         live = self.spread(live)
         used = self.spread(positions)[live]
         accesses = memory.accesses
-        conflict = (accesses.read if isinstance(stmt, Load) else accesses.write)(used, live)
+        noted = accesses.read if isinstance(stmt, Load) else accesses.write
+        if isinstance(stmt, Store) and stmt.atomic:
+            noted = accesses.fold
+        conflict = noted(used, live)
         if conflict is not None:
             at, loop = conflict
             element = f"element {used[at] % max(stmt.buffer.size, 1)} of {stmt.buffer.name}"
@@ -530,6 +535,15 @@ def _combined(fold: str, element: Array, value: Array, factor: Array | None = No
     # Products of two f32 are exact in f64, those of f64 are rounded.
     wide = np.float64
     return (element.astype(wide) + value.astype(wide) * factor.astype(wide)).astype(dtype)
+
+
+def _rounds(positions: Array) -> Iterator[Array]:
+    """Which accesses happen at the same time, so that no two of them are to one element."""
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    number = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
+    for n in range(number.max(initial=-1) + 1):
+        yield order[number == n]
 
 
 def _elements_of(loop: For) -> int:

@@ -131,6 +131,8 @@ class Store:
 
     fold: the name of a monoid of `bringup.ops.monoids`; the element becomes its combination with
     the value.  Folds into one element may happen in any order.
+    atomic: of a fold that gives the same bits in any order: iterations side by side may fold into
+    one element.
     factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
@@ -146,6 +148,7 @@ class Store:
     factor: Scalar | None = None
     precision: Precision = "highest"
     operands: tuple[Scalar, ...] = ()
+    atomic: bool = False
     later: bool = False
 
 
@@ -191,6 +194,20 @@ class For:
         if self.end is None:
             return ()
         return (Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1),)
+
+    @property
+    def while_true(self) -> tuple[Load, Body] | None:
+        """The load of a register and what happens only where it is true, if a loop is no more.
+
+        As nothing happens any more where it is false, a renderer may end the loop there.
+        """
+        if self.kind != "serial" or len(self.body) != 2:
+            return None
+        load, test = self.body
+        if not isinstance(load, Load) or not isinstance(test, If) or test.test != load.result:
+            return None
+        is_one = load.buffer.space == "register" and load.buffer.size == 1
+        return (load, test.body) if is_one and not load.mask and not test.mask else None
 
 
 @record(eq=False)

@@ -57,13 +57,10 @@ _ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])(?: swizzle (\d+))?"
 _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
 _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
-_MARK = r"(later |\w*)="
 _STORE = (
-    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? {_MARK} %(\w+)(?: \* %(\w+))?"
+    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (atomic |later )?(\w*)= %(\w+)(?: \* %(\w+))?"
     r"(?: (tf32))?(?: if (.*))?"
 )
-
-
 _SHUFFLE = r"shuffle %(\w+) over ([\w.]+) xor (\d+)"
 
 
@@ -109,8 +106,8 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier | Commit | Wait | Shuffle) 
             place = _place(stmt.buffer, stmt.index, stmt.operands)
             value = f"{stmt.value} * {stmt.factor}" if stmt.factor else str(stmt.value)
             less = f" {stmt.precision}" if stmt.precision != "highest" else ""
-            fold = "later " if stmt.later else stmt.fold
-            return f"{place} {fold}= {value}{less}{_where(stmt.mask)}"
+            how = "atomic " if stmt.atomic else "later " if stmt.later else ""
+            return f"{place} {how}{stmt.fold}= {value}{less}{_where(stmt.mask)}"
         case Alloc():
             return f"alloc {stmt.buffer}"
         case Barrier():
@@ -357,17 +354,17 @@ class _Reader:
             self.fail("expected a statement: for, if, alloc, barrier, %0: f32 = …, or x[i] = %0")
         if found[1] not in scope.buffers:
             self.fail(f"there is no buffer {found[1]}")
-        later = found[4] == "later "
         return Store(
             scope.buffers[found[1]],
             self.expr(found[2], scope),
-            self.value(found[5], scope),
-            self.mask(found[8], scope),
-            "" if later else found[4],
-            self.value(found[6], scope) if found[6] else None,
-            _PRECISIONS[found[7]],
+            self.value(found[6], scope),
+            self.mask(found[9], scope),
+            found[5],
+            self.value(found[7], scope) if found[7] else None,
+            _PRECISIONS[found[8]],
             self.values(found[3], scope),
-            later,
+            found[4] == "atomic ",
+            found[4] == "later ",
         )
 
     def value(self, name: str, scope: _Scope) -> Scalar:

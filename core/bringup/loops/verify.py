@@ -218,7 +218,12 @@ def _let(stmt: Let) -> str | None:
 
 def _access_types(func: Func) -> Problems:
     read_only = set(func.inputs)
+    folds: dict[Buffer, str] = {}
     for stmt, _ in accesses(func):
+        if isinstance(stmt, Store) and stmt.atomic:
+            first = folds.setdefault(stmt.buffer, stmt.fold)
+            if first != stmt.fold:
+                yield stmt, f"{stmt.buffer.name} is folded into atomically by {first}, too"
         scalar = stmt.result if isinstance(stmt, Load) else stmt.value
         if scalar.dtype is not stmt.buffer.dtype:
             yield stmt, f"{stmt.buffer} is accessed as {scalar.dtype}"
@@ -236,6 +241,11 @@ def _fold(stmt: Store) -> str | None:
         return f"there is no fold {stmt.fold!r}"
     if stmt.fold and dtype not in MONOIDS[stmt.fold].dtypes:
         return f"fold {stmt.fold!r} does not take {dtype}"
+    if stmt.atomic:
+        if not stmt.fold or stmt.factor is not None or not MONOIDS[stmt.fold].is_exact(dtype):
+            return "only a fold that gives the same bits in any order is atomic"
+        if stmt.buffer.space in PRIVATE:
+            return f"a fold into {stmt.buffer.name}, which is private, is not atomic"
     if stmt.factor is not None:
         if stmt.fold != "add":
             return "a product is summed: only fold 'add' has a factor"

@@ -130,7 +130,7 @@ class _TileEmitter(_ThreadEmitter):
 
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
         """The unit of this block."""
-        number: Val = self._special(self.dialect.block_index)
+        number: Val = self.special(self.dialect.block_index)
         for n, each in reversed(list(enumerate(nest))):
             size = self.indices.const(each.axis.size)
             self.indices.axes[each.axis] = self.b.binary("urem", number, size) if n else number

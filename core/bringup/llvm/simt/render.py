@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
@@ -24,6 +24,7 @@ from bringup.llvm.func.render import FuncEmitter
 from bringup.llvm.index import Indices, fits_i32
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import WIDEST, divides, is_even
+from bringup.llvm.simt.atomics import fold_atomically
 from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
@@ -61,11 +62,14 @@ def emit_threads(
     dialect: SimtDialect,
     constant: frozenset[str] = frozenset(),
     registers: int = 0,
+    *,
+    fixed: bool = False,
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
     constant: parameters that nobody writes while the function runs.
     registers: that a thread should have.
+    fixed: it is launched with a block for each unit, so that no block loops over units.
     Raises UnsupportedError for what GPUs do not run.
     """
     nest, body = _blocks(func)
@@ -82,16 +86,20 @@ def emit_threads(
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
-    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant)
+    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant, dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     if constant:
         memory.invariant = f", !invariant.load {module.metadata('!{}')}"
     emitter = _ThreadEmitter(func, function, memory, target, dialect, threads)
-    emitter.shared = _Shared(module, name, dialect, shared)
-    if units:
+    fixed = fixed and 0 < units <= MAX_BLOCKS
+    emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
+    if fixed:
+        emitter.unit(nest, body, emitter.special(dialect.block_index))
+    elif units:
         emitter.units(nest, body, units)
     b.ret()
-    return SimtKernel(name, min(units, MAX_BLOCKS), threads, emitter.shared.dynamic_bytes)
+    blocks, nbytes = min(units, MAX_BLOCKS), emitter.shared.dynamic_bytes
+    return SimtKernel(name, blocks, threads, nbytes, fixed)
 
 
 class _Shared:
@@ -103,11 +111,18 @@ class _Shared:
     """
 
     def __init__(
-        self, module: Module, name: str, dialect: SimtDialect, allocs: Sequence[Alloc]
+        self,
+        module: Module,
+        name: str,
+        dialect: SimtDialect,
+        allocs: Sequence[Alloc],
+        *,
+        loops: bool,
     ) -> None:
+        """loops: whether a block has several iterations."""
         self.allocs = allocs
         sizes = [round_up(_bytes(stmt.buffer), 16) for stmt in allocs]
-        self.is_double = 2 * sum(sizes) <= SHARED_BYTES // 2
+        self.is_double = loops and 2 * sum(sizes) <= SHARED_BYTES // 2
         self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
         self.arrays: dict[Alloc, Val] = {}
         if self.dynamic_bytes:
@@ -175,15 +190,30 @@ class _ThreadIndices(Indices):
         is_one = is_even(bound, self.lane, self.lanes)
         return not is_one or self.stride(bound.expr, loaded) is None
 
+    def _divided(self, atom: Div | Mod, value: Val) -> Val:
+        """Powers of two divide negative numbers, too, by a shift or a mask."""
+        by = atom.by
+        if value.integer is not None or atom.of.first >= 0 or by & (by - 1):
+            return super()._divided(atom, value)
+        if isinstance(atom, Mod):
+            return self.b.and_(value, const(value.type, by - 1))
+        return self.b.binary("ashr", value, const(value.type, by.bit_length() - 1))
+
 
 class _ThreadMemory(Memory):
     """Accesses of threads.  constant: as in `emit_threads`.  invariant: metadata of their loads."""
 
     def __init__(
-        self, b: Builder, indices: Indices, registers: Registers, constant: frozenset[str]
+        self,
+        b: Builder,
+        indices: Indices,
+        registers: Registers,
+        constant: frozenset[str],
+        dialect: SimtDialect,
     ) -> None:
         super().__init__(b, indices, registers)
         self.constant = constant
+        self.dialect = dialect
         self.invariant = ""
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
@@ -256,6 +286,29 @@ class _ThreadMemory(Memory):
                 condition = self.b.extractelement(mask, lane)
             self._put(self.b.extractelement(value, lane), dtype, address, condition)
 
+    def _fold_atomically(
+        self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]
+    ) -> None:
+        b, lanes, dtype = self.b, self.indices.lanes, stmt.buffer.dtype
+        scope = self.dialect.block_scope
+        if stmt.buffer.space != "shared":
+            scope = self.dialect.device_scope
+        value = self.indices.splat(value) if lanes > 1 else value
+        element = memory_type(dtype)
+        addresses = self._lane_addresses(stmt.buffer.name, stmt.index, loaded, element)
+        for lane, address in enumerate(addresses):
+            one, condition = value, mask
+            if lanes > 1:
+                one = b.extractelement(value, lane)
+            if mask is not None and mask.type.lanes > 1:
+                condition = b.extractelement(mask, lane)
+            fold = partial(fold_atomically, b, stmt.fold, dtype, address, one, scope)
+            if condition is None:
+                fold()
+            else:
+                with b.if_then(condition):
+                    fold()
+
     def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
         align = min(WIDEST, align * value.type.lanes)
         if mask is None:
@@ -274,7 +327,7 @@ class _ThreadEmitter(FuncEmitter):
 
     lane_registers = True
     shared: _Shared
-    parity: Val
+    parity = const(ir.i32, 0)
 
     def __init__(
         self,
@@ -290,34 +343,36 @@ class _ThreadEmitter(FuncEmitter):
         self.threads = threads
         self.is_in_threads = False
         self.inner: dict[Axis, int] = {}
-        self.thread = self._special(dialect.thread)
+        self.thread = self.special(dialect.thread)
 
-    def _special(self, intrinsic: str) -> Val:
+    def special(self, intrinsic: str) -> Val:
+        """The number of the thread or the block, or the size of the grid."""
         return self.b.zext(self.b.intrinsic(intrinsic, ir.i32, (), ()), self.indices.type)
 
     def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
-        first, step = (
-            self._special(self.dialect.block_index),
-            self._special(self.dialect.grid_size),
-        )
+        first, step = map(self.special, (self.dialect.block_index, self.dialect.grid_size))
         with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
-            unit: Val = loop.index
             (self.parity,) = loop.carried
-            for n, each in reversed(list(enumerate(nest))):
-                size = const(each.axis.size)
-                self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
-                unit = b.binary("udiv", unit, size) if n else unit
-            if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
-                self._inside_ends(nest, body)
-            else:
-                with b.if_then(b.icmp("eq", self.thread, const(0))):
-                    self.is_in_threads = True
-                    self._inside_ends(nest, body)
+            self.unit(nest, body, loop.index)
             if self.shared.allocs and not self.shared.is_double:
                 self._barrier()
             loop.next(b.xor(self.parity, const(1)))
+
+    def unit(self, nest: Sequence[For], body: tuple[Stmt, ...], unit: Val) -> None:
+        """One unit."""
+        b, const = self.b, self.indices.const
+        for n, each in reversed(list(enumerate(nest))):
+            size = const(each.axis.size)
+            self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
+            unit = b.binary("udiv", unit, size) if n else unit
+        if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
+            self._inside_ends(nest, body)
+        else:
+            with b.if_then(b.icmp("eq", self.thread, const(0))):
+                self.is_in_threads = True
+                self._inside_ends(nest, body)
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
         if isinstance(stmt, Barrier):

@@ -67,6 +67,7 @@ class SimtDialect:
     attributes: function attributes of a kernel, given the threads of a block and the registers that
     each of them needs.
     global_space, shared_space: address spaces.
+    device_scope, block_scope: of what is atomic between all threads, and between those of a block.
     copies: None where every copy goes through registers.
     matrices: None where no unit multiplies tiles.
     """
@@ -81,6 +82,8 @@ class SimtDialect:
     attributes: Callable[[int, int], str] = lambda threads, registers: ""
     global_space: int = 1
     shared_space: int = 3
+    device_scope: str = "device"
+    block_scope: str = "block"
     copies: Copies | None = None
     matrices: MatrixUnit | None = None
 

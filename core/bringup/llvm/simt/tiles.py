@@ -42,8 +42,7 @@ class TileMemory(_ThreadMemory):
     def __init__(
         self, b: Builder, indices: _ThreadIndices, registers: Registers, dialect: SimtDialect
     ) -> None:
-        super().__init__(b, indices, registers, frozenset())
-        self.dialect = dialect
+        super().__init__(b, indices, registers, frozenset(), dialect)
         self.sent: dict[str, Load] = {}
         self.swizzled: dict[str, int] = {}
 

@@ -134,6 +134,8 @@ class _Block:
 
 
 def _needs_order(one: _Event, other: _Event) -> bool:
+    if one.access.is_atomic and other.access.is_atomic:
+        return False
     if one.access.kind == other.access.kind != "load":
         return one.access.buffer == other.access.buffer
     return may_conflict(one.access, other.access)

@@ -55,6 +55,11 @@ class Access:
         return "load" if isinstance(self.stmt, Load) else self.stmt.fold or "store"
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether iterations side by side may do it to one element."""
+        return isinstance(self.stmt, Store) and self.stmt.atomic
+
+    @property
     def buffer(self) -> Buffer:
         """What it touches."""
         return self.stmt.buffer

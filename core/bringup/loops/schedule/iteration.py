@@ -598,7 +598,12 @@ def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> No
     pairs = list(conflicts(found))
     if kind != "vector":
         folds = [a for a in found if a.kind not in ("load", "store")]
-        pairs += [(a, b) for n, a in enumerate(folds) for b in folds[n:] if a.buffer == b.buffer]
+        pairs += [
+            (a, b)
+            for n, a in enumerate(folds)
+            for b in folds[n:]
+            if a.buffer == b.buffer and not (a.is_atomic and b.is_atomic)
+        ]
     for one, other in pairs:
         if not meets_only_within(one, other, loop.axis, inner):
             raise ScheduleError(

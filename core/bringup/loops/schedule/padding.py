@@ -191,8 +191,8 @@ def _with_zero_factors(
             return result
 
         value, factor = chosen(stmt.value), stmt.factor and chosen(stmt.factor)
-        fold, precision = stmt.fold, stmt.precision
-        new = Store(stmt.buffer, stmt.index, value, stmt.mask, fold, factor, precision)
+        how = stmt.fold, factor, stmt.precision, stmt.operands, stmt.atomic
+        new = Store(stmt.buffer, stmt.index, value, stmt.mask, *how)
         return (*before, new)
 
     def walk(body: Body) -> Body:

@@ -116,9 +116,8 @@ def with_place(
     mask = stmt.mask if mask is None else mask
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, mask, stmt.operands)
-    fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    later = stmt.later
-    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands, later)
+    how = stmt.fold, stmt.factor, stmt.precision, stmt.operands, stmt.atomic, stmt.later
+    return Store(buffer, index, stmt.value, mask, *how)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:
@@ -564,8 +563,8 @@ class Substitution:
         old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
         if all(map(is_, new, old)):
             return stmt
-        fold, precision, later = stmt.fold, stmt.precision, stmt.later
-        return Store(stmt.buffer, index, value, mask, fold, factor, precision, operands, later)
+        how = stmt.fold, factor, stmt.precision, operands, stmt.atomic, stmt.later
+        return Store(stmt.buffer, index, value, mask, *how)
 
     def _loop(self, stmt: For) -> Sequence[Stmt]:
         end = None if stmt.end is None else self.expr(stmt.end)
