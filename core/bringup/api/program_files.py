@@ -145,6 +145,9 @@ def _stored(
         definition(dict, tuple(keywords), [children[name] for name in keywords]),
     ]
     known: dict[int | str, str] = dict(enumerate(parameters(jitted._fn)))
+    static = {str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static}
+    if isinstance(jitted, Loaded):
+        static = dict(jitted.static)
     held = _held_names(jitted._fn)
     return StoredEntry(
         graph=with_locations(function.graph, kept=locations),
@@ -154,7 +157,7 @@ def _stored(
         result=function.result,
         weights=tuple(arrays.add(array, held.get(id(array))) for array in function.captured),
         donated=entry.donated,
-        static={str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static},
+        static=static,
         frozen=isinstance(jitted, Frozen),
     )
 
@@ -287,13 +290,14 @@ class _Body:
             for leaf, value in zip(stored.leaves, stored.graph.inputs, strict=False)
         )
         leaves = iter(stored.leaves)
-        trees = [tree for part in stored.arguments.children for tree in part.children]
         outputs = (str(value.type) for value in stored.graph.outputs)
         self.__name__ = self.__qualname__ = name
         self.__signature__ = inspect.Signature(
             [
                 parameter.replace(annotation=_Text(tree.text(leaves)))
-                for parameter, tree in zip(stored.parameters, trees, strict=True)
+                for parameter, tree in zip(
+                    stored.parameters, stored.arguments_by_parameter, strict=True
+                )
             ],
             return_annotation=_Text(stored.result.text(outputs)),
         )
@@ -368,15 +372,12 @@ class Loaded(Jitted[..., Any]):
     def _other_containers(self, given: TreeDef) -> OpTypeError:
         """The error for the first argument that is made of other containers than was saved."""
         body = self._fn
-        pairs = [
-            (one, other)
-            for mine, theirs in zip(body.stored.arguments.children, given.children, strict=True)
-            for one, other in zip(mine.children, theirs.children, strict=True)
-        ]
-        name, (saved, other) = next(
-            (parameter.name, pair)
-            for parameter, pair in zip(body.stored.parameters, pairs, strict=True)
-            if pair[0] != pair[1]
+        passed = [tree for part in given.children for tree in part.children]
+        columns = (body.stored.parameters, body.stored.arguments_by_parameter, passed)
+        name, saved, other = next(
+            (parameter.name, saved, other)
+            for parameter, saved, other in zip(*columns, strict=True)
+            if saved != other
         )
         return OpTypeError(
             f"argument {name} of {body.__name__} is {other}, where {saved} was saved",
