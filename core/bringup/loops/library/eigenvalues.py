@@ -52,7 +52,7 @@ def eigh(call: OpCall) -> StepLoops:
         for each in rotated:
             each.order(places, n, lambda i: factor)
             each.put(results[1], s, is_column=True)
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=(9 if len(results) > 1 else 2) * n**3)
 
 
 def _symmetric(line: Line, x: Buffer, s: Expr) -> Matrix:

@@ -59,7 +59,7 @@ def svd(call: OpCall) -> StepLoops:
         _values_out(b, values, (places, b.op("mul", scale, factor)), results[len(results) // 2], s)
         if has_vectors:
             _vectors_out(iteration, rotated, (places, factor), (results[0], results[2]), s, is_wide)
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=(20 if has_vectors else 4) * m * n * n)
 
 
 def _unit(call: OpCall, b: FuncBuilder, m: int) -> StepLoops:
