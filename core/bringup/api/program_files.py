@@ -145,6 +145,9 @@ def _stored(
         definition(dict, tuple(keywords), [children[name] for name in keywords]),
     ]
     known: dict[int | str, str] = dict(enumerate(parameters(jitted._fn)))
+    static = {str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static}
+    if isinstance(jitted, Loaded):
+        static = dict(jitted.static)
     held = _held_names(jitted._fn)
     return StoredEntry(
         graph=with_locations(function.graph, kept=locations),
@@ -154,7 +157,7 @@ def _stored(
         result=function.result,
         weights=tuple(arrays.add(array, held.get(id(array))) for array in function.captured),
         donated=entry.donated,
-        static={str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static},
+        static=static,
         frozen=isinstance(jitted, Frozen),
     )
 
@@ -259,8 +262,9 @@ class _Arrays:
 class _Weights:
     """The arrays of a file on devices, where they stay for as long as one of its entries lives."""
 
-    def __init__(self, contents: ProgramContents) -> None:
+    def __init__(self, contents: ProgramContents, copy: bool) -> None:
         self._contents = contents
+        self._put = transfer.upload if copy else transfer.borrow
         self._arrays: dict[tuple[OpenDevice, str], Array] = {}
 
     def on(self, device: OpenDevice, names: Sequence[str]) -> tuple[Array, ...]:
@@ -268,7 +272,7 @@ class _Weights:
         for name in names:
             if (device, name) not in self._arrays:
                 host = self._contents.array(name)
-                buffer = transfer.borrow(device.device, host)
+                buffer = self._put(device.device, host)
                 self._arrays[device, name] = Array(self._contents.types[name], device, buffer)
         return tuple(self._arrays[device, name] for name in names)
 
@@ -287,13 +291,14 @@ class _Body:
             for leaf, value in zip(stored.leaves, stored.graph.inputs, strict=False)
         )
         leaves = iter(stored.leaves)
-        trees = [tree for part in stored.arguments.children for tree in part.children]
         outputs = (str(value.type) for value in stored.graph.outputs)
         self.__name__ = self.__qualname__ = name
         self.__signature__ = inspect.Signature(
             [
                 parameter.replace(annotation=_Text(tree.text(leaves)))
-                for parameter, tree in zip(stored.parameters, trees, strict=True)
+                for parameter, tree in zip(
+                    stored.parameters, stored.arguments_by_parameter, strict=True
+                )
             ],
             return_annotation=_Text(stored.result.text(outputs)),
         )
@@ -368,15 +373,12 @@ class Loaded(Jitted[..., Any]):
     def _other_containers(self, given: TreeDef) -> OpTypeError:
         """The error for the first argument that is made of other containers than was saved."""
         body = self._fn
-        pairs = [
-            (one, other)
-            for mine, theirs in zip(body.stored.arguments.children, given.children, strict=True)
-            for one, other in zip(mine.children, theirs.children, strict=True)
-        ]
-        name, (saved, other) = next(
-            (parameter.name, pair)
-            for parameter, pair in zip(body.stored.parameters, pairs, strict=True)
-            if pair[0] != pair[1]
+        passed = [tree for part in given.children for tree in part.children]
+        columns = (body.stored.parameters, body.stored.arguments_by_parameter, passed)
+        name, saved, other = next(
+            (parameter.name, saved, other)
+            for parameter, saved, other in zip(*columns, strict=True)
+            if saved != other
         )
         return OpTypeError(
             f"argument {name} of {body.__name__} is {other}, where {saved} was saved",
@@ -431,10 +433,15 @@ class ProgramFile:
     """
 
     def __init__(
-        self, contents: ProgramContents, entry: str | None, device: DeviceSpec, fallback: DeviceSpec
+        self,
+        contents: ProgramContents,
+        entry: str | None,
+        device: DeviceSpec,
+        fallback: DeviceSpec,
+        copy: bool,
     ) -> None:
         self._contents = contents
-        weights = _Weights(contents)
+        weights = _Weights(contents, copy)
         self.entries: Mapping[str, Loaded] = MappingProxyType(
             {
                 name: _loaded(_Body(name, stored, weights), device, fallback)
@@ -495,16 +502,19 @@ def load(
     entry: str | None = None,
     device: DeviceSpec = None,
     fallback: DeviceSpec = None,
+    copy: bool = False,
 ) -> ProgramFile:
     """A program file that `save` wrote, ready to be called; nothing in it is run as Python code.
 
     entry: the one that a call of the result runs, if the file has several.
     device, fallback: as of `jit`.
+    copy: whether a device that could read the weights where the file is mapped has a copy all the
+    same, which takes time and memory; calls that wait for memory can then be some percent faster.
 
     Weights are read when they are first used, and compared with their hashes then.
     Raises ProgramFileError for what is no program file, is damaged, or needs a later version.
     """
-    return ProgramFile(ProgramContents(Path(path)), entry, device, fallback)
+    return ProgramFile(ProgramContents(Path(path)), entry, device, fallback, copy)
 
 
 __all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save"]

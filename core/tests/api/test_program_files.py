@@ -23,9 +23,9 @@ def test_weights_are_copied_to_the_device_of_the_call(tmp_path: Path) -> None:
     other = bu.load(tmp_path / "f", device="cpu")
     assert other(X).device is not here
     np.testing.assert_array_equal(other(X), default(X))
-    alive = len(here.device.alive)  # type: ignore[attr-defined]
+    alive = len(here.device.alive)
     again = bu.load(tmp_path / "f")
     result = again(X)
     del result, again
     gc.collect()
-    assert len(here.device.alive) == alive  # type: ignore[attr-defined]
+    assert len(here.device.alive) == alive
