@@ -9,7 +9,7 @@ later goes by copies of the target that do not wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bringup.integers import round_up
 from bringup.llvm import text as ir
@@ -126,7 +126,7 @@ class _TileEmitter(_ThreadEmitter):
 
     memory: TileMemory
     places: dict[Alloc, Val]
-    products: Products
+    products: Products | None = None
 
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
         """The unit of this block."""
@@ -142,6 +142,8 @@ class _TileEmitter(_ThreadEmitter):
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
         copies = self.dialect.copies
+        if isinstance(stmt, Barrier | Wait) or (isinstance(stmt, Store) and not stmt.fold):
+            self._forget()
         if isinstance(stmt, Alloc) and stmt in self.places:
             self.memory.pointers[stmt.buffer.name] = self.places[stmt]
             if stmt.buffer.swizzle:
@@ -162,8 +164,22 @@ class _TileEmitter(_ThreadEmitter):
             self.products = Products(self.memory, self.dialect.matrices, self.thread)
         super()._threads_of(stmt)
 
+    def _forget(self) -> None:
+        if self.products is not None:
+            self.products.forget()
+
+    def _serial(self, stmt: For, end: Val | None) -> None:
+        self._forget()
+        super()._serial(stmt, end)
+        self._forget()
+
+    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
+        self._forget()
+        super()._branch(condition, body, emit)
+        self._forget()
+
     def _for(self, stmt: For) -> None:
-        if stmt.by:
+        if stmt.by and self.products is not None:
             self.products.emit(stmt)
             return
         is_sum = stmt.kind == "unroll" and any(isinstance(s, Store) and s.fold for s in stmt.body)

@@ -17,6 +17,7 @@ from bringup.llvm.simt.tiles import CHUNK, TileMemory
 from bringup.llvm.text import Val
 from bringup.loops.form import For, Load
 from bringup.loops.schedule.tensors import TileProduct
+from bringup.records import record
 
 #: Rows, columns, and bytes of inner elements of a product; lanes of a warp.
 ROWS, COLUMNS, BYTES, LANES = 16, 8, 32, 32
@@ -32,11 +33,23 @@ class Products:
         self.memory, self.unit = memory, unit
         self.b, self.indices = memory.b, memory.indices
         self.thread = thread
-        self.loaded: dict[tuple[str, str, int], list[Val]] = {}
+        self.known: dict[For, tuple[TileProduct, _Factor, _Factor]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """What was loaded is not there any more, or may have changed."""
+        self.loaded: dict[tuple[str, str, int, int], list[Val]] = {}
         self.lines: dict[tuple[bool, int, int], tuple[Val, Val]] = {}
 
     def emit(self, loop: For) -> None:
         """Emit what a loop with a shape says."""
+        if loop not in self.known:
+            self.known[loop] = self.checked(loop)
+        product, left, right = self.known[loop]
+        self.add(product, left.load.result.dtype.name, self.factor(left), self.factor(right))
+
+    def checked(self, loop: For) -> tuple[TileProduct, _Factor, _Factor]:
+        """The product of a loop and its factors.  Raises UnsupportedError."""
         product = TileProduct.of(loop)
         if self.unit is None or product is None:
             raise UnsupportedError(f"no unit of this GPU does what loop {loop.name} says")
@@ -49,11 +62,9 @@ class Products:
             ("thread", 8), ("unroll", 2), ("thread", 4), ("unroll", 2)
         ]:  # fmt: skip
             raise UnsupportedError(f"no unit multiplies as loop {loop.name} says: {loop.by}")
-        axes = [v.axis for v in (*product.rows, *product.columns, *product.inner)]
-        nothing = {axis: Expr() for axis in axes}
-        left = self.factor(product.left, product.rows, product.inner, nothing, is_left=True)
-        right = self.factor(product.right, product.columns, product.inner, nothing, is_left=False)
-        self.add(product, kind.name, left, right)
+        left = _Factor.of(product.left, product.rows, product.inner, is_left=True)
+        right = _Factor.of(product.right, product.columns, product.inner, is_left=False)
+        return product, left, right
 
     def add(self, product: TileProduct, kind: str, left: list[Val], right: list[Val]) -> None:
         """Add the products to the sums of this lane."""
@@ -74,32 +85,27 @@ class Products:
         ):
             registers.write(sums.buffer, place, total)
 
-    def factor(
-        self,
-        load: Load,
-        own: Sequence[For],
-        inner: Sequence[For],
-        nothing: dict[Axis, Expr],
-        *,
-        is_left: bool,
-    ) -> list[Val]:
+    def factor(self, factor: _Factor) -> list[Val]:
         """The registers of a factor: four of rows, or two of columns."""
-        start = load.index.substitute(nothing)
-        steps = [load.index.coefficient(loop.axis) or 0 for loop in own]
-        (along,) = [load.index.coefficient(loop.axis) or 0 for loop in inner]
-        # Columns are two for a lane's sums, but one for its factors.
-        across, expected = (steps[0], 8 * steps[0]) if is_left else (steps[1], 2 * steps[1])
-        if (steps[1] if is_left else steps[0]) != expected or 1 not in (across, along):
-            raise UnsupportedError(f"{load.buffer.name} does not lie in lines")
-        name = load.buffer.name
-        if not is_left:
-            before = self.loaded.get((name, str(self.memory.known(start + -8 * across)), along))
+        name, start = factor.load.buffer.name, factor.start
+        constant, others = start.const, list[str]()
+        for atom, c in start.terms:
+            known = self.indices.axes[atom].integer if isinstance(atom, Axis) else None
+            if known is None:
+                others.append(f"{c}*{atom}")
+            else:
+                constant += c * known
+        key = name, "+".join(others), factor.along
+        if not factor.is_left:
+            before = self.loaded.get((*key, constant - 8 * factor.across))
             if before is not None:
                 return before[2:]
-        key = name, str(self.memory.known(start)), along
-        if key not in self.loaded:
-            self.loaded[key] = self.read(load, start, across, along, is_left=is_left)
-        return self.loaded[key] if is_left else self.loaded[key][:2]
+        if (*key, constant) not in self.loaded:
+            self.loaded[*key, constant] = self.read(
+                factor.load, start, factor.across, factor.along, is_left=factor.is_left
+            )
+        words = self.loaded[*key, constant]
+        return words if factor.is_left else words[:2]
 
     def read(self, load: Load, start: Expr, across: int, along: int, *, is_left: bool) -> list[Val]:
         """Sixteen rows or columns, in four registers."""
@@ -159,6 +165,33 @@ class Products:
         second, third = (below, beside) if is_left else (beside, below)
         places = (0, second, third, second + third)
         return [b.load(ir.i32, b.gep(address, place, ir.i8), size) for place in places]
+
+
+@record(eq=False)
+class _Factor:
+    """A factor in shared memory.
+
+    start: the index of the first element of the tile.  across, along: steps from row to row or
+    column to column, and from inner element to inner element; one of them is 1.
+    """
+
+    load: Load
+    start: Expr
+    across: int
+    along: int
+    is_left: bool
+
+    @staticmethod
+    def of(load: Load, own: Sequence[For], inner: Sequence[For], *, is_left: bool) -> _Factor:
+        """The factor that a load reads in these loops.  Raises UnsupportedError."""
+        start = load.index.substitute({loop.axis: Expr() for loop in (*own, *inner)})
+        steps = [load.index.coefficient(loop.axis) or 0 for loop in own]
+        (along,) = [load.index.coefficient(loop.axis) or 0 for loop in inner]
+        # Columns are two for a lane's sums, but one for its factors.
+        across, other, times = (*steps, 8) if is_left else (*steps[::-1], 2)
+        if other != times * across or 1 not in (across, along):
+            raise UnsupportedError(f"{load.buffer.name} does not lie in lines")
+        return _Factor(load, start, across, along, is_left)
 
 
 __all__ = ["Products"]
