@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 
+from bringup.aot.safetensors import ALIGNMENT, header_of, offsets_of
 from bringup.backend.link import Weights
 from bringup.integers import round_up
 from bringup.records import record
 from bringup.types import TensorType
-
-#: Arrays that are part of the code begin at multiples of so many bytes, as does the data of a file.
-ALIGNMENT = 64
-#: The names of dtypes in safetensors files, where they are not those of the IR in capitals.
-_NAMES = {"f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2"}
 
 
 @record
@@ -45,30 +40,20 @@ def external(arrays: Sequence[HeldArray]) -> tuple[Weights, Offsets, bytes]:
     """Weights that stand in a file of the format safetensors, and that file.
 
     It may be mapped into memory as it is.  Its header has the hash of its data, so a library knows
-    its own weights by the first bytes of the file.  The format wants arrays without gaps; those of
-    the widest elements come first, so that each is aligned.
+    its own weights by the first bytes of the file.
     """
-    offsets: Offsets = {}
-    entries: dict[str, object] = {}
-    data = bytearray()
+    # Of equal elements, the array with the widest ones says how they are aligned.
+    unique: dict[bytes, HeldArray] = {}
     for array in sorted(arrays, key=lambda a: -a.type.dtype.itemsize):
-        if array.elements in offsets:
-            continue
-        start = offsets[array.elements] = len(data)
-        data += array.elements
-        name = array.type.dtype.name
-        entries[array.name] = {
-            "dtype": _NAMES.get(name, name.upper()),
-            "shape": array.type.shape,
-            "data_offsets": [start, len(data)],
-        }
+        unique.setdefault(array.elements, array)
+    types = {array.name: array.type for array in unique.values()}
+    starts = offsets_of(types)
+    offsets: Offsets = {array.elements: starts[array.name] for array in unique.values()}
+    data = b"".join(a.elements for a in sorted(unique.values(), key=lambda a: starts[a.name]))
     digest = hashlib.sha256(data).hexdigest()
-    header = {"__metadata__": {"sha256": digest}, **entries}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    begin = round_up(8 + len(text), ALIGNMENT)
-    file = (begin - 8).to_bytes(8, "little") + text.ljust(begin - 8) + data
+    file = header_of(types, {"sha256": digest}) + data
     known = file.index(digest.encode()) + len(digest)
-    return Weights(bytes(data), file[:known], begin), offsets, file
+    return Weights(data, file[:known], len(file) - len(data)), offsets, file
 
 
 __all__ = ["ALIGNMENT", "HeldArray", "Offsets", "embedded", "external"]

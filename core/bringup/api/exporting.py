@@ -10,6 +10,7 @@ import numpy as np
 from bringup.aot.interface import Function, check_name, members
 from bringup.aot.library import Library, WeightsPlace, make_library
 from bringup.aot.weights import HeldArray
+from bringup.api.program_files import Call, calls_of, program_pieces
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What makes source text of programs for no device, by target.
 SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
+#: The target of what runs on any device.
+PROGRAM = "program"
 
 
 def export(
@@ -40,14 +43,16 @@ def export(
     functions: by their names in C, each a tuple of a function and the types of its arguments.
     The rest is as in the method ``export`` of a jitted function.
 
-    >>> functions = {"double": (lambda x: x + x, bu.float32[8]),
+    >>> functions = {"twice": (lambda x: x + x, bu.float32[8]),
     ...              "square": (lambda x: x * x, bu.float32[8])}
     >>> sorted(bu.export("maths", functions, target="wasm32").arena_bytes)
-    ['maths_double', 'maths_square']
+    ['maths_square', 'maths_twice']
     """
     from bringup.api.jit import Jitted, jit
 
     check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, calls_of(functions))
     backend, architecture = backend_of(target)
     made = []
     for own_name, (fn, *args) in functions.items():
@@ -70,9 +75,17 @@ def export_one(
 ) -> Library:
     """One function as a library; see the method ``export`` of a jitted function."""
     check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, {graph_name(jitted._fn): (jitted, args, kwargs)})
     backend, architecture = backend_of(target)
     made = _function(jitted, name, f"{name}_run", args, kwargs, backend, architecture)
     return make_library(name, [made], backend, architecture, weights=weights, options=options)
+
+
+def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
+    """Functions for any device; see `bringup.save`."""
+    file = b"".join(program_pieces(calls, {}))
+    return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
 
 
 def backend_of(target: str) -> tuple[Backend, str]:
@@ -92,7 +105,7 @@ def backend_of(target: str) -> tuple[Backend, str]:
         return load(name), architecture
     except BringupError as error:
         known = [known for own in core_backends() for known in load(own).link_targets()]
-        known += SOURCES
+        known += [*SOURCES, PROGRAM]
         raise BringupError(
             f"no library can be made for {target!r}",
             notes=(error.what,),
@@ -110,7 +123,7 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
-    call = jitted._flattened(tuple(args), kwargs)
+    call = jitted._flattened(*jitted._described(tuple(args), kwargs))
     entry = jitted._trace(call, None)
     graph, captured = entry.function.graph, entry.function.captured
     if any(array.is_traced for array in captured):

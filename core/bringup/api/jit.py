@@ -140,7 +140,7 @@ class Jitted(Generic[P, R]):
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
-        call = self._flattened(args, kwargs)
+        call = self._flattened(*self._described(args, kwargs))
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
@@ -234,10 +234,14 @@ class Jitted(Generic[P, R]):
             return unflatten(entry.function.result, outputs)
         assert device is not None
         outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
-        if not kwargs and not call.static and not self._donated and not nans.wanted():
+        if not kwargs and not call.static and not entry.donated and not nans.wanted():
             decides = entry.defaulted or hosted != before
             self._fast.serve(entry, args, device, default if decides else None)
         return unflatten(entry.function.result, outputs)
+
+    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments that those of `lower` and `export` stand for."""
+        return args, kwargs
 
     def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static

@@ -172,6 +172,15 @@ class Device(ABC):
         """
         return None
 
+    def borrow(self, data: memoryview) -> Handle | None:
+        """Memory of the host as memory of the device, which only reads it: no copy is made.
+
+        data: aligned to `Capabilities.alignment`.  It stays where and as it is for as long as
+        something refers to it, which the handle must, until it is freed.
+        None if the device has to have a copy.
+        """
+        return None
+
     def exchange(self) -> Exchange | None:
         """None if other libraries get arrays by way of the host."""
         return None

@@ -15,6 +15,13 @@ LEVELS = (
     "passes", "fusion", "program", "kernels", "loops", "schedule", "source", "asm", "cost",
 )  # fmt: skip
 
+Function = Annotated[
+    str,
+    typer.Argument(
+        metavar="FUNCTION", help="file.py:function, module:function or file.bringup:entry."
+    ),
+]
+
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
     bool,
@@ -118,7 +125,8 @@ def dump(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
+            metavar="FUNCTION",
+            help="file.py:function, module:function, file.bringup:entry, or a file of IR text.",
         ),
     ],
     types: Types = None,
@@ -152,6 +160,23 @@ def dump(
 
 
 @app.command(
+    cls=Command, epilog=examples("bringup show model.bringup", "bringup show model.bringup --json")
+)
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A program file.")],
+    json: Json = False,
+) -> None:
+    """Show what a program file holds, and check it.
+
+    Its functions, their types and what a device needs for them, its metadata, hash and weights.
+    Status 1 if the file is damaged or too new.
+    """
+    from bringup.cli import show as command
+
+    command.show(file, as_json=json)
+
+
+@app.command(
     cls=Command,
     epilog=examples(
         "bringup tune model.py:loss 'f32[4,8]' 'f32[8]'",
@@ -159,9 +184,7 @@ def dump(
     ),
 )
 def tune(
-    subject: Annotated[
-        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
-    ],
+    subject: Function,
     types: Types = None,
     device: Annotated[
         str,
@@ -204,14 +227,13 @@ def tune(
     ),
 )
 def build(
-    subject: Annotated[
-        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
-    ],
+    subject: Function,
     target: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C.",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
+            " program file.",
         ),
     ],
     args: Annotated[

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from bringup.aot.library import Library, WeightsPlace
 from bringup.aot.toolchain import linked, suffix_of
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
-from bringup.cli.subject import function_of
+from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
 from bringup.errors import BringupError
 
 
@@ -21,7 +22,7 @@ def show(
     name: str,
     folder: str,
     kind: str,
-    weights: WeightsPlace,
+    weights: str,
     small: bool,
     threads: int,
     as_json: bool,
@@ -31,21 +32,22 @@ def show(
     subject, types: as in `bringup.cli.dump.show`, but no file of IR text.  name: of the library,
     the function's by default.  kind: object, static or shared.  Raises BringupError.
     """
-    if ":" not in subject:
+    if not names_function(subject):
         raise BringupError(
             f"{subject} names no function", fix="name file.py:function or module:function"
         )
     function, arguments = function_of(subject, types)
-    name = name or subject.rpartition(":")[2]
+    name = name or Path(subject.rpartition(":")[2]).name.removesuffix(PROGRAM_FILE)
+    place = cast("WeightsPlace", weights)  # others are refused there
     try:
         library = function.export(
-            name, *arguments, target=target, weights=weights, small=small, threads=threads
+            name, *arguments, target=target, weights=place, small=small, threads=threads
         )
     except BringupError as error:
         raise found_wrong(error)  # noqa: B904  (the same object)
     if kind != "object" and f"{name}.o" not in library.files:
         refusal = BringupError(
-            f"{target} gives source, of which a compiler makes a {kind} library",
+            f"{target} gives no machine code, of which a {kind} library could be made",
             fix="leave --kind out",
         )
         raise found_wrong(refusal)

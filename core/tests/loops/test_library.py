@@ -56,8 +56,13 @@ def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
 
 
+#: Blocks that share enough memory for a matrix, and blocks that do not.
+OF_MATRICES = {"shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
+#: Ops that blocks of threads do together.
+TOGETHER = ("cholesky", "lu", "qr", "triangular_solve")
 INEXACT: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in sorted(LIBRARY.keys() - EXACT.keys())),
+    *((name, OF_MATRICES[machine]) for name in TOGETHER for machine in ("shared", "temporary")),
     ("attention", {"vector_bits": 128}),
 ]
 

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
@@ -189,6 +189,15 @@ class _ThreadIndices(Indices):
         assert self.lane is not None, "lanes are along an axis"
         is_one = is_even(bound, self.lane, self.lanes)
         return not is_one or self.stride(bound.expr, loaded) is None
+
+    def _divided(self, atom: Div | Mod, value: Val) -> Val:
+        """Powers of two divide negative numbers, too, by a shift or a mask."""
+        by = atom.by
+        if value.integer is not None or atom.of.first >= 0 or by & (by - 1):
+            return super()._divided(atom, value)
+        if isinstance(atom, Mod):
+            return self.b.and_(value, const(value.type, by - 1))
+        return self.b.binary("ashr", value, const(value.type, by.bit_length() - 1))
 
 
 class _ThreadMemory(Memory):

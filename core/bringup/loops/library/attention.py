@@ -192,25 +192,28 @@ class _Unit:
         """The queries of a panel with lanes innermost, and running folds of no key."""
         form, b, x = self.form, self.b, self.form.call.operands[0]
         if self.queries is not None:
-            with b.loop("query.i", form.width) as i, b.loop("query.d", form.depth) as d:
+            depth = self.padded(form.depth)
+            with b.loop("query.i", form.width) as i, b.loop("query.d", depth) as d:
                 place = (self.m * form.queries + first + i) * form.depth + d
-                value = b.load(x, place, below(first + i, form.queries))
-                index = self.at(form.depth, p, d, i)
-                b.store(self.queries, index, b.convert(value, form.dtype))
+                mask = below(first + i, form.queries), below(d, form.depth)
+                value = b.convert(b.load(x, place, *mask), form.dtype)
+                b.store(self.queries, self.at(depth, p, d, i), value)
         lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
-        for buffer, value in ((self.tops, lowest), (self.totals, zero), (self.sums, zero)):
-            size = buffer.size // form.together
-            with b.loop(f"{buffer.name}.i", size) as i:
-                b.store(buffer, p * size + i, value)
+        with b.loop("start.i", form.width) as i:
+            b.store(self.tops, p * form.width + i, lowest)
+            b.store(self.totals, p * form.width + i, zero)
+        size = self.sums.size // form.together
+        with b.loop("sums.i", size) as i:
+            b.store(self.sums, p * size + i, zero)
 
     def padded(self, rows: int) -> int:
-        """Elements of a query, if it has so many rows: whole vectors if they lie side by side."""
-        return round_up(rows, self.form.lanes) if self.form.is_few else rows
+        """Rows of queries or of sums in whole vectors, so that squares of them are whole."""
+        return round_up(rows, self.form.lanes)
 
     def at(self, rows: int, p: Expr, row: Expr, i: Expr) -> Expr:
         """The index of an element of query ``i`` of panel ``p``, which has ``rows``."""
         if self.form.is_few:
-            return i * self.padded(rows) + row
+            return i * rows + row
         return (p * rows + row) * self.form.width + i
 
     def rows(self, name: str, number: int, j: Expr, *, is_whole: bool) -> _Rows:
@@ -244,7 +247,7 @@ class _Unit:
             score = b.variable("score", b.constant(-0.0, form.dtype))
             if self.queries is not None:
                 with b.loop("s.d", form.depth) as d:
-                    factor = b.load(self.queries, self.at(form.depth, p, d, i))
+                    factor = b.load(self.queries, self.at(self.padded(form.depth), p, d, i))
                     one = keys.load(b, key, d)
                     b.set(score, one, fold="add", factor=factor, precision=precision)
             b.store(self.scores, self.at(form.block, Expr(), key, i), b.load(score))
@@ -254,7 +257,7 @@ class _Unit:
         form, b = self.form, self.b
         precision = form.call.attrs["precision"]
         with b.loop("o.w", form.values) as w, b.loop("o.i", form.width) as i:
-            place = self.at(form.values, p, w, i)
+            place = self.at(self.padded(form.values), p, w, i)
             before = b.op("mul", b.load(self.sums, place), b.load(self.factors, i))
             value = b.variable("value", before)
             with b.loop("o.n", form.block, until=left) as n:
@@ -349,18 +352,19 @@ class _Unit:
     def finish(self, p: Expr, first: Expr) -> None:
         """Divide by the sums of exponentials and write the results."""
         form, b, y = self.form, self.b, self.form.call.results[0]
+        values = self.padded(form.values)
 
         def result(w: Expr, i: Expr) -> Scalar:
-            value = b.load(self.sums, self.at(form.values, p, w, i))
+            value = b.load(self.sums, self.at(values, p, w, i))
             return b.op("div", value, b.load(self.totals, p * form.width + i))
 
         rows = None
         if not form.is_few:
-            rows = b.alloc("rows", form.dtype, form.width * form.values)
-            with b.loop("row.w", form.values) as w, b.loop("row.i", form.width) as i:
-                b.store(rows, i * form.values + w, result(w, i))
+            rows = b.alloc("rows", form.dtype, form.width * values)
+            with b.loop("row.w", values) as w, b.loop("row.i", form.width) as i:
+                b.store(rows, i * values + w, result(w, i))
         until = first * -1 + form.queries
         with b.loop("y.i", form.width, until=until) as i, b.loop("y.w", form.values) as w:
-            value = result(w, i) if rows is None else b.load(rows, i * form.values + w)
+            value = result(w, i) if rows is None else b.load(rows, i * values + w)
             place = (self.m * form.queries + first + i) * form.values + w
             b.store(y, place, b.convert(value, y.dtype))

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from bringup.dtypes import DType, Precision, f32
 from bringup.graph import Literal
 from bringup.graph.index import ZERO, Axis, Bound, Dyn, Expr
-from bringup.integers import ceil_div
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.loops.form import (
     Alloc,
@@ -115,10 +114,10 @@ class FuncBuilder:
         self._block.append(stmt)
 
     @contextmanager
-    def strided(self, name: str, size: int, step: int, first: Expr) -> Iterator[Expr]:
-        """A loop over every ``step``-th of ``size`` iterations, from ``first`` on."""
-        count = (first * -1 + (size + step - 1)) // step
-        with self.loop(name, ceil_div(size, step), until=count) as index:
+    def strided(self, name: str, stop: int | Expr, step: int, first: Expr) -> Iterator[Expr]:
+        """A loop over every ``step``-th number from ``first`` to ``stop``."""
+        count = (first * -1 + stop + (step - 1)) // step
+        with self.loop(name, max(count.last, 0), until=count) as index:
             yield index * step + first
 
     @contextmanager

@@ -8,6 +8,9 @@ from bringup.loops.schedule import Schedule, Step
 from bringup.loops.schedule.rewrite import loops_of
 from bringup.loops.target import Target
 
+#: Lanes of squares that are transposed once: LLVM compiles larger ones slowly.
+_SQUARE = 8
+
 
 def attention_steps(func: Func, target: Target) -> Schedule:
     """The steps for loops of `bringup.loops.library.attention`, if there are keys."""
@@ -33,7 +36,7 @@ class _Steps:
 
     def run(self) -> list[Step]:
         """All steps."""
-        for name in ("tops.i", "totals.i", "sums.i", "keys.d", "values.d", "y.w"):
+        for name in ("start.i", "sums.i", "keys.d", "values.d", "y.w"):
             self.along(name)
         if "row.w" in self.sizes:
             self.lanes_of_queries()
@@ -58,36 +61,25 @@ class _Steps:
 
     def lanes_of_queries(self) -> None:
         """What is contiguous along other loops is transposed."""
-        self.square("query.i", "query.d")
+        self.square("query.d", "query.i")
         if "bias.i" in self.sizes:
-            self.biases()
+            self.square("bias.n", "bias.i", self.sizes["bias.n"])
         for name in ("top.i", "factors.i", "total.i"):
             self.along(name)
         self.tile("s.n", "s.i")
         self.tile("o.w", "o.i")
-        self.square("row.w", "row.i")
+        self.square("row.i", "row.w")
 
-    def square(self, across: str, along: str) -> None:
+    def square(self, across: str, along: str, most: int = _SQUARE) -> None:
         """Vectors along one loop, copies along the other: squares that are transposed."""
-        size = min(self.lanes, self.sizes.get(across, 0))
-        if not size:
+        if across not in self.sizes:
             return
-        self.add("split", across, f"{across}.o", f"{across}.u", size, tail="peel")
-        self.add("split", along, f"{along}.o", f"{along}.v", self.lanes)
-        self.add("reorder", f"{across}.o", f"{along}.o", f"{across}.u", f"{along}.v")
+        size = min(self.lanes, most)
+        for loop, inner in ((across, "u"), (along, "v")):
+            self.add("split", loop, f"{loop}.o", f"{loop}.{inner}", size)
+        self.add("reorder", f"{along}.o", f"{across}.o", f"{across}.u", f"{along}.v")
         self.copies.append(f"{across}.u")
-        if self.sizes[across] % size:
-            self.add("reorder", f"{along}.o", f"{across}.t", f"{along}.v")
-            self.copies.append(f"{across}.t")
         self.vectors.append(f"{along}.v")
-
-    def biases(self) -> None:
-        """Squares that are transposed without going through memory."""
-        size = self.sizes["bias.n"]
-        self.add("split", "bias.i", "bias.i.o", "bias.i.v", size)
-        self.add("reorder", "bias.i.o", "bias.o", "bias.n", "bias.i.v")
-        self.copies.append("bias.n")
-        self.vectors.append("bias.i.v")
 
     def tile(self, rows: str, columns: str) -> None:
         """A register tile, which has all queries of a panel."""
