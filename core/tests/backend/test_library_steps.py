@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent))
 from test_adapters import HERE, LoopsChip, op, program, slot
 
 from bringup.backend import BufferView, Capabilities, LibraryClaims, SimpleBackend, claims
-from bringup.c import C11, c_claims
+from bringup.c import C11, METAL, c_claims
 from bringup.dtypes import f16, f32, i32, i64
 from bringup.errors import UnsupportedError
 from bringup.loops import For, Func, Target
@@ -143,6 +143,9 @@ def test_claims_follow_from_those_of_kernels() -> None:
     assert len(every) == len(list(every))
     assert "cumulative" not in every
     assert "tan" not in every
+    without = LibraryClaims(c_claims(METAL))  # no f64
+    assert {"qr", "lu"} <= set(without)
+    assert without.keys().isdisjoint({"eigh", "svd"})
     parts = ["add", "sub", "max", "min", "and", "shr", "bitcast", "compare", "select", "convert"]
     few = LibraryClaims(claims(parts, [f32, i32]))
     assert set(few) == {

@@ -635,13 +635,17 @@ class FuncEmitter:
         if guard is not None and (guard[0].buffer.name, 0) in parts and self.indices.lanes == 1:
             self._while(stmt, guard, stop, parts)
             return
-        start, hints = self.indices.const(0), self.loop_hints
+        start, hints = self.indices.const(0), self._hints(stmt)
         with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
+
+    def _hints(self, stmt: For) -> str:
+        """What LLVM is told of a serial loop."""
+        return self.loop_hints
 
     def _while(self, stmt: For, guard: tuple[Load, Body], stop: Val, parts: Sequence[Part]) -> None:
         """A serial loop that ends where a register is false.  parts: the registers it changes."""

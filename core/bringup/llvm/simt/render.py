@@ -35,6 +35,7 @@ from bringup.llvm.simt.target import (
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
 from bringup.loops.form import (
+    NESTING,
     PRIVATE,
     Alloc,
     Barrier,
@@ -52,6 +53,9 @@ from bringup.loops.form import (
 from bringup.loops.schedule.rewrite import exprs_of
 from bringup.loops.target import Target
 from bringup.loops.text import print_stmt
+
+#: Copies of a loop with so many statements, none of which holds others, are in flight together.
+_SHORT = 12
 
 
 def emit_threads(
@@ -94,6 +98,7 @@ def emit_threads(
     fixed = fixed and 0 < units <= MAX_BLOCKS
     emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
     if fixed:
+        emitter.rolled = module.loop_hints("llvm.loop.unroll.disable")
         emitter.unit(nest, body, emitter.special(dialect.block_index))
     elif units:
         emitter.units(nest, body, units)
@@ -326,6 +331,8 @@ class _ThreadEmitter(FuncEmitter):
     """
 
     lane_registers = True
+    #: What LLVM is told of loops whose copies would gain nothing.
+    rolled = ""
     shared: _Shared
     parity = const(ir.i32, 0)
 
@@ -411,6 +418,10 @@ class _ThreadEmitter(FuncEmitter):
             self._loads_first(nest)
         else:
             super()._for(stmt)
+
+    def _hints(self, stmt: For) -> str:
+        is_short = len(stmt.body) <= _SHORT and not any(isinstance(s, NESTING) for s in stmt.body)
+        return super()._hints(stmt) if is_short or not self.rolled else self.rolled
 
     def _threads_of(self, stmt: For) -> None:
         """The iteration of this thread, if it has one."""
