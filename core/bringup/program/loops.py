@@ -24,7 +24,9 @@ def step_loops(
     if loops is None:
         return None
     skipped = int(loops.copies and in_place)
-    funcs = tuple(replace(func, name=prefix + func.name) for func in loops.funcs[skipped:])
+    funcs = loops.funcs[skipped:]
+    named = {func: replace(func, name=prefix + func.name) for func in dict.fromkeys(funcs)}
+    funcs = tuple(named[func] for func in funcs)
     return replace(loops, funcs=funcs, given=loops.arguments[skipped:])
 
 

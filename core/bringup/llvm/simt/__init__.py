@@ -17,7 +17,7 @@ from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
 from bringup.llvm.simt.plan import ThreadMapping, plan, registers_needed
 from bringup.llvm.simt.reduction import emit_reduction
 from bringup.llvm.simt.render import emit_threads
-from bringup.llvm.simt.target import Copies, SimtDialect, SimtKernel
+from bringup.llvm.simt.target import Copies, MatrixUnit, SimtDialect, SimtKernel
 from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
@@ -90,4 +90,4 @@ def _chosen(
     return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
 
 
-__all__ = ["Copies", "SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]
+__all__ = ["Copies", "MatrixUnit", "SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]

@@ -23,6 +23,7 @@ _NAMES = {
     "pipeline": "double_buffer",
     "precompute": "narrow precompute widen",
     "staging": "stage",
+    "tensors": "tensorize",
     "threads": "bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
