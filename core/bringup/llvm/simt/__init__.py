@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt import maps, points, transposes
+from bringup.llvm.simt import folds, maps, transposes
 from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
 from bringup.llvm.simt.plan import ThreadMapping, plan, registers_needed
 from bringup.llvm.simt.reduction import emit_reduction
@@ -76,9 +76,16 @@ def _chosen(
     mapping: of a kernel with loops.
     """
     if mapping is not None:
-        if not points.has_point_steps(kernel, mapping):
+        import os
+        from bringup.errors import ScheduleError
+        steps = folds.fold_steps(kernel, mapping, target)
+        try:
+            apply(lower_kernel(kernel), steps)
+        except (ScheduleError, Exception):
+            if os.environ.get("STRICT"):
+                raise
             return None
-        return points.point_steps(kernel, mapping), registers_needed(kernel, mapping)
+        return steps, registers_needed(kernel, mapping)
     tiles = transposes.transpose_plan(kernel, target)
     if tiles is not None:
         held = transposes.registers_needed(kernel, tiles, target)

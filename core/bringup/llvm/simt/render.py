@@ -175,7 +175,12 @@ class _ThreadIndices(Indices):
 
 
 class _ThreadMemory(Memory):
-    """Accesses of threads.  constant: as in `emit_threads`.  invariant: metadata of their loads."""
+    """Accesses of threads.
+
+    constant: as in `emit_threads`.  invariant: metadata of their loads.
+    present: whether the loops have this thread; None if they do.  One that they do not have computes
+    what another one does, because all come to barriers and shuffles, but writes nothing.
+    """
 
     def __init__(
         self, b: Builder, indices: Indices, registers: Registers, constant: frozenset[str]
@@ -183,10 +188,27 @@ class _ThreadMemory(Memory):
         super().__init__(b, indices, registers)
         self.constant = constant
         self.invariant = ""
+        self.present: Val | None = None
 
-    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
-        offset = self.b.sext(self.indices.scalar(index, loaded), ir.i64)
-        return self.b.gep(self.pointers[name], offset, element)
+    def _address(
+        self,
+        name: str,
+        index: Expr,
+        loaded: Sequence[Val],
+        element: Type,
+        condition: Val | None = None,
+    ) -> Val:
+        """The address of an element, or of the first one where a condition does not hold."""
+        offset = self.indices.scalar(index, loaded)
+        if condition is not None:
+            offset = self.b.select(condition, offset, self.indices.const(0))
+        return self.b.gep(self.pointers[name], self.b.sext(offset, ir.i64), element)
+
+    def _may_load_another(self, stmt: Load, mask: Val | None) -> bool:
+        """Whether a load that a loop does not have may be of any element, as nobody reads it."""
+        alive = self.alive
+        is_scalar = mask is None and alive is not None and alive.type.lanes == 1
+        return is_scalar and stmt.buffer.name in self.constant and not stmt.operands
 
     def _lane_addresses(
         self, name: str, index: Expr, loaded: Sequence[Val], element: Type
@@ -207,10 +229,17 @@ class _ThreadMemory(Memory):
     def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         b, name, lanes = self.b, stmt.buffer.name, self.indices.lanes
         element = memory_type(stmt.result.dtype)
-        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), self.alive)
+        mask = self.indices.inside(stmt.mask, loaded)
+        if stmt.buffer.space == "global" and name not in self.constant:
+            mask = self.indices.both(mask, self.present)
         is_whole = self._is_whole(stmt.index, loaded)
         is_uniform = self.indices.stride(stmt.index, loaded) == 0
-        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+        one = is_whole or is_uniform
+        if self._may_load_another(stmt, mask) and one:
+            address = self._address(name, stmt.index, loaded, element, self.alive)
+            return self._guarded(vec(element, lanes if is_whole else 1), address, None, name)
+        mask = self.indices.both(mask, self.alive)
+        if one and (mask is None or mask.type.lanes == 1):
             address = self._address(name, stmt.index, loaded, element)
             return self._guarded(vec(element, lanes if is_whole else 1), address, mask, name)
         addresses = self._lane_addresses(name, stmt.index, loaded, element)
@@ -239,6 +268,8 @@ class _ThreadMemory(Memory):
         return value
 
     def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
+        if stmt.buffer.space not in PRIVATE:
+            mask = self.indices.both(mask, self.present)
         lanes, dtype = self.indices.lanes, stmt.buffer.dtype
         name, element = stmt.buffer.name, memory_type(dtype)
         is_uniform = self.indices.stride(stmt.index, loaded) == 0
@@ -271,11 +302,17 @@ class _ThreadEmitter(FuncEmitter):
     """
 
     lane_registers = True
+    memory: _ThreadMemory
     shared: _Shared
     parity: Val
 
     def __init__(
-        self, func: Func, function: Function, memory: Memory, target: SimtTarget, threads: int
+        self,
+        func: Func,
+        function: Function,
+        memory: _ThreadMemory,
+        target: SimtTarget,
+        threads: int,
     ) -> None:
         super().__init__(func, function, memory)
         self.target = target
@@ -360,13 +397,22 @@ class _ThreadEmitter(FuncEmitter):
             value = self.b.binary("urem", value, self.indices.const(size))
         elif inner * size < self.threads:
             exists = self.b.icmp("ult", value, self.indices.const(size))
-        self.indices.axes[stmt.axis] = value
-        end = self._end(stmt)
-        if end is not None:
+        present, end = self.memory.present, self._end(stmt)
+        if any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+            if exists is not None:
+                raise UnsupportedError(
+                    f"{self.func.name}: {self.threads - inner * size} threads of a block would not "
+                    f"come to the barriers or shuffles of loop {stmt.name}"
+                )
+            if end is not None:
+                self.memory.present = self.indices.both(present, self._less(value, end))
+                value = self.b.umin(value, self.b.sub(end, self.indices.const(1)))
+        elif end is not None:
             exists = self.indices.both(exists, self._less(value, end))
+        self.indices.axes[stmt.axis] = value
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
-        self.is_in_threads = outer
+        self.is_in_threads, self.memory.present = outer, present
 
     # -- loads in flight ---------------------------------------------------------------------------
 

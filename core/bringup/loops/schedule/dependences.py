@@ -286,14 +286,26 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
     if isinstance(atom, Dyn) or any(isinstance(a, Dyn) for a in Expr(0, ((atom, 1),)).atoms()):
         return False
     shift = one.const - other.const
-    greater = [f for p in (one, other) for f in p.terms.values() if abs(f) > c]
-    if greater:
-        divisor = math.gcd(*greater)
-        (low, high), (least, most) = one.span(c), other.span(c)
-        if max(high - least + shift, most - low - shift) >= divisor:
+    greater = {(a, f) for p in (one, other) for a, f in p.terms.items() if abs(f) > c}
+    if not _are_multiples(one, other, c, [f for _, f in greater]):
+        # Atoms that have one value, too, cancel; the greatest of them do not depend on the others.
+        both = {a for a, f in greater if one.terms.get(a) == other.terms.get(a) == f}
+        left = [f for a, f in greater if a not in both or not _agrees(one, other, a)]
+        if len(left) == len(greater) or not _are_multiples(one, other, c, left):
             return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
+
+
+def _are_multiples(one: _Parts, other: _Parts, c: int, greater: Sequence[int]) -> bool:
+    """Whether terms with these coefficients are multiples of more than all others, with
+    coefficients up to ``c``, can differ by.
+    """
+    if not greater:
+        return True
+    (low, high), (least, most) = one.span(c), other.span(c)
+    shift = one.const - other.const
+    return max(high - least + shift, most - low - shift) < math.gcd(*greater)
 
 
 __all__ = [

@@ -17,11 +17,13 @@ Argument = str | int
 #: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
 _NAMES = {
     "folds": "overwrite rfactor",
+    "keep": "keep",
     "iteration": "fuse pad parallelize peel segment serialize specialize split unroll vectorize",
     "order": "distribute hoist reorder sink",
     "precompute": "narrow precompute",
+    "replicate": "replicate",
     "staging": "stage",
-    "threads": "bind cross_lane set_space share",
+    "threads": "add_loop bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
 PRIMITIVES: LazyTable[Primitive] = LazyTable(
