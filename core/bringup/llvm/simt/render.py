@@ -10,7 +10,8 @@ bytes where their address allows that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
@@ -405,14 +406,34 @@ class _ThreadEmitter(FuncEmitter):
                     f"come to the barriers or shuffles of loop {stmt.name}"
                 )
             if end is not None:
-                self.memory.present = self.indices.both(present, self._less(value, end))
-                value = self.b.umin(value, self.b.sub(end, self.indices.const(1)))
+                inside = self._less(value, end)
+                self.memory.present = self.indices.both(present, inside)
+                value = self.b.select(inside, value, self.indices.const(0))
         elif end is not None:
             exists = self.indices.both(exists, self._less(value, end))
         self.indices.axes[stmt.axis] = value
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
         self.is_in_threads, self.memory.present = outer, present
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def _where(self, condition: Val | None, body: Sequence[Stmt]) -> None:
+        """Straight code where a condition holds is without branches, but for loads and stores."""
+        is_scalar = condition is not None and condition.type.lanes == 1
+        has_loops = any(isinstance(stmt, For) for stmt in body)
+        if is_scalar and condition.integer is None and has_loops and _is_flat(body):
+            with self._lanes(condition, guarded=True):
+                self.body(body)
+        else:
+            super()._where(condition, body)
+
+    @contextmanager
+    def _lanes(self, alive: Val | None, *, guarded: bool) -> Iterator[None]:
+        """What is emitted within concerns these lanes only, where a condition round it holds."""
+        guarded = guarded or self.memory.guarded
+        with super()._lanes(self.indices.both(self.memory.alive, alive), guarded=guarded):
+            yield
 
     # -- loads in flight ---------------------------------------------------------------------------
 
@@ -480,6 +501,15 @@ def _copied(stmt: For) -> list[For]:
         nest.append(loop)
         inside = loop.body
     return nest
+
+
+def _is_flat(body: Sequence[Stmt]) -> bool:
+    """Whether a block is straight code, in loops that are written out at most."""
+    loops = [stmt for stmt in body if isinstance(stmt, For)]
+    rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
+    return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
+        _is_straight(rest)
+    )
 
 
 def _is_shared(stmt: Store) -> bool:
