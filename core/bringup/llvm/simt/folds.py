@@ -25,11 +25,14 @@ def fold_steps(kernel: Kernel, mapping: ThreadMapping, target: SimtTarget) -> Sc
 class _FoldSteps:
     """Steps of one kernel.
 
+    is_shared: whether threads share the loops of a point, or a tile.
     unroll, vectors: loops of these kinds.  shared: loops whose iterations threads share.
     """
 
     def __init__(self, kernel: Kernel, mapping: ThreadMapping, target: SimtTarget) -> None:
         self.kernel, self.mapping, self.target = kernel, mapping, target
+        self.tiles = [f"t{n}" for n, decl in enumerate(kernel.buffers) if decl.role == "tile"]
+        self.is_shared = mapping.reducers > 1 or bool(self.tiles and not mapping.in_registers)
         self.steps: list[Step] = []
         self.unroll: list[str] = []
         self.vectors: list[str] = []
@@ -71,7 +74,7 @@ class _FoldSteps:
         """The loop of a stage, of which each thread has several positions at once."""
         lanes = inner.lanes if self.mapping.lane is None else 1
         steps, over = stage.trips // lanes, []
-        if lanes > 1:
+        if lanes > 1 and steps:
             tail = {"tail": "peel"} if stage.trips % lanes else {}
             self.step("split", loop, f"{loop}.o", f"{loop}.v", lanes, **tail)
             self.vectors.append(f"{loop}.v")
@@ -79,14 +82,15 @@ class _FoldSteps:
             if tail:
                 self.rest(f"{loop}.t", stage.trips % lanes, [], [])
             loop = f"{loop}.o"
+        steps = steps or stage.trips
         if self.mapping.in_registers:
             self.at_once(loop, folds, over)
         else:
-            self.several(loop, steps, folds, over)
+            self.several(loop, steps, folds, over, ends=bool(stage.limits))
 
     def at_once(self, loop: str, folds: Sequence[str], over: Sequence[str]) -> None:
         """All positions of a thread at once."""
-        if self.mapping.reducers > 1:
+        if self.is_shared:
             loop = self.divided(loop)
         self.factor(loop, folds, over)
         self.unroll.append(loop)
@@ -105,22 +109,27 @@ class _FoldSteps:
             for fold in folds:
                 self.step("rfactor", loop, fold, *over)
 
-    def several(self, loop: str, steps: int, folds: Sequence[str], over: Sequence[str]) -> None:
+    def several(
+        self, loop: str, steps: int, folds: Sequence[str], over: Sequence[str], *, ends: bool
+    ) -> None:
         """Several positions at once and accumulators that do not wait for one another, then what is
         left, one by one.
+
+        ends: whether a loop ends early, so that positions of which some are left are masked.
         """
         reducers, copies = self.mapping.reducers, self.mapping.unroll
         span, left = reducers * copies, steps
         if copies > 1 and steps >= span:
-            left = steps % span
+            left = 0 if ends else steps % span
+            tail = {} if ends else {"tail": "peel"}
             main, inner = f"{loop}.m", f"{loop}.k"
-            if reducers > 1:
-                self.step("split", loop, main, f"{loop}.i", span, tail="peel")
+            if self.is_shared:
+                self.step("split", loop, main, f"{loop}.i", span, **tail)
                 self.step("split", f"{loop}.i", inner, f"{loop}.x", reducers)
                 self.step("reorder", f"{loop}.x", main, inner)
                 self.shared.append(f"{loop}.x")
             else:
-                self.step("split", loop, main, inner, copies, tail="peel")
+                self.step("split", loop, main, inner, copies, **tail)
             self.chains(main, inner, folds, over)
             loop = f"{loop}.t"
         if left:
@@ -142,7 +151,7 @@ class _FoldSteps:
 
     def rest(self, loop: str, count: int, folds: Sequence[str], over: Sequence[str]) -> None:
         """The positions that are left, one by one."""
-        if self.mapping.reducers > 1:
+        if self.is_shared:
             loop = self.divided(loop)
         if count > self.mapping.reducers:
             self.factor(loop, folds, over)
@@ -162,27 +171,28 @@ class _FoldSteps:
         holder, columns = block, mapping.columns * mapping.groups
         if mapping.lanes > 1:
             self.step("vectorize", "v")
-        if columns > 1 or mapping.reducers == 1:
+        if columns > 1 or not self.is_shared:
             self.step("split", block, "b", "i", columns)
             block, holder = "b", "i"
         self.step("bind", block, "block")
+        for tile in self.tiles if not mapping.in_registers else ():
+            self.step("set_space", tile, "shared")
         if holder == "i":
             self.step("bind", "i", "thread")
         if mapping.lanes > 1:
             holder = "v"
-        if mapping.reducers > 1:
+        if self.is_shared:
             at, lanes = block, max(1, min(mapping.reducers, self.target.warp // mapping.columns))
             if mapping.columns == mapping.lanes == 1:
                 at, holder = holder, "t"
             self.step("replicate", at, "t", *self.shared, lanes=lanes)
         if mapping.in_registers:
-            for buffer in self.kept():
+            for buffer in (*self.tiles, *self.read_again()):
                 self.step("keep", buffer, holder)
 
-    def kept(self) -> list[str]:
-        """The tiles, and the buffers of which several stages load the same elements."""
-        buffers = enumerate(self.kernel.buffers)
-        found = [f"t{number}" for number, decl in buffers if decl.role == "tile"]
+    def read_again(self) -> list[str]:
+        """The buffers of which several stages load the same elements."""
+        found: list[str] = []
         seen: dict[object, int] = {}
         for number, stage in enumerate(self.kernel.stages):
             for load in stage.loads() if stage.axes or stage.folds else ():

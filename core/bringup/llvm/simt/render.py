@@ -399,7 +399,7 @@ class _ThreadEmitter(FuncEmitter):
         elif inner * size < self.threads:
             exists = self.b.icmp("ult", value, self.indices.const(size))
         present, end = self.memory.present, self._end(stmt)
-        if any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+        if _meets(stmt.body):
             if exists is not None:
                 raise UnsupportedError(
                     f"{self.func.name}: {self.threads - inner * size} threads of a block would not "
@@ -425,8 +425,13 @@ class _ThreadEmitter(FuncEmitter):
         if is_scalar and condition.integer is None and has_loops and _is_flat(body):
             with self._lanes(condition, guarded=True):
                 self.body(body)
-        else:
-            super()._where(condition, body)
+            return
+        present = self.memory.present
+        if is_scalar and present is not None and not _meets(body):
+            # Whatever a thread that there is not does here serves nobody.
+            condition, self.memory.present = self.b.and_(condition, present), None
+        super()._where(condition, body)
+        self.memory.present = present
 
     @contextmanager
     def _lanes(self, alive: Val | None, *, guarded: bool) -> Iterator[None]:
@@ -501,6 +506,11 @@ def _copied(stmt: For) -> list[For]:
         nest.append(loop)
         inside = loop.body
     return nest
+
+
+def _meets(body: Sequence[Stmt]) -> bool:
+    """Whether threads wait for one another in a block, or exchange values."""
+    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(tuple(body)))
 
 
 def _is_flat(body: Sequence[Stmt]) -> bool:

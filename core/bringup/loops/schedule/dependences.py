@@ -202,41 +202,78 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     """
     first = _Parts(one, inner)
     second = first if other is one else _Parts(other, inner)
-    whole = Expr.of(axis)
     if first.fixed == second.fixed:
-        shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
-        if axis in shared and _agrees(first, second, axis):
+        if _has_agreed(first, second, axis):
             return True
         if first is not second and _is_apart(first, second):
             return True
-        # A loop that was fused stands in the index as its quotient and its remainder.
-        parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]
-        for divisor in {a.by for a in parts if isinstance(a, Div)}:
-            rest = whole % divisor
-            has_rest = any(isinstance(a, Mod) and a.by == divisor for a in parts)
-            if (has_rest or _has_one_value(rest, one, other)) and all(
-                _agrees(first, second, a) for a in parts if a.by == divisor
-            ):
+        if _is_in_agreeing_quotients(first, second, axis):
+            return True
+    return _has_one_value(Expr.of(axis), one.facts, other.facts)
+
+
+def _has_agreed(one: _Parts, other: _Parts, atom: Atom) -> bool:
+    """Whether an atom stands in both indices and has one value wherever they are equal."""
+    c = one.terms.get(atom)
+    return c is not None and c == other.terms.get(atom) and _agrees(one, other, atom)
+
+
+def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
+    """Whether equal quotients and remainders leave the axis one value.
+
+    A loop that was fused, or a sum of loops that it was split into, stands in the index as its
+    digits: ``x//32``, ``(x//4)%8`` and ``x%4`` are all of ``x``.
+    """
+    digits: dict[Expr, dict[int, int | None]] = {}
+    for atom, c in one.terms.items():
+        if isinstance(atom, Div | Mod) and c == other.terms.get(atom) and _agrees(one, other, atom):
+            whole, low, high = _digit(atom)
+            digits.setdefault(whole, {})[low] = high
+    for whole, parts in digits.items():
+        low: int | None = 1
+        while low in parts:
+            low = parts[low]
+        if low is None or _has_one_value(whole // low, one.facts, other.facts):
+            first, second = one.of(whole), other.of(whole)
+            if first.fixed == second.fixed and _has_agreed(first, second, axis):
                 return True
-    return _has_one_value(whole, one, other)
+    return False
 
 
-def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
-    """Whether conditions leave the expression one value, the same at both accesses."""
-    low, high = span(expr, one.facts)
-    return low == high and span(expr, other.facts) == (low, low)
+def _digit(atom: Div | Mod) -> tuple[Expr, int, int | None]:
+    """What a quotient or a remainder is a digit of: ``whole//low``, modulo ``high//low`` if any."""
+    whole, low, count = atom.of, 1, atom.by if isinstance(atom, Mod) else None
+    if isinstance(atom, Div):
+        low = atom.by
+    while len(whole.terms) == 1 and not whole.const:
+        ((inner, c),) = whole.terms
+        if c != 1 or not isinstance(inner, Div):
+            break
+        whole, low = inner.of, low * inner.by
+    return whole, low, None if count is None else low * count
+
+
+def _has_one_value(expr: Expr, facts: Mask, others: Mask) -> bool:
+    """Whether conditions leave the expression one value, the same where the others hold."""
+    low, high = span(expr, facts)
+    return low == high and span(expr, others) == (low, low)
 
 
 class _Parts:
     """The terms of an index that may differ between two iterations, and what is fixed."""
 
-    def __init__(self, access: Access, inner: frozenset[Axis]) -> None:
-        self.const = access.index.const
+    def __init__(
+        self, access: Access, inner: frozenset[Axis], index: Expr | None = None
+    ) -> None:
+        """index: another expression, in place of the index of the access."""
+        index = access.index if index is None else index
+        self.access, self.inner = access, inner
+        self.const = index.const
         self.facts = access.facts
         self.terms: dict[Atom, int] = {}
         fixed: list[tuple[object, int]] = []
         operands = access.stmt.operands
-        for atom, c in access.index.terms:
+        for atom, c in index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
             elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
@@ -251,6 +288,10 @@ class _Parts:
             else:
                 fixed.append((atom, c))
         self.fixed = tuple(fixed)
+
+    def of(self, expr: Expr) -> _Parts:
+        """The parts of another expression at the same access."""
+        return _Parts(self.access, self.inner, expr)
 
     def span(self, below: int | None = None, but: Atom | None = None) -> tuple[int, int]:
         """The range of the terms with coefficients up to ``below``, all if None, but one atom."""

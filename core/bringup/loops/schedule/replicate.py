@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Div, Expr, Mask, Mod
-from bringup.kernel.ranges import expr_value, mask_value, positions
+from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -32,6 +28,7 @@ from bringup.loops.schedule.dependences import (
     accesses,
     conflicts,
     has_barrier,
+    may_conflict,
     meets_only_within,
 )
 from bringup.loops.schedule.folds import neutral
@@ -51,8 +48,6 @@ from bringup.loops.schedule.rewrite import (
     with_place,
 )
 from bringup.records import record
-
-Array = np.ndarray[Any, Any]
 
 
 def replicate(func: Func, at: str, threads: str, *loops: str, lanes: int = 1) -> Func:
@@ -120,7 +115,8 @@ def replicate(func: Func, at: str, threads: str, *loops: str, lanes: int = 1) ->
     def change(old: For, facts: Mask) -> Body:
         return (with_body(old, _Replication(old, threads, loops, lanes, names, facts).body()),)
 
-    return rewrite_loops(func, (at,), change)
+    # What threads may do has been looked at.
+    return rewrite_loops(func, (at,), change, check=lambda new: new)
 
 
 @record(eq=False)
@@ -299,10 +295,10 @@ class _Replication:
             self.exchange()
         self.pending |= folds
         self.check(part, found)
-        shared = [access for access in found if access.buffer.space == "shared"]
-        if any(self.needs_barrier(part, access) for access in shared):
+        outer = [access for access in found if access.buffer not in self.owned(part)]
+        if any(self.needs_barrier(part, access) for access in outer):
             self.meet()
-        self.touched += [(part, access) for access in shared]
+        self.touched += [(part, access) for access in outer]
         self.note_constants(part, found)
         is_seen = [a.kind != "load" and a.buffer not in self.owned(part) for a in found]
         if not part.is_shared and any(is_seen):
@@ -340,13 +336,13 @@ class _Replication:
             stmt = access.stmt
             if not isinstance(stmt, Store) or not stmt.fold or access.buffer not in self.private:
                 continue
-            if self.is_own(access, access):
+            if not self.inner.isdisjoint(stmt.index.axes()):
                 continue
             mine = [a.stmt for a in found if a.buffer == stmt.buffer]
             same = all(
                 isinstance(s, Store) and (s.fold, s.index) == (stmt.fold, stmt.index) for s in mine
             )
-            if not same or not self.inner.isdisjoint(stmt.index.axes()):
+            if not same:
                 raise ScheduleError(
                     f"threads do more with {stmt.buffer.name} than folds of one kind into one "
                     "element",
@@ -391,7 +387,7 @@ class _Replication:
     def needs_barrier(self, part: _Part, access: Access) -> bool:
         """Whether threads touched elements that others touch now."""
         for before, other in self.touched:
-            if other.buffer != access.buffer or access.kind == other.kind == "load":
+            if not may_conflict(other, access):
                 continue
             if not (part.is_shared and before.is_shared and self.is_own(other, access)):
                 return True
@@ -404,32 +400,7 @@ class _Replication:
 
     def is_own(self, one: Access, other: Access) -> bool:
         """Whether only one thread touches an element by both."""
-        if meets_only_within(one, other, self.axis, self.inner):
-            return True
-        both = [self.elements(access) for access in (one, other)]
-        if any(each is None for each in both):
-            return False
-        element, thread = np.concatenate([each for each in both if each is not None], axis=1)
-        order = np.lexsort((thread, element))
-        same = element[order][1:] == element[order][:-1]
-        return not (same & (thread[order][1:] != thread[order][:-1])).any()
-
-    def elements(self, access: Access) -> Array | None:
-        """The elements that an access touches, where expressions do not decide, and the threads.
-
-        None where these are too many, or are not fixed.
-        """
-        axes = (self.axis, *access.axes)
-        is_split = any(isinstance(atom, Div | Mod) for atom, _ in access.index.terms)
-        if not is_split or access.stmt.operands or not access.index.axes() <= {*axes}:
-            return None
-        table = positions(axes)
-        if table is None:
-            return None
-        bounds = [bound for bound in access.facts if bound.expr.axes() <= {*axes}]
-        columns = (expr_value(access.index, table), table[self.axis], mask_value(bounds, table))
-        index, thread, live = np.broadcast_arrays(*columns, *table.values())[:3]
-        return np.stack([index[live], thread[live]])
+        return meets_only_within(one, other, self.axis, self.inner)
 
     # -- exchanges ---------------------------------------------------------------------------------
 
