@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.graph.index import Expr
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.simt.maps import flat_grid
 from bringup.llvm.simt.plan import Inner, ThreadMapping
@@ -73,20 +74,35 @@ class _FoldSteps:
     def stage(self, loop: str, stage: Stage, inner: Inner, folds: Sequence[str]) -> None:
         """The loop of a stage, of which each thread has several positions at once."""
         lanes = inner.lanes if self.mapping.lane is None else 1
-        steps, over = stage.trips // lanes, []
-        if lanes > 1 and steps:
-            tail = {"tail": "peel"} if stage.trips % lanes else {}
-            self.step("split", loop, f"{loop}.o", f"{loop}.v", lanes, **tail)
+        over: list[str] = []
+        count, end = stage.trips, stage.end_of(inner.axes[0])
+        if end is not None:
+            end = end * (stage.trips // inner.axes[0].size)
+        if lanes > 1 and count >= lanes:
+            left = self.split(loop, f"{loop}.o", f"{loop}.v", lanes, count, end)
             self.vectors.append(f"{loop}.v")
             over = [f"{loop}.v"]
-            if tail:
-                self.rest(f"{loop}.t", stage.trips % lanes, [], [])
-            loop = f"{loop}.o"
-        steps = steps or stage.trips
+            if left:
+                self.rest(f"{loop}.t", left, [], [])
+            loop, count, end = f"{loop}.o", count // lanes, end and end // lanes
         if self.mapping.in_registers:
             self.at_once(loop, folds, over)
         else:
-            self.several(loop, steps, folds, over, ends=bool(stage.limits))
+            self.several(loop, count, end, folds, over)
+
+    def split(
+        self, loop: str, outer: str, inner: str, size: int, count: int, end: Expr | None
+    ) -> int:
+        """Split a loop of ``count`` iterations; returns how many are left for a loop ``loop.t``.
+
+        end: where the loop ends early; then its length must be divided for such a loop.
+        """
+        left = count % size
+        if end is not None:
+            left = 0 if left else (end % size).last
+        options = {"tail": "peel"} if left or (end is not None and not count % size) else {}
+        self.step("split", loop, outer, inner, size, **options)
+        return left
 
     def at_once(self, loop: str, folds: Sequence[str], over: Sequence[str]) -> None:
         """All positions of a thread at once."""
@@ -110,30 +126,24 @@ class _FoldSteps:
                 self.step("rfactor", loop, fold, *over)
 
     def several(
-        self, loop: str, steps: int, folds: Sequence[str], over: Sequence[str], *, ends: bool
+        self, loop: str, count: int, end: Expr | None, folds: Sequence[str], over: Sequence[str]
     ) -> None:
         """Several positions at once and accumulators that do not wait for one another, then what is
         left, one by one.
-
-        ends: whether a loop ends early, so that positions of which some are left are masked.
         """
         reducers, copies = self.mapping.reducers, self.mapping.unroll
-        span, left = reducers * copies, steps
-        if copies > 1 and steps >= span:
-            left = 0 if ends else steps % span
-            tail = {} if ends else {"tail": "peel"}
+        span = reducers * copies
+        if copies > 1 and count >= span:
             main, inner = f"{loop}.m", f"{loop}.k"
+            count = self.split(loop, main, f"{loop}.i" if self.is_shared else inner, span, count, end)
             if self.is_shared:
-                self.step("split", loop, main, f"{loop}.i", span, **tail)
                 self.step("split", f"{loop}.i", inner, f"{loop}.x", reducers)
                 self.step("reorder", f"{loop}.x", main, inner)
                 self.shared.append(f"{loop}.x")
-            else:
-                self.step("split", loop, main, inner, copies, **tail)
             self.chains(main, inner, folds, over)
             loop = f"{loop}.t"
-        if left:
-            self.rest(loop, left, folds, over)
+        if count:
+            self.rest(loop, count, folds, over)
 
     def chains(self, main: str, inner: str, folds: Sequence[str], over: Sequence[str]) -> None:
         """The positions of a thread, as many at a time as it has accumulators."""
@@ -171,7 +181,7 @@ class _FoldSteps:
         holder, columns = block, mapping.columns * mapping.groups
         if mapping.lanes > 1:
             self.step("vectorize", "v")
-        if columns > 1 or not self.is_shared:
+        if columns > 1 or not self.shared:
             self.step("split", block, "b", "i", columns)
             block, holder = "b", "i"
         self.step("bind", block, "block")
@@ -181,7 +191,7 @@ class _FoldSteps:
             self.step("bind", "i", "thread")
         if mapping.lanes > 1:
             holder = "v"
-        if self.is_shared:
+        if self.shared:
             at, lanes = block, max(1, min(mapping.reducers, self.target.warp // mapping.columns))
             if mapping.columns == mapping.lanes == 1:
                 at, holder = holder, "t"

@@ -230,10 +230,14 @@ def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
             whole, low, high = _digit(atom)
             digits.setdefault(whole, {})[low] = high
     for whole, parts in digits.items():
-        low: int | None = 1
-        while low in parts:
-            low = parts[low]
-        if low is None or _has_one_value(whole // low, one.facts, other.facts):
+        below: int | None = 1
+        for low in sorted(parts):
+            if below is not None and low > below and not low % below:
+                # The digit between has no choice, or the whole has more values than the parts.
+                between = whole // below % (low // below)
+                below = low if _has_one_value(between, one.facts, other.facts) else below
+            below = parts[low] if low == below else below
+        if below is None or _has_one_value(whole // below, one.facts, other.facts):
             first, second = one.of(whole), other.of(whole)
             if first.fixed == second.fixed and _has_agreed(first, second, axis):
                 return True
@@ -262,9 +266,7 @@ def _has_one_value(expr: Expr, facts: Mask, others: Mask) -> bool:
 class _Parts:
     """The terms of an index that may differ between two iterations, and what is fixed."""
 
-    def __init__(
-        self, access: Access, inner: frozenset[Axis], index: Expr | None = None
-    ) -> None:
+    def __init__(self, access: Access, inner: frozenset[Axis], index: Expr | None = None) -> None:
         """index: another expression, in place of the index of the access."""
         index = access.index if index is None else index
         self.access, self.inner = access, inner

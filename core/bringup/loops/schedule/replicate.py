@@ -148,7 +148,7 @@ class _Replication:
         while len(body) == 1 and isinstance(body[0], For) and body[0].name not in loops:
             self.nest.append(body[0])
             body = body[0].body
-        shared = [stmt for stmt in body if isinstance(stmt, For) and stmt.name in loops]
+        shared = [loop for stmt in body if (loop := _inside(stmt)[1]) and loop.name in loops]
         self.check_loops(loops, shared, body)
         self.axis = named_axis(threads, shared[0].axis.size)
         bounds = (bound for loop in (at, *self.nest) for bound in loop.bounds)
@@ -221,15 +221,13 @@ class _Replication:
         for stmt in body:
             if isinstance(stmt, Alloc) and stmt.buffer in wide:
                 continue
-            if stmt in shared:
-                assert isinstance(stmt, For)
-                thread = For(self.axis, (), "thread", stmt.end)
-                place = Substitution({stmt.axis: Expr.of(self.axis)}, self.facts + thread.bounds)
-                bounds = thread.bounds if thread.end is not None else ()
-                new = guarded(bounds, place(stmt.body))
-            else:
-                new = (stmt,)
-            parts.append(_Part(map_statements(new, moved), stmt in shared))
+            mask, loop = _inside(stmt)
+            new: Body = (stmt,)
+            if loop in shared and loop is not None:
+                bounds = mask + For(self.axis, (), "thread", loop.end).bounds
+                place = Substitution({loop.axis: Expr.of(self.axis)}, self.facts + bounds)
+                new = guarded(bounds, place(loop.body))
+            parts.append(_Part(map_statements(new, moved), loop in shared))
         return parts
 
     def allocated(self, name: str, like: Buffer, size: int = 0) -> Buffer:
@@ -323,8 +321,8 @@ class _Replication:
         for stmt in part.stmts:
             if isinstance(stmt, Let) and not stmt.operands:
                 self.constants[stmt.result] = stmt
-            elif isinstance(stmt, Store) and stmt.buffer.size == 1 and not stmt.fold:
-                if stmt.value in self.constants and not part.is_shared:
+            elif isinstance(stmt, Store) and stmt.value in self.constants:
+                if stmt.buffer.size == 1 and not stmt.fold and not part.is_shared:
                     self.held[stmt.buffer] = self.constants[stmt.value]
 
     # -- what threads have of one another ----------------------------------------------------------
@@ -453,6 +451,14 @@ class _Replication:
         name = (to if to in self.private else source).name.replace(".", "_")
         scalar = self.names.scalar(name, source.dtype)
         return (Load(scalar, source, at), Store(to, place, scalar, fold=fold))
+
+
+def _inside(stmt: Stmt) -> tuple[Mask, For | None]:
+    """A loop, and the bounds under which alone it stands."""
+    mask: Mask = ()
+    while isinstance(stmt, If) and stmt.test is None and len(stmt.body) == 1:
+        mask, stmt = mask + stmt.mask, stmt.body[0]
+    return mask, stmt if isinstance(stmt, For) else None
 
 
 __all__ = ["replicate"]
