@@ -576,12 +576,20 @@ class FuncEmitter:
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
-        with b.loop(self.indices.const(0), stop, 1, carried) as loop, self.indices.block():
+        meta = self._hints(stop)
+        with (
+            b.loop(self.indices.const(0), stop, 1, carried, meta=meta) as loop,
+            self.indices.block(),
+        ):
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
+
+    def _hints(self, stop: Val) -> str:
+        """What LLVM is told of a serial loop that ends at ``stop``."""
+        return ""
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""

@@ -329,7 +329,8 @@ class _ThreadEmitter(FuncEmitter):
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
         first, step = (self._special(self.target.block_index), self._special(self.target.grid_size))
-        with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
+        meta = self._hints(first)
+        with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
             unit: Val = loop.index
             (self.parity,) = loop.carried
             for n, each in reversed(list(enumerate(nest))):
@@ -380,6 +381,8 @@ class _ThreadEmitter(FuncEmitter):
         if stmt.kind == "thread":
             self._threads_of(stmt)
         elif stmt.kind == "unroll" and _is_straight((nest := _copied(stmt))[-1].body):
+            if _combines(nest[-1].body) and self._copies(stmt):
+                return
             self._loads_first(nest)
         else:
             super()._for(stmt)
@@ -415,6 +418,12 @@ class _ThreadEmitter(FuncEmitter):
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
         self.is_in_threads, self.memory.present = outer, present
+
+    def _hints(self, stop: Val) -> str:
+        """Loops of which only the running function knows the length are not written out."""
+        if stop.integer is not None:
+            return ""
+        return self.b.module.loop_hints("llvm.loop.unroll.disable")
 
     # -- conditions --------------------------------------------------------------------------------
 
@@ -519,6 +528,16 @@ def _is_flat(body: Sequence[Stmt]) -> bool:
     rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
     return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
         _is_straight(rest)
+    )
+
+
+def _combines(body: Sequence[Stmt]) -> bool:
+    """Whether straight code does nothing but fold registers, which then fold pairwise."""
+    return all(
+        stmt.buffer.space == "register" and (isinstance(stmt, Load) or bool(stmt.fold))
+        if isinstance(stmt, Load | Store)
+        else False
+        for stmt in body
     )
 
 
