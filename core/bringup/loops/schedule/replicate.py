@@ -427,9 +427,8 @@ class _Replication:
                 self.result += self.copied(parts, self.column, buffer, index)
                 rest = named_axis(f"{parts.name}.i", count - 1)
                 place = (Expr.of(rest) + 1) * self.columns + self.column
-                self.result.append(
-                    For(rest, self.copied(parts, place, buffer, index, fold), "unroll")
-                )
+                # One after another, because all at once would take many registers.
+                self.result.append(For(rest, self.copied(parts, place, buffer, index, fold)))
             else:
                 place = (thread % count) * self.columns + self.column
                 self.result += self.copied(parts, place, buffer, index)
