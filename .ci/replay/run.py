@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from models import graphs
@@ -60,7 +61,7 @@ def compiled(graph: Graph) -> tuple[dict[str, str], list[int]]:
     cpu = lower_graph(graph, CpuBackend(), CPU)
     found = {"graph": str(graph)}
     found["program"] = "\n\n".join(map(str, (*cpu.programs, *cpu.kernels)))
-    made = (generate(program, target(CPU).loops, THREADS) for program in cpu.programs)
+    made = (generate(program, replace(target(CPU), threads=THREADS)) for program in cpu.programs)
     found["cpu"] = "\n".join(native.text for native in made)
     try:
         gpu = lower_graph(graph, CudaBackend(), GPU).programs

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import ALL, DType, as_dtype, bool_, i32
-from bringup.loops import Func
+from bringup.loops import Func, Target
 from bringup.loops.library import StepLoops, library_loops
 from bringup.ops.table import lookup
 from bringup.types import TensorType
@@ -27,9 +27,8 @@ def loops_of(
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    loops = library_loops(
-        name, types, row.result_types(types, bound), bound, units=units, vector_bits=vector_bits
-    )
+    target = Target(threads=units, vector_bits=vector_bits)
+    loops = library_loops(name, types, row.result_types(types, bound), bound, target)
     assert loops is not None
     return loops
 
@@ -143,7 +142,7 @@ def matrices(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
     square = name in ("cholesky", "eigh", "triangular_solve")
     for dtype in ("f16", "f32", "f64"):
         numpy = as_dtype(dtype).numpy
-        for m, n in ((1, 1), (4, 4), (0, 0), *([] if square else [(2, 4), (4, 3), (3, 0)])):
+        for m, n in ((1, 1), (4, 4), (7, 7), (0, 0), *([] if square else [(2, 4), (4, 3), (3, 0)])):
             a = rng.standard_normal((3, m, n))
             if name == "cholesky":
                 a = a @ np.swapaxes(a, -1, -2) + np.eye(n)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup import config
@@ -19,6 +21,7 @@ from bringup.backend import (
     Shapes,
 )
 from bringup.kernel.form import Kernel
+from bringup.loops.target import Target
 from bringup.program.program import KernelStep, Program
 from bringup_cpu import host
 
@@ -58,6 +61,16 @@ class CpuBackend(Backend):
 
         return tuple(named())
 
+    def target(self, name: str = "") -> Target:
+        """The row of the host or of a level, with as many threads as the device has here.
+
+        Raises UnsupportedError.
+        """
+        from bringup_cpu.emit_pool import MAX_THREADS
+        from bringup_cpu.target import target
+
+        return replace(target(name), threads=host.threads(MAX_THREADS))
+
     def open(self, index: int) -> Device:
         """Open the device; every call gives one over the same memory and threads."""
         from bringup_cpu.device import CpuDevice
@@ -77,9 +90,12 @@ class CpuBackend(Backend):
         Raises UnsupportedError for an unknown target.
         """
         from bringup.llvm.loops.kernel import scheduled_kernel
-        from bringup_cpu.target import target as find_target
 
-        return scheduled_kernel(step.kernel, find_target(target).loops, step.schedule)
+        return scheduled_kernel(step.kernel, self.target(target), step.schedule)
+
+    def schedule_tables(self) -> Path:
+        """Beside this module."""
+        return Path(__file__).parent / "schedules"
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.
@@ -88,34 +104,30 @@ class CpuBackend(Backend):
         """
         from bringup.llvm.host.engine import engine
         from bringup_cpu.codegen import generate
-        from bringup_cpu.emit_pool import MAX_THREADS
-        from bringup_cpu.target import target as find_target
 
-        cpu = find_target(target)
-        text = generate(program, cpu.loops, host.threads(MAX_THREADS)).text
-        return Lowered(text, engine().assembly(text, cpu.cpu))
+        text = generate(program, self.target(target)).text
+        return Lowered(text, engine().assembly(text, target))
 
 
 @cache
 def _capabilities(target: str) -> Capabilities:
     from bringup.llvm.claims import emitter_claims
-    from bringup.llvm.loops.blocking import LEAST_PRODUCTS, lengths, panel_bits
-    from bringup.llvm.loops.schedule import LONGEST_CHAIN
+    from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
     from bringup.llvm.steps.base import step_claims
     from bringup_cpu.target import target as find_target
 
-    loops = find_target(target).loops
+    cpu = find_target(target)
     return Capabilities(
         ops=step_claims(*_CONTROL),
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),
         shapes=Shapes(
-            vector=loops.vector_bits // 32,
+            vector=cpu.lanes(32),
             block=1024,
-            contraction=lengths(loops),
-            products=LEAST_PRODUCTS,
-            panel=panel_bits(loops),
+            contraction=PRODUCTS.lengths(cpu),
+            products=PRODUCTS.least_products,
+            panel=PRODUCTS.panel_bits(cpu),
         ),
         target=target,
     )

@@ -15,10 +15,11 @@ from bringup.graph import attrs_key
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
+from bringup.loops.target import Target
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
@@ -30,11 +31,9 @@ _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
 
 
-def generate(
-    program: Program, target: LoopTarget, threads: int, *, traced: bool = False
-) -> NativeCode:
-    """Emit ``program``.  threads: how many workers scratch memory and records are laid out for."""
-    return _Generator(program, target, threads, traced).run()
+def generate(program: Program, target: Target, *, traced: bool = False) -> NativeCode:
+    """Emit ``program``; scratch memory and records are laid out for the threads of ``target``."""
+    return _Generator(program, target, traced).run()
 
 
 def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
@@ -45,12 +44,11 @@ def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
 
 
 class _Generator:
-    def __init__(self, program: Program, target: LoopTarget, threads: int, traced: bool) -> None:
+    def __init__(self, program: Program, target: Target, traced: bool) -> None:
         self.program = program
         self.constants = dict(_constants(program, 0))
         self.literals = sum(len(each.constants) for each in program.programs)
-        self.target = replace(target, threads=threads)
-        self.threads = threads
+        self.target = target
         self.traced = traced
         self.module = Module()
         self.module.shared_math = SharedMath()
@@ -121,7 +119,7 @@ class _Generator:
 
     def _records(self) -> MemoryRef:
         """Where the threads note when they worked on the launch being emitted."""
-        offset = len(self.launches) * record_bytes(self.threads)
+        offset = len(self.launches) * record_bytes(self.target.threads)
         return replace(self._shared(self.literals), offset=offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
@@ -142,7 +140,6 @@ class _Generator:
         """Launch a function on ``refs`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
-        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
         refs = [*refs, MemoryRef(OWN, SCRATCH, used)]
         function = self.module.functions[native.name].callee
         if self.traced:
@@ -152,6 +149,9 @@ class _Generator:
         grain = 0
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
+        # A launch without grain runs in one thread, whose number is 0.
+        workers = self.target.threads if grain else 1
+        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * workers)
         frame.launches.add(function, refs, native.units, grain)
 
     def _kernel(self, step: KernelStep) -> NativeKernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bringup.types import TensorType
 from bringup_cpu.executable import ENTRY, CpuExecutable, TracedExecutable
 from bringup_cpu.memory import Memory, memory
 from bringup_cpu.pool import pool
-from bringup_cpu.target import host_loops
+from bringup_cpu.target import host_target
 
 
 class CpuDevice(Device):
@@ -79,15 +80,15 @@ class CpuDevice(Device):
         level = None if program.optimize else 0
         if timeline.enabled():
             return self._compile_traced(program, level)
-        loops, threads = host_loops(), self.pool.threads
+        target = replace(host_target(), threads=self.pool.threads)
 
         def emit() -> Emitted:
             from bringup_cpu.codegen import generate  # a program on disk needs no emitter
 
-            native = generate(program, loops, threads)
+            native = generate(program, target)
             return Emitted(native.text, native.arena_bytes.to_bytes(8, "little"))
 
-        source = f"program {program.code_key} {loops} {threads}"
+        source = f"program {program.code_key} {target}"
         package = Path(__file__).parent
         module = emit() if config.level("BRINGUP_EMIT") else deferred(source, emit, package)
         code = engine().compile_native(module, (ENTRY,), level)
@@ -97,11 +98,11 @@ class CpuDevice(Device):
         """Code that notes when each thread worked on each launch, whose names it needs."""
         from bringup_cpu.codegen import generate
 
-        threads = self.pool.threads
+        target = replace(host_target(), threads=self.pool.threads)
         with timeline.span("emit", "compile"):
-            native = generate(program, host_loops(), threads, traced=True)
+            native = generate(program, target, traced=True)
         with timeline.span("llvm", "compile") as span:
             before = engine().compiled
             code = engine().compile_native(native.text, (ENTRY,), level)
             span.note(compiled=engine().compiled > before)
-        return TracedExecutable(program, native, code, self.memory, threads)
+        return TracedExecutable(program, native, code, self.memory, target.threads)

@@ -8,65 +8,63 @@ from dataclasses import replace
 from functools import cache
 
 from bringup.errors import UnsupportedError
-from bringup.llvm.loops.schedule import LoopTarget
-from bringup.records import record
+from bringup.loops.target import Target
 from bringup_cpu import host
 
-#: LLVM names for levels of x86-64, and the widths and numbers of their vector registers.
-_NAMED = {
-    "x86-64": LoopTarget(vector_bits=128, registers=16),
-    "x86-64-v2": LoopTarget(vector_bits=128, registers=16),
-    "x86-64-v3": LoopTarget(vector_bits=256, registers=16),
-    "x86-64-v4": LoopTarget(vector_bits=512, registers=32),
+#: Levels of x86-64 by the names that LLVM gives them: the widths and numbers of their vector
+#: registers (SSE2, AVX2 with 16 registers, AVX-512 with 32).  Cache lines have 64 bytes on all, and
+#: code for a named CPU counts on 1 MiB of cache for each core, which those of this decade have.
+_X86_LEVELS = {
+    row.name: row
+    for row in (
+        Target("x86-64", vector_bits=128, registers=16),
+        Target("x86-64-v2", vector_bits=128, registers=16),
+        Target("x86-64-v3", vector_bits=256, registers=16),
+        Target("x86-64-v4", vector_bits=512, registers=32),
+    )
 }
+#: AArch64 and all others: vectors of 128 bits are what every one has, and AArch64 has 32 of them.
+_OTHER = Target(platform.machine(), vector_bits=128, registers=32)
 _X86 = ("x86_64", "AMD64")
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
-@record
-class CpuTarget:
-    """A CPU.  cpu: LLVM's name, empty for the host.  loops: what the emitter must know of it."""
-
-    cpu: str
-    loops: LoopTarget
-
-
-def target(name: str = "") -> CpuTarget:
+def target(name: str = "") -> Target:
     """The target of that name; without one the host, or what ``BRINGUP_CPU`` names.
 
     Raises UnsupportedError.
     """
     if not name:
-        return CpuTarget("", host_loops())
+        return host_target()
     if name not in named():
         known = ", ".join(named()) or "no names, only the host"
         raise UnsupportedError(f"{name!r} is no CPU to compile for", fix=f"use one of: {known}")
-    return CpuTarget(name, _NAMED[name])
+    return _X86_LEVELS[name]
 
 
-def named() -> Mapping[str, LoopTarget]:
+def named() -> Mapping[str, Target]:
     """The names that `target` takes on this machine."""
-    return _NAMED if platform.machine() in _X86 else {}
+    return _X86_LEVELS if platform.machine() in _X86 else {}
 
 
 @cache
-def host_loops() -> LoopTarget:
-    """Vector registers of the CPU to compile for, and cache of this one."""
-    return replace(_host_registers(), cache_bytes=host.core_cache())
+def host_target() -> Target:
+    """The row of the CPU to compile for, with the cache of this one."""
+    return replace(_host_row(), cache_bytes=host.core_cache())
 
 
-def _host_registers() -> LoopTarget:
+def _host_row() -> Target:
     from bringup.llvm.host.machine import extensions, host_cpu, host_features
 
     cpu, features = host_cpu(), host_features().split(",")
     if platform.machine() not in _X86:  # pragma: no cover - only other processors
-        return LoopTarget(vector_bits=128, registers=32)
-    if cpu in _NAMED:  # pragma: no cover - only with BRINGUP_CPU set
-        return _NAMED[cpu]
+        return _OTHER
+    if cpu in _X86_LEVELS:  # pragma: no cover - only with BRINGUP_CPU set
+        return _X86_LEVELS[cpu]
     if features == [""]:  # pragma: no cover - only with BRINGUP_CPU set
         features = [f"+{name}" for name in extensions(cpu, ("avx2", *_WIDE))]
     if {f"+{name}" for name in _WIDE} <= set(features):
-        return _NAMED["x86-64-v4"]  # pragma: no cover - only AVX-512
+        return _X86_LEVELS["x86-64-v4"]  # pragma: no cover - only AVX-512
     if "+avx2" in features:  # pragma: no cover - only AVX2
-        return _NAMED["x86-64-v3"]
-    return _NAMED["x86-64"]  # pragma: no cover - only processors without AVX2
+        return _X86_LEVELS["x86-64-v3"]
+    return _X86_LEVELS["x86-64"]  # pragma: no cover - only processors without AVX2

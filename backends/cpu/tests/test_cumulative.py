@@ -10,9 +10,9 @@ import pytest
 
 from bringup import ops
 from bringup.dtypes import NUMERIC, DType, bf16, f16, f32, f64, i8, i64
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.steps.base import emit_step
 from bringup.llvm.text import Module
+from bringup.loops.target import Target
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot
 from bringup.types import TensorType
@@ -105,7 +105,7 @@ def test_a_long_line_is_many_units() -> None:
     slot = Slot("input", 0, 0, TensorType((1 << 20,), f32))
     attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
     step = OpStep(lookup("cumulative"), attrs, (slot,), (slot,))
-    totals, rows = emit_step(Module(), step, "long", LoopTarget(512, 32)).phases
+    totals, rows = emit_step(Module(), step, "long", Target(vector_bits=512, registers=32)).phases
     assert totals.units == rows.units == 32
 
 
@@ -115,7 +115,7 @@ def test_no_accumulator_sees_more_additions_than_are_declared() -> None:
     for length, phases in ((1 << 17, 1), ((1 << 17) + 1, 2)):
         slot = Slot("input", 0, 0, TensorType((16, length), f32))
         step = OpStep(lookup("cumulative"), attrs, (slot,), (slot,))
-        made = emit_step(Module(), step, "many", LoopTarget(512, 32))
+        made = emit_step(Module(), step, "many", Target(vector_bits=512, registers=32))
         assert len(made.phases) == phases
 
 

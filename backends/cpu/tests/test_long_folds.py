@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm.loops.schedule import LONGEST_CHAIN
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
 
 LENGTHS = (2**17, 2**17 + 1, 10**6 + 3, 2**20 + 2**16 + 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.loops.target import Target
 from bringup.ops.structures import STRUCTURES
 
 SIZES = (1, 16, 33, 70)
@@ -109,8 +109,8 @@ def test_equal_pivots_take_the_first_row() -> None:
 
 @pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32)])
 def test_narrower_vectors_and_fewer_registers(bits: int, registers: int, monkeypatch: Any) -> None:
-    target = LoopTarget(vector_bits=bits, registers=registers)
-    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    target = Target(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_target", lambda: target)
     a = drawn((2, 37, 37), np.float64, "definite") + bits * registers / 1e4 * np.eye(37)
     (factor,) = results(lambda x: bu.linalg.cholesky(x * 1.0), a)
     small(factor @ np.swapaxes(factor, -1, -2) - a, a, 37, np.float64)
@@ -125,7 +125,8 @@ def test_one_matrix_has_scratch_memory_for_one_thread() -> None:
     from bringup_cpu.codegen import generate
 
     program = bu.jit(bu.linalg.cholesky, device="cpu").lower(bu.float64[512, 512]).program
-    sizes = [generate(program, LoopTarget(256, 16), threads).arena_bytes for threads in (1, 8)]
+    targets = [Target(vector_bits=256, threads=threads) for threads in (1, 8)]
+    sizes = [generate(program, target).arena_bytes for target in targets]
     assert sizes[0] == sizes[1] < 3 * 512 * 512 * 8
 
 

@@ -14,12 +14,12 @@ import pytest
 import bringup as bu
 from bringup import ops
 from bringup.dtypes import ALL, FLOATS, INTS, DType, bf16, f16, f32, f64, i8, i16, i32
-from bringup.llvm.loops.schedule import LONGEST_CHAIN
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
 from bringup.ops import build as parts
 from bringup.runtime import devices, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup_cpu.memory import memory
-from bringup_cpu.target import host_loops
+from bringup_cpu.target import host_target
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
@@ -28,7 +28,7 @@ _KINDS = {"float": ("add", "mul", "max", "min"), "bool": ("and", "or")}
 
 
 def lanes(dtype: DType) -> int:
-    return host_loops().vector_bits // max(dtype.bits, 8)
+    return host_target().vector_bits // max(dtype.bits, 8)
 
 
 def reduce(kind: str, *dims: int) -> Callable[[Any], Any]:

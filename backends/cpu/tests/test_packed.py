@@ -19,7 +19,7 @@ from bringup.kernel.contraction import recognise
 from bringup.llvm.func.schedules import packed
 from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.loops.target import Target
 from bringup_cpu.target import named
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +36,7 @@ def plans(monkeypatch: Any) -> list[Blocking]:
     """Small blocks of inner indices, small units and bands; what was planned."""
     made: list[Blocking] = []
 
-    def cut(contraction: Any, target: LoopTarget) -> Blocking | None:
+    def cut(contraction: Any, target: Target) -> Blocking | None:
         found = blocking.blocking(contraction, target)
         if found is not None:
             tile = found.tile
@@ -46,11 +46,9 @@ def plans(monkeypatch: Any) -> list[Blocking]:
             return small
         return None
 
-    monkeypatch.setattr(blocking, "LEAST_PRODUCTS", 1)
-    monkeypatch.setattr(blocking, "_NEAR_BYTES", 0)
-    monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
-    monkeypatch.setattr(blocking, "_LEAST_DEPTH", 2)
-    monkeypatch.setattr(blocking, "_DEPTH_BYTES", 4 * 37)
+    small = {"least_products": 1, "near_bytes": 0, "least_rows": 2, "least_depth": 2}
+    rules = replace(blocking.RULES, depth_bytes=4 * 37, **small)
+    monkeypatch.setattr(blocking, "RULES", rules)
     monkeypatch.setattr(packed, "blocking", cut)
     return made
 
@@ -137,8 +135,8 @@ def test_pairs_in_tiles_of_any_shape(
     rows: int, columns: int, bits: int, registers: int, plans: list[Blocking], monkeypatch: Any
 ) -> None:
     """Panels narrower than a vector among them."""
-    target = LoopTarget(vector_bits=bits, registers=registers)
-    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    target = Target(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_target", lambda: target)
     inner = bits // 4 + registers + 1  # odd, and no two targets share a program
     x, y = corners(i8, rows, inner), corners(i8, columns, inner, seed=1)
     made = bu.jit(lambda x, y: bu.matmul(x, y.mT, dtype=bu.int32), device="cpu")(x, y)
@@ -216,8 +214,8 @@ def test_convolutions(layout: str, size: int, stride: int, plans: list[Blocking]
 def test_vectors_of_any_width(
     bits: int, registers: int, layout: str, plans: list[Blocking], monkeypatch: Any
 ) -> None:
-    target = LoopTarget(vector_bits=bits, registers=registers)
-    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    target = Target(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_target", lambda: target)
     product, left, right = LAYOUTS[layout]
     for dtype in (f32, f64):
         x, y = draw(dtype, 45, bits), draw(dtype, bits, 39 + registers, seed=1)
@@ -234,7 +232,7 @@ def test_the_order_of_sums_does_not_depend_on_threads_or_caches(monkeypatch: Any
     plans: list[Blocking | None] = []
     for threads, bytes_ in ((1, 1 << 21), (7, 1 << 17)):
 
-        def planned(contraction: Any, target: LoopTarget, t: int = threads, c: int = bytes_) -> Any:
+        def planned(contraction: Any, target: Target, t: int = threads, c: int = bytes_) -> Any:
             plans.append(blocking.blocking(contraction, replace(target, threads=t, cache_bytes=c)))
             return plans[-1]
 
@@ -255,7 +253,7 @@ def test_what_is_packed(monkeypatch: Any) -> None:
         types = [dtype[shape] for shape in shapes]
         found = recognise(bu.jit(product, device="cpu").lower(*types).kernels[-1])
         assert found is not None
-        return blocking.blocking(found, LoopTarget(512, 32))
+        return blocking.blocking(found, Target(vector_bits=512, registers=32))
 
     plain, turned = LAYOUTS["nn"][0], LAYOUTS["nt"][0]
     assert plan(plain, (16, 64), (64, 64)) is None  # a call costs more than the product

@@ -19,10 +19,11 @@ from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u3
 from bringup.llvm.func.schedules import packed
 from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.llvm.loops.heuristics import PRODUCTS
+from bringup.loops.target import Target
 from bringup.passes.panels import in_panels
 from bringup_cpu.codegen import generate
-from bringup_cpu.target import host_loops
+from bringup_cpu.target import host_target
 
 nn = bu.nn
 Array = np.ndarray[Any, Any]
@@ -39,7 +40,7 @@ def plans(monkeypatch: Any) -> list[Blocking]:
     """Small blocks of inner indices, small units and bands; what was planned."""
     made: list[Blocking] = []
 
-    def cut(contraction: Any, target: LoopTarget) -> Blocking | None:
+    def cut(contraction: Any, target: Target) -> Blocking | None:
         found = blocking.blocking(contraction, target)
         if found is not None:
             tile = found.tile
@@ -48,17 +49,20 @@ def plans(monkeypatch: Any) -> list[Blocking]:
             return made[-1]
         return None
 
-    monkeypatch.setattr(blocking, "LEAST_PRODUCTS", 1)
-    monkeypatch.setattr(blocking, "_NEAR_BYTES", 0)
-    monkeypatch.setattr(blocking, "_DEPTH_BYTES", 4 * 37)
+    small_rules(monkeypatch, least_products=1, near_bytes=0, depth_bytes=4 * 37)
     monkeypatch.setattr(packed, "blocking", cut)
-    wide_panels(monkeypatch, host_loops())
+    wide_panels(monkeypatch, host_target())
     return made
 
 
-def wide_panels(monkeypatch: Any, target: LoopTarget) -> None:
+def small_rules(monkeypatch: Any, **rules: Any) -> None:
+    """Plan products by other numbers."""
+    monkeypatch.setattr(blocking, "RULES", replace(blocking.RULES, **rules))
+
+
+def wide_panels(monkeypatch: Any, target: Target) -> None:
     """Lay out weights of small products too, as a target reads them."""
-    bits = blocking.panel_bits(target)
+    bits = PRODUCTS.panel_bits(target)
     monkeypatch.setattr(freeze, "in_panels", lambda c, r, *_: in_panels(c, r, bits, 1))
 
 
@@ -145,8 +149,8 @@ def test_weights_are_converted_as_they_are_read(stored: DType, plans: list[Block
 def test_vectors_of_any_width(
     bits: int, registers: int, layout: str, plans: list[Blocking], monkeypatch: Any
 ) -> None:
-    target = LoopTarget(vector_bits=bits, registers=registers)
-    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    target = Target(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_target", lambda: target)
     wide_panels(monkeypatch, target)
     product, order = LAYOUTS[layout]
     inner = bits + registers  # no two targets share a program
@@ -197,12 +201,12 @@ def test_what_is_fused_stays_fused(plans: list[Blocking]) -> None:
 
 
 def test_packed_columns_need_no_memory(plans: list[Blocking], monkeypatch: Any) -> None:
-    monkeypatch.setattr(blocking, "_VECTORS", blocking._VECTORS[:1])
+    small_rules(monkeypatch, vectors=blocking.RULES.vectors[:1])
     x, w = draw(f32, 40, 150), draw(f32, 150, 96, seed=1)
     product = LAYOUTS["rows"][0]
     lowered = frozen(product, w).lower(x), bu.jit(product, device="cpu").lower(x, w)
     plans.clear()
-    ready, packs = (generate(c.program, host_loops(), threads=1).arena_bytes for c in lowered)
+    ready, packs = (generate(c.program, host_target()).arena_bytes for c in lowered)
     plan = plans[1]
     assert replace(plans[0], cut=plan.cut, ready=None) == plan
     columns = plan.columns * plan.cut.depth * f32.bits // 8
@@ -228,7 +232,7 @@ def test_one_constant_serves_products_and_signatures() -> None:
         x = draw(f32, rows, 50)
         np.testing.assert_array_equal(function(x), wide(x) @ wide(w) + np.ones_like(x) @ wide(w))
     first, *others = held(function)
-    width = blocking.panel_bits(host_loops()) // 32
+    width = PRODUCTS.panel_bits(host_target()) // 32
     assert first.shape == (1, 64 // width, 50, width)
     assert all(other is first for other in others)
     assert len(others) == 2
@@ -276,8 +280,8 @@ def test_a_last_panel_ends_in_its_memory(
     start: int, ready: bool, plans: list[Blocking], monkeypatch: Any
 ) -> None:
     """Some columns of a matrix as wide as a panel: from the fourth on, the last row would not."""
-    monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
-    width = blocking.panel_bits(host_loops()) // 32
+    small_rules(monkeypatch, least_rows=2)
+    width = PRODUCTS.panel_bits(host_target()) // 32
     x, w = draw(f32, 40, 50), draw(f32, 50, width, seed=1)
     columns = slice(start, start + width - 4)
     product = bu.jit(lambda x, w: x @ w[:, columns], device="cpu")

@@ -11,10 +11,10 @@ import pytest
 from bringup import ops
 from bringup.backend import Backend
 from bringup.dtypes import ALL, DType, bf16, bool_, f16, f32, f64, i8, i32, i64, u8, u32, u64
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.steps.base import emit_step
 from bringup.llvm.steps.sort import emit as sorting
 from bringup.llvm.text import Module
+from bringup.loops.target import Target
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot
 from bringup.runtime import devices
@@ -119,7 +119,7 @@ def test_any_vector_width_sorts(
     real = sorting._job
 
     def narrowed(step: Any, _target: Any) -> Any:
-        return real(step, LoopTarget(vector_bits=bits, registers=registers))
+        return real(step, Target(vector_bits=bits, registers=registers))
 
     monkeypatch.setattr(sorting, "_job", narrowed)
     for n, (shape, dim) in enumerate([((777,), 0), ((9, 33), 1), ((33, 9), 0), ((50_000,), 0)]):
@@ -161,7 +161,7 @@ def _backend() -> Backend:
 def test_a_step_without_elements_has_no_phase() -> None:
     slot = Slot("input", 0, 0, TensorType((0, 3), f32))
     step = OpStep(lookup("sort"), {}, (slot,), (slot,))
-    assert emit_step(Module(), step, "nothing", LoopTarget()).phases == ()
+    assert emit_step(Module(), step, "nothing", Target(vector_bits=128)).phases == ()
 
 
 def test_long_lines_are_many_units() -> None:
@@ -171,6 +171,6 @@ def test_long_lines_are_many_units() -> None:
         slots = tuple(Slot("input", n, 0, type_) for n in range(2 * keys))
         attrs = {"dim": 0, "num_keys": keys, "descending": False}
         step = OpStep(lookup("sort"), attrs, slots[:keys], slots[keys:])
-        phases = emit_step(Module(), step, "long", LoopTarget(512, 32)).phases
+        phases = emit_step(Module(), step, "long", Target(vector_bits=512, registers=32)).phases
         assert len(phases) > 3
         assert min(phase.units for phase in phases) >= 8

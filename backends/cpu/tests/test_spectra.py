@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.llvm.loops.schedule import LoopTarget
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 
 Array = np.ndarray[Any, Any]
@@ -155,8 +155,8 @@ def test_values_do_not_pay_for_vectors_and_have_gradients() -> None:
 
 @pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32), (512, 32)])
 def test_other_vectors_and_registers(bits: int, registers: int, monkeypatch: Any) -> None:
-    target = LoopTarget(vector_bits=bits, registers=registers)
-    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    target = Target(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_target", lambda: target)
     a = drawn((37, 37), np.float32) + np.float32(bits * registers / 1e4)
     check_eigh(a + a.T)
     check_svd(a[:, :30])

@@ -58,3 +58,12 @@ def test_no_primitive_of_schedules_is_read_that_the_program_does_not_take(read: 
     assert {n.removeprefix(own) for n in read if n.startswith(own)} == taken
     own = "bringup.llvm.func.schedules."
     assert {n.removeprefix(own) for n in read if n.startswith(own)} == {"parts", "rows"}
+
+
+def test_what_a_product_would_be_blocked_by_is_not_read(read: set[str]) -> None:
+    assert {n for n in read if n.startswith("bringup.llvm.loops.")} == {
+        "bringup.llvm.loops.heuristics",
+        "bringup.llvm.loops.kernel",
+        "bringup.llvm.loops.schedule",
+    }
+    assert "bringup.kernel.contraction" not in read

@@ -138,7 +138,7 @@ _SHOWN = """
 import numpy as np
 import bringup as bu
 from bringup_cpu.target import target
-loops = target().loops
+loops = target()
 asm = str(bu.jit(lambda x: bu.exp(x) * 2).lower(bu.float32[1000], target="cpu").asm)
 print(loops.vector_bits, loops.registers, *(r for r in ("ymm", "zmm") if "%" + r in asm))
 try:
@@ -237,3 +237,17 @@ def test_levels_that_are_named_can_be_asked_for() -> None:
     backend = CpuBackend()
     widths = [backend.capabilities(name).shapes.vector for name in backend.targets()]
     assert widths == [4, 4, 8, 16]
+
+
+def test_what_is_shown_is_chosen_for_the_threads_that_run_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = CpuBackend()
+    types = bu.float32[512, 512], bu.float32[512, 512]
+    (step,) = bu.jit(lambda x, w: x @ w).lower(*types, target="cpu:x86-64-v3").program.steps
+    shown = []
+    for threads in (1, 16):
+        monkeypatch.setattr(host, "threads", lambda most, count=threads: count)
+        assert backend.target("x86-64-v3").threads == threads
+        shown.append(str(backend.scheduled(step, "x86-64-v3")))
+    assert shown[0] != shown[1], "units are smaller for more threads"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
+from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware, Target
 from bringup.dtypes import STORED
 from bringup.kernel.form import Kernel
 from bringup.program.program import KernelStep, Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
-from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
+from bringup_cuda.targets import BASELINE, TARGETS, capabilities_of, target_of
 
 if TYPE_CHECKING:  # dumps alone read loops
     from bringup.loops.schedule import Scheduled
@@ -47,7 +47,11 @@ class CudaBackend(Backend):
 
     def targets(self) -> Sequence[str]:
         """The architectures that there is a table of, oldest first."""
-        return tuple(SHARED_KIB)
+        return tuple(TARGETS)
+
+    def target(self, name: str = "") -> Target:
+        """The row of an architecture; without a name as `capabilities`."""
+        return target_of(self._architecture(name))
 
     def open(self, index: int) -> Device:  # pragma: no cover on cuda-emulated - only drivers
         """Open a GPU by its primary context.  Raises NoHardware, BackendError as `devices`."""
@@ -65,24 +69,22 @@ class CudaBackend(Backend):
         """Chunks of long sums that would leave much of a GPU idle, by architecture."""
         from bringup.llvm.simt.plan import chunk_length
         from bringup_cuda.codegen.contraction.planning import plan_contraction
-        from bringup_cuda.codegen.nvvm import simt_target
 
         architecture = self._architecture(target)
         plan = plan_contraction(kernel, architecture)
         if plan is None:
-            return chunk_length(kernel, simt_target(architecture))
+            return chunk_length(kernel, TARGETS[architecture])
         return plan.chunk_length
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel on an architecture; None for contractions and folds."""
         from bringup.llvm.simt import scheduled_kernel
         from bringup_cuda.codegen.contraction.planning import plan_contraction
-        from bringup_cuda.codegen.nvvm import simt_target
 
         architecture = self._architecture(target)
         if plan_contraction(step.kernel, architecture) is not None:
             return None
-        return scheduled_kernel(step.kernel, simt_target(architecture), step.schedule)
+        return scheduled_kernel(step.kernel, TARGETS[architecture], step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,

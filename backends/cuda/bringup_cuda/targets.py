@@ -7,33 +7,70 @@ from bringup.backend.capabilities import RowClaims
 from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.llvm.claims import emitter_claims
+from bringup.loops.target import Target
 
-# Shared memory one thread block may opt in to, KiB: CUDA C++ Programming Guide, "Technical
-# Specifications per Compute Capability".
-SHARED_KIB = {
-    "sm_75": 64,
-    "sm_80": 163,
-    "sm_86": 99,
-    "sm_87": 163,
-    "sm_89": 99,
-    "sm_90": 227,
-    "sm_90a": 227,
-    "sm_100": 227,
-    "sm_120": 99,
-}
-#: The PTX version that knows all of them.
+WARP = 32
+#: Registers of 32 bits of a multiprocessor.
+REGISTERS = 1 << 16
+#: Bytes of shared memory that CUDA itself takes in each block, from compute capability 8.0 on.
+SHARED_RESERVED = 1 << 10
+#: The PTX version that knows all architectures of the table.
 PTX_FEATURE = "+ptx87"
 #: What "no target" means: the oldest architecture that current toolkits compile for.
 BASELINE = "sm_75"
+#: Instructions by the compute capability that brought them: minima and maxima that propagate NaN,
+#: conversions to bf16, and copies to shared memory that do not wait.
+_BROUGHT = {"maximum": 80, "minimum": 80, "f32_to_bf16": 80, "cp.async": 80}
 
-#: Shared memory for tiles, KiB; the remainder is for partial results of a block.
-TILE_KIB = {name: kib - 4 for name, kib in SHARED_KIB.items()}
 
-#: Bytes of shared memory that CUDA itself takes in each block, from compute capability 8.0 on.
-SHARED_RESERVED = 1 << 10
+def _row(name: str, shared_kib: int, multiprocessors: int) -> Target:
+    """A row of the table, with what is common to all of them.
 
-WARP = 32
-BLOCK = 256
+    shared_kib: that one block may opt in to.  multiprocessors: of the largest product; how fast a
+    tile is depends on them, but never what a sum is made of.
+    """
+    instructions = [each for each, first in _BROUGHT.items() if number_of(name) >= first]
+    return Target(
+        name,
+        registers=REGISTERS,
+        thread_registers=255,
+        line_bytes=128,  # a warp that reads 32 words in a row makes one transaction
+        threads=1 << 17,  # a hundred multiprocessors with about a thousand threads each
+        warp=WARP,
+        block=256,  # two to eight of them fit on a multiprocessor, whatever registers they take
+        most_threads=1024,
+        shared_bytes=shared_kib << 10,
+        multiprocessors=multiprocessors,
+        instructions=(*instructions, *(["wgmma"] if name == "sm_90a" else [])),
+    )
+
+
+def number_of(architecture: str) -> int:
+    """The number of an architecture: 90 for ``sm_90`` and for ``sm_90a``.
+
+    Code for ``sm_90a`` runs on GPUs of exactly this capability, and may use what only they have.
+    """
+    return int(architecture.removeprefix("sm_").rstrip("a"))
+
+
+#: Every architecture that there is code for, oldest first.  Shared memory and registers are those
+#: of "Technical Specifications per Compute Capability" in the CUDA C++ Programming Guide.
+TARGETS = {
+    row.name: row
+    for row in (
+        _row("sm_75", 64, 72),
+        _row("sm_80", 163, 108),
+        _row("sm_86", 99, 84),
+        _row("sm_87", 163, 16),
+        _row("sm_89", 99, 142),
+        _row("sm_90", 227, 132),
+        _row("sm_90a", 227, 132),
+        _row("sm_100", 227, 148),
+        _row("sm_120", 99, 188),
+    )
+}
+
+
 #: Sides of the tiles of contractions (`codegen.contraction.tiles`); sums are cut at the last.
 TILE_SIDES = (8, 16, 32, 64, 128, 256)
 #: Multiplications from which a matrix product is large enough for warpgroups, which only code for
@@ -57,12 +94,16 @@ ALIGNMENT = 256
 MAX_BUFFERS = 256
 
 
-def number_of(architecture: str) -> int:
-    """The number of an architecture: 90 for ``sm_90`` and for ``sm_90a``.
+def target_of(name: str) -> Target:
+    """The row of an architecture such as ``sm_90``; of `BASELINE` if ``name`` is empty.
 
-    Code for ``sm_90a`` runs on GPUs of exactly this capability, and may use what only they have.
+    Raises UnsupportedError for an architecture that is not in the table.
     """
-    return int(architecture.removeprefix("sm_").rstrip("a"))
+    row = TARGETS.get(name or BASELINE)
+    if row is None:
+        known = ", ".join(TARGETS)
+        raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
+    return row
 
 
 def capabilities_of(target: str) -> Capabilities:
@@ -70,22 +111,19 @@ def capabilities_of(target: str) -> Capabilities:
 
     Raises UnsupportedError for an architecture that is not in the table.
     """
-    name = target or BASELINE
-    if name not in SHARED_KIB:
-        known = ", ".join(SHARED_KIB)
-        raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
-    shared = TILE_KIB[name] * 1024
+    row = target_of(target)
+    tiles = row.tile_bytes
     return Capabilities(
         ops=RowClaims(dict.fromkeys(STEP_EMITTERS, frozenset(STORED))),
         kernels=emitter_claims(),
-        limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 4, tile_bytes=shared),
+        limits=Limits(buffers=MAX_BUFFERS, row_elements=tiles // 4, tile_bytes=tiles),
         shapes=Shapes(
-            vector=WARP,
-            block=BLOCK,
+            vector=row.warp,
+            block=row.block,
             contraction=TILE_SIDES,
-            products=WARPGROUP_PRODUCTS.get(name, 0),
+            products=WARPGROUP_PRODUCTS.get(row.name, 0),
         ),
         alignment=ALIGNMENT,
         asynchronous=True,
-        target=name,
+        target=row.name,
     )

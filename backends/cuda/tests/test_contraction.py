@@ -32,13 +32,12 @@ from bringup_cuda.codegen.commands import Translated
 from bringup_cuda.codegen.contraction import planning
 from bringup_cuda.codegen.contraction.tiles import (
     LEAST_PART,
-    MULTIPROCESSORS,
     SCALAR,
     TENSOR,
     WARPGROUP,
     Tile,
 )
-from bringup_cuda.targets import SHARED_KIB, TILE_SIDES
+from bringup_cuda.targets import TARGETS, TILE_SIDES
 
 Fn = Callable[..., Any]
 
@@ -337,14 +336,13 @@ def test_what_shares_nothing_is_left_to_other_kernels(
 
 def test_every_architecture_has_tiles() -> None:
     """Each factor's dtype finds one that fits, from the smallest architecture to the largest."""
-    assert set(MULTIPROCESSORS) == set(SHARED_KIB)
-    for architecture in SHARED_KIB:
+    for architecture in TARGETS:
         for dtype in (float32, float64, float16, int8):
             types = dtype[4096, 4096], dtype[4096, 4096]
             program, _ = translated(lambda x, w: x @ w, types, architecture)
             made = planning.plan_contraction(program.kernels[0], architecture)
             assert made is not None
-            assert made.shared_bytes <= SHARED_KIB[architecture] * 1024
+            assert made.shared_bytes <= TARGETS[architecture].shared_bytes
             assert (made.tensor is None) == (architecture == "sm_75" or dtype.bits > 16)
 
 

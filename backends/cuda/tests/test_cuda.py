@@ -27,7 +27,7 @@ from bringup_cuda.driver.discovery import (
     require_gpus,
 )
 from bringup_cuda.driver.extras import RELAXED, DriverExtras
-from bringup_cuda.targets import BASELINE, SHARED_KIB
+from bringup_cuda.targets import BASELINE, TARGETS
 from bringup_cuda_emulator import plugin as emulated_plugin
 
 HOPPER = ("NVIDIA H100", 9, 0)
@@ -315,9 +315,9 @@ def test_capabilities_need_no_hardware_and_differ_by_architecture(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backend = plugin.bringup_backend()
-    for target, kib in SHARED_KIB.items():
+    for target, row in TARGETS.items():
         # What the kernels themselves need of it besides tiles is little.
-        assert 0 <= kib * 1024 - backend.capabilities(target).limits.tile_bytes <= 8 << 10
+        assert 0 <= row.shared_bytes - backend.capabilities(target).limits.tile_bytes <= 8 << 10
     monkeypatch.setattr(backend_module, "find_gpus", lambda: find_gpus(loader(FakeDriver([]))))
     assert backend.capabilities() == backend.capabilities(BASELINE)
     gpus = loader(FakeDriver([HOPPER]))

@@ -19,7 +19,7 @@ from bringup.graph import Literal
 from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
 from bringup.runtime.compiler import Compiled
 from bringup.types import TensorType
-from bringup_cuda.targets import SHARED_KIB
+from bringup_cuda.targets import TARGETS
 
 Assemble = Callable[[str, str], None]
 Attrs = Mapping[str, Any]
@@ -216,7 +216,7 @@ def test_every_form_of_kernel(name: str, architecture: str, assemble: Assemble) 
     assemble(made.asm, architecture)
 
 
-@pytest.mark.parametrize("architecture", SHARED_KIB)
+@pytest.mark.parametrize("architecture", TARGETS)
 def test_every_architecture(architecture: str, assemble: Assemble) -> None:
     made = lowered_program("softmax of f16", architecture)
     check_text(made, architecture)
@@ -228,7 +228,7 @@ def test_every_architecture(architecture: str, assemble: Assemble) -> None:
 
 def test_a_program_without_an_architecture_is_for_the_oldest() -> None:
     made = bu.jit(lambda x: x + 1).lower(f32[8], target="cuda")
-    assert f"\n.target {min(SHARED_KIB, key=list(SHARED_KIB).index)}\n" in made.asm
+    assert f"\n.target {min(TARGETS, key=list(TARGETS).index)}\n" in made.asm
 
 
 def test_a_long_sum_is_cut_and_its_parts_are_summed() -> None:

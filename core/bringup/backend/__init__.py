@@ -44,6 +44,7 @@ from bringup.backend.placement import Placement, can_run, check_placement
 from bringup.backend.plugin import GROUP, hookimpl
 from bringup.backend.registry import list_backends, load
 from bringup.kernel.limits import Limits
+from bringup.loops.target import Target
 from bringup.program.program import KernelStep, Program, Step
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "Shapes",
     "SimpleBackend",
     "Step",
+    "Target",
     "Transfer",
     "can_run",
     "check_placement",

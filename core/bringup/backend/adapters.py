@@ -37,6 +37,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -50,11 +51,12 @@ from bringup.errors import BackendError, BringupError, CompileError, Unsupported
 from bringup.graph import Literal
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
+from bringup.loops.target import UNKNOWN, Target
 from bringup.ops.table import all_ops, find, opdef
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
 from bringup.types import TensorType
 
-if TYPE_CHECKING:  # importing bringup loads no module of loops
+if TYPE_CHECKING:  # importing bringup loads nothing of loops but their targets
     from bringup.loops.form import Func
     from bringup.loops.schedule import Schedule, Scheduled
 
@@ -403,8 +405,8 @@ class LoopsDevice(RenderingDevice["Func"]):
     ``Capabilities.ops`` claims and ``ops`` has no function for, see `LibraryClaims`.  The rest is
     as in `KernelsDevice`.
 
-    library_units: how many iterations of parallel loops run at the same time; the library makes
-    about as many where a step has fewer.
+    target: the row of the machine.  The library makes about as many iterations of parallel loops as
+    it has threads where a step has fewer.
 
     >>> class Chip(LoopsDevice):                            # doctest: +SKIP
     ...     def render(self, func): return my_source(func)
@@ -412,7 +414,7 @@ class LoopsDevice(RenderingDevice["Func"]):
     ...     def launch(self, loaded, func, views): loaded(*views)
     """
 
-    library_units: int = 1
+    target: Target = UNKNOWN
 
     def schedule(self, func: Func) -> Schedule:
         """The steps to apply to the loops of a kernel before `render` gets them; none by default.
@@ -433,7 +435,7 @@ class LoopsDevice(RenderingDevice["Func"]):
             return super()._launches(program, number)
         from bringup.program.loops import numbered_loops
 
-        loops = numbered_loops(program, number, self.library_units)
+        loops = numbered_loops(program, number, self.target)
         if loops is None:
             return None
         if config.level("BRINGUP_CHECK"):
@@ -543,7 +545,8 @@ class SimpleBackend(Backend):
     after the backend if omitted.
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
-    schedule: likewise; dumps show its steps.
+    schedule: likewise; dumps show its steps.  target: likewise.
+    schedule_tables: the folder of tables that is shipped.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)
@@ -558,6 +561,8 @@ class SimpleBackend(Backend):
         *,
         render: Callable[[Func], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
+        target: Target = UNKNOWN,
+        schedule_tables: Path | None = None,
     ) -> None:
         self.name = name
         self._open = open
@@ -565,6 +570,8 @@ class SimpleBackend(Backend):
         self._devices = devices if devices is not None else (DeviceInfo(0, name),)
         self._render = render
         self._schedule = schedule
+        self._target = target
+        self._tables = schedule_tables
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The devices given, or found by the function given."""
@@ -573,6 +580,14 @@ class SimpleBackend(Backend):
     def capabilities(self, target: str = "") -> Capabilities:
         """The capabilities given, or those of the function given, whatever the target."""
         return self._capabilities() if callable(self._capabilities) else self._capabilities
+
+    def target(self, name: str = "") -> Target:
+        """The row given, whatever the name."""
+        return self._target
+
+    def schedule_tables(self) -> Path | None:
+        """The folder given."""
+        return self._tables
 
     def open(self, index: int) -> Device:
         """What the function given makes of the index."""
@@ -592,6 +607,6 @@ class SimpleBackend(Backend):
         from bringup.program.loops import program_loops
 
         kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
-        funcs = list(program_loops(program, kernels))
+        funcs = list(program_loops(program, kernels, self._target))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

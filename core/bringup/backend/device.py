@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
+from bringup.loops.target import UNKNOWN, Target
 from bringup.passes.base import Pass
 from bringup.program.program import KernelStep, Program
 from bringup.records import record
@@ -219,6 +221,13 @@ class Backend(ABC):
         """
         return ()
 
+    def target(self, name: str = "") -> Target:
+        """The row of a target, or of the default device: the numbers that schedules are chosen by.
+
+        Needs no hardware.  By default a machine of one thread whose compiler makes the vectors.
+        """
+        return UNKNOWN
+
     @abstractmethod
     def open(self, index: int) -> Device:
         """Open a device."""
@@ -251,6 +260,15 @@ class Backend(ABC):
 
         None, the default, where the backend runs it in another way than by loops.  Else the steps
         are ``step.schedule``, if there is one, and the backend runs the kernel so.
+        """
+        return None
+
+    def schedule_tables(self) -> Path | None:
+        """The folder of the schedules that the backend ships, found by measuring; None by default.
+
+        The table of a class of machines is the file ``NAME.txt``, where the name is that of
+        `target`; a class without a file has none.  ``bringup tune … --ship`` writes it.  Programs
+        use it without any setting, and the user's own table for a machine comes first.
         """
         return None
 

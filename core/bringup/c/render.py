@@ -508,10 +508,10 @@ class _Function:
     def vector_let(self, stmt: Let, loop: For) -> str:
         """An operator of C; operands that are the same for all iterations are scalars."""
         type_, sign = self.vector_of(stmt.result.dtype, loop), OPERATORS[stmt.op.name]
-        x, y = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
+        *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {x} {sign} {y};"
+        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"

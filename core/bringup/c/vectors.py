@@ -14,7 +14,7 @@ from bringup.loops.form import Buffer, For, Func, If, Let, Load, Stmt, Store, st
 
 #: The ops of straight loops besides constants, by their operators on vectors of floats.  Functions
 #: of many statements are better in loops that compilers vectorise themselves.
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "neg": "-"}
 #: How straight loops store.
 FOLDS = ("", "add", "mul")
 #: A register buffer of more vectors is an array.

@@ -22,6 +22,10 @@ Json = Annotated[
         "--json", help="Print one JSON object, with the number of its format, and nothing else."
     ),
 ]
+Types = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
+]
 
 
 def run() -> None:
@@ -109,12 +113,7 @@ def dump(
             metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
         ),
     ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    types: Types = None,
     target: Annotated[
         str,
         typer.Option(
@@ -155,12 +154,7 @@ def tune(
     subject: Annotated[
         str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
     ],
-    types: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
-        ),
-    ] = None,
+    types: Types = None,
     device: Annotated[
         str,
         typer.Option(
@@ -173,12 +167,21 @@ def tune(
     keep: Annotated[
         bool, typer.Option(help="Whether later programs on this machine use what is found.")
     ] = True,
+    ship: Annotated[
+        bool,
+        typer.Option(
+            "--ship",
+            help="Write what is found into the table that the backend ships for machines of this"
+            " class, in place of the user's.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Search for faster schedules of a function's kernels, by measuring.
 
-    A schedule that is kept is used wherever a kernel has the same loops.  Results keep their bits.
+    A schedule that is kept is used wherever a program has an equal kernel.  Results keep their
+    bits.
     """
     from bringup.cli import tune as command
 
-    command.show(subject, types or [], device, seconds, keep=keep, as_json=json)
+    command.show(subject, types or [], device, seconds, keep=keep, ship=ship, as_json=json)

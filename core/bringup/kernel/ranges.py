@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ Span = tuple[int, int]
 _MOST_POSITIONS = 1 << 20
 
 
-def span(expr: Expr, mask: Mask = ()) -> Span:
+@lru_cache(maxsize=1 << 12)
+def span(expr: Expr, mask: tuple[Bound, ...] = ()) -> Span:
     """The least and the greatest value ``expr`` can have where every bound holds; both are bounds,
     not always attained.
 

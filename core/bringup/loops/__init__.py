@@ -8,32 +8,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bringup.loops.form import (
-    Alloc,
-    Barrier,
-    Buffer,
-    For,
-    Func,
-    If,
-    Let,
-    Load,
-    Param,
-    Scalar,
-    Shuffle,
-    Store,
-    named_axis,
-    statements,
-)
-from bringup.loops.lower import lower_kernel
-
 if TYPE_CHECKING:
     from bringup.loops.evaluate import evaluate_func
+    from bringup.loops.form import (
+        Alloc,
+        Barrier,
+        Buffer,
+        For,
+        Func,
+        If,
+        Let,
+        Load,
+        Param,
+        Scalar,
+        Shuffle,
+        Store,
+        named_axis,
+        statements,
+    )
+    from bringup.loops.lower import lower_kernel
+    from bringup.loops.target import Target
     from bringup.loops.text import parse_func, print_func, print_stmt
     from bringup.loops.verify import verify_func
 
-#: The modules of what a process that only runs programs never needs: imported when asked for.
+#: Modules are imported when a name of theirs is asked for: a program that is on disk needs none of
+#: them but `target`.  All other names are of `form`.
 _MODULE_OF = {
+    "Target": "target",
     "evaluate_func": "evaluate",
+    "lower_kernel": "lower",
     "parse_func": "text",
     "print_func": "text",
     "print_stmt": "text",
@@ -42,9 +45,10 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    module = import_module(f"{__name__}.{_MODULE_OF.get(name, 'form')}")
+    return getattr(module, name)
 
 
 __all__ = [
@@ -60,6 +64,7 @@ __all__ = [
     "Scalar",
     "Shuffle",
     "Store",
+    "Target",
     "evaluate_func",
     "lower_kernel",
     "named_axis",

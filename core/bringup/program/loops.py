@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from bringup.loops import Func
 from bringup.loops.library import StepLoops, library_loops
+from bringup.loops.target import UNKNOWN, Target
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 
 
 def step_loops(
-    step: OpStep, prefix: str, *, in_place: bool = False, units: int = 1, vector_bits: int = 0
+    step: OpStep, prefix: str, target: Target, *, in_place: bool = False
 ) -> StepLoops | None:
     """The functions of a step that the op library has, else None; see `library_loops`.
 
@@ -19,16 +20,14 @@ def step_loops(
     in_place: the first result has the memory of the first operand, so that it is not copied.
     """
     operands, results = (tuple(s.type for s in slots) for slots in (step.operands, step.results))
-    loops = library_loops(
-        step.op.name, operands, results, step.attrs, units=units, vector_bits=vector_bits
-    )
+    loops = library_loops(step.op.name, operands, results, step.attrs, target)
     if loops is None:
         return None
     funcs = loops.funcs[1:] if loops.copies and in_place else loops.funcs
     return replace(loops, funcs=tuple(replace(f, name=prefix + f.name) for f in funcs))
 
 
-def numbered_loops(program: Program, number: int, units: int = 1) -> StepLoops | None:
+def numbered_loops(program: Program, number: int, target: Target = UNKNOWN) -> StepLoops | None:
     """Those of a step of a program, None if it is no step of the op library.
 
     No two functions of a program have one name.
@@ -37,7 +36,7 @@ def numbered_loops(program: Program, number: int, units: int = 1) -> StepLoops |
     if not isinstance(step, OpStep):
         return None
     in_place = is_in_place(program, step)
-    return step_loops(step, f"o{number}_", in_place=in_place, units=units)
+    return step_loops(step, f"o{number}_", target, in_place=in_place)
 
 
 def is_in_place(program: Program, step: OpStep) -> bool:
@@ -48,7 +47,9 @@ def is_in_place(program: Program, step: OpStep) -> bool:
     return source == target
 
 
-def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
+def program_loops(
+    program: Program, kernels: Iterator[Func], target: Target = UNKNOWN
+) -> Iterator[Func]:
     """The functions of all steps in order: the next of ``kernels`` for each kernel, and those of
     steps that the op library has.
     """
@@ -57,8 +58,8 @@ def program_loops(program: Program, kernels: Iterator[Func]) -> Iterator[Func]:
             yield next(kernels)
         elif isinstance(step, ControlStep):
             for inner in step.programs:
-                yield from program_loops(inner, kernels)
-        elif loops := numbered_loops(program, number):
+                yield from program_loops(inner, kernels, target)
+        elif loops := numbered_loops(program, number, target):
             yield from loops.funcs
 
 

@@ -276,8 +276,8 @@ def _program(
     )
     if not options.optimize:
         program = replace(program, optimize=False)
-    if isinstance(target, OpenDevice):
-        program = with_schedules(program, backend, target.machine, capabilities.target)
+    machine = target.machine if isinstance(target, OpenDevice) else ""
+    program = with_schedules(program, backend, capabilities.target, machine)
     if context.dump is not None and report is not None:
         schedules = _schedules(backend, program, *filter(None, [capabilities.target]))
         _dump(context.dump, graph, program, schedules, report)

@@ -24,7 +24,7 @@ from bringup.records import record
 from bringup.runtime import transfer
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.tuned import key_of
+from bringup.runtime.tuned import Entry, key_of
 from bringup.types import TensorType
 
 #: A schedule must take at most this share of the time of another one to be called faster.
@@ -39,14 +39,14 @@ _LOOK, _TURNS = 3, 11
 class Tuned:
     """What a search found for a kernel.
 
-    key: as in `bringup.runtime.tuned.key_of`.
+    loops: `bringup.runtime.tuned.key_of` its loops before any step.
     schedule: the fastest; the device's own if none was faster.
     ratio: its time by that of the device's own.
     tried: variants that were measured.
     """
 
     kernel: Kernel
-    key: str
+    loops: str
     schedule: Schedule
     ratio: float
     tried: int
@@ -55,6 +55,11 @@ class Tuned:
     def is_faster(self) -> bool:
         """Whether a schedule other than the device's own is worth keeping."""
         return self.ratio <= _FASTER
+
+    @property
+    def entry(self) -> tuple[str, Entry]:
+        """The name of the kernel in a table, and what the table has for it."""
+        return key_of(self.kernel), Entry(self.loops, str(self.schedule))
 
 
 def tune(
@@ -70,12 +75,12 @@ def tune(
     """
     end = clock() + seconds
     pairs = zip(compiled.kernels, compiled.schedules, strict=True)
-    found = {key_of(s.before): (kernel, s) for kernel, s in pairs if s is not None}
+    found = {key_of(kernel): (kernel, s) for kernel, s in pairs if s is not None}
     if not found:
         raise UnsupportedError(f"{device.name} runs no kernel of {compiled.graph.name} by loops")
-    for n, (key, (kernel, scheduled)) in enumerate(found.items()):
+    for n, (kernel, scheduled) in enumerate(found.values()):
         share = clock() + (end - clock()) / (len(found) - n)
-        yield _Search(kernel, scheduled, device, clock).run(key, share)
+        yield _Search(kernel, scheduled, device, clock).run(share)
 
 
 class _Search:
@@ -98,7 +103,7 @@ class _Search:
         self.right: list[bytes] | None = None
         self.inputs = [transfer.upload(device.device, _elements(t)) for t in self.types["in"]]
 
-    def run(self, key: str, end: float) -> Tuned:
+    def run(self, end: float) -> Tuned:
         """The best schedule that is found before ``end``."""
         own = best = self.scheduled.steps
         runs = {str(own): self._compiled(own)}
@@ -123,7 +128,7 @@ class _Search:
         ratio = 1.0 if best == own else self._ratio(runs[str(best)], runs[str(own)], _TURNS)
         if ratio > _FASTER:
             best, ratio = own, 1.0
-        return Tuned(self.kernel, key, best, ratio, len(tried) - 1)
+        return Tuned(self.kernel, key_of(self.scheduled.before), best, ratio, len(tried) - 1)
 
     def _compiled(self, schedule: Schedule) -> Executable:
         step = KernelStep(self.kernel, self.slots, None, schedule)

@@ -13,18 +13,18 @@ sys.path.append(str(Path(__file__).parent))
 
 from test_adapters import HERE, LoopsChip, op, program, slot
 
-from bringup.backend import BufferView, LibraryClaims, claims
+from bringup.backend import BufferView, Capabilities, LibraryClaims, SimpleBackend, claims
 from bringup.c import C11, c_claims
 from bringup.dtypes import f16, f32, i32, i64
 from bringup.errors import UnsupportedError
-from bringup.loops import Func
+from bringup.loops import Func, Target
 
 LONG, AT = f32[100], i32[3, 1]
 X, Z = slot("input", LONG), slot("output", LONG)
 
 
 class Chip(LoopsChip):
-    library_units = 3
+    target = Target(threads=3)
 
     def scratch_bytes(self, func: Func) -> int:
         return 40 if "sort_" in func.name else 0
@@ -49,6 +49,16 @@ def test_a_step_is_several_launches_with_memory_between_them() -> None:
     ]
     assert chip.take(z, LONG).tolist() == sorted(x.tolist(), reverse=True)
     assert run.source.startswith("func o0_sort(x0: in f32[100], t0: out f32[100]) {")
+
+
+def test_the_source_without_a_device_is_cut_for_the_row_of_the_backend() -> None:
+    chip = Chip()
+    backend = SimpleBackend(
+        "chip", lambda index: chip, Capabilities(), render=chip.render, target=chip.target
+    )
+    shown = program([op("sort", [X], Z, dim=0, descending=True)])
+    assert backend.target() == backend.target("any") == Target(threads=3)
+    assert backend.lower(shown).source == chip.compile(shown).source
 
 
 NUMBERS = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}

@@ -15,12 +15,12 @@ from bringup.backend import BufferView, Capabilities, DeviceInfo, LoopsDevice, S
 from bringup.cli.app import app
 from bringup.dtypes import ALL
 from bringup.errors import BackendError, ParseError, UnsupportedError
-from bringup.loops import Func, evaluate_func, parse_func
+from bringup.loops import Func, Target, evaluate_func, parse_func
 from bringup.loops.form import For, statements
 from bringup.loops.schedule import Schedule, apply
 from bringup.loops.schedule.variants import variants
 from bringup.runtime import devices, tuned
-from bringup.runtime.compiler import compile_graph, forget
+from bringup.runtime.compiler import compile_graph, forget, lower_graph
 from bringup.runtime.tune import Tuned, tune
 
 FUNC = parse_func("""
@@ -119,6 +119,10 @@ def chip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> devices.OpenDevice:
 GRAPH = bu.jit(lambda x: x * x).lower(bu.float32[64], target="cpu").graph
 
 
+def entry(func: Func, steps: Schedule) -> tuned.Entry:
+    return tuned.Entry(tuned.key_of(func), str(steps))
+
+
 def search(chip: devices.OpenDevice) -> Tuned:
     device: Any = chip.device
     compiled = compile_graph(GRAPH, chip)
@@ -154,8 +158,8 @@ def test_what_is_kept_is_used_by_programs_that_are_compiled_later(
     found = search(chip)
     path = tuned.path_of(chip.machine)
     assert path.name == "chip-chip-r-7.txt"
-    tuned.write(path, {found.key: found.schedule})
-    assert tuned.read(path) == {found.key: found.schedule}
+    tuned.write(path, dict([found.entry]))
+    assert tuned.read(path) == dict([found.entry])
     forget()
     compiled = compile_graph(GRAPH, chip)
     (scheduled,) = compiled.schedules
@@ -177,7 +181,9 @@ def test_the_cpu_obeys_a_file_and_keeps_the_bits(
     assert own is not None
     steps = Schedule.parse("split g0 g0.o g0.i 8\nvectorize g0.i")
     path = tuned.path_of(cpu.machine)
-    tuned.write(path, {tuned.key_of(own.before): steps, "of other loops": inner_loop(FUNC)})
+    (kernel,) = function.lower(x).kernels
+    other = tuned.Entry("of other loops", str(inner_loop(FUNC)))
+    tuned.write(path, {tuned.key_of(kernel): entry(own.before, steps), "another": other})
     forget()
     again = bu.jit(lambda x: x * x + 1, device="cpu")
     assert np.asarray(again(x)).tobytes() == right.tobytes()
@@ -188,13 +194,65 @@ def test_the_cpu_obeys_a_file_and_keeps_the_bits(
     forget()
 
 
-def test_a_file_that_cannot_be_read_names_the_kernel(tmp_path: Path) -> None:
-    path = tmp_path / "chip.txt"
-    path.write_text("# by hand\n\nkernel abc\nsplit g0 g0.o g0.i 4\nsplit g0\n")
-    with pytest.raises(ParseError, match=r"chip\.txt, kernel abc: line 2: split") as caught:
-        tuned.read(path)
+def shipping(chip: devices.OpenDevice, folder: Any) -> devices.OpenDevice:
+    """The same device, whose backend ships the tables of a folder for class chip-2."""
+    backend = SimpleBackend(
+        "chip", lambda _: chip.device, Chip.capabilities, render=str, schedule=inner_loop,
+        target=Target("chip-2"), schedule_tables=folder,
+    )  # fmt: skip
+    return devices.OpenDevice("chip", 0, backend, chip.device, chip.info)
+
+
+def steps_of(chip: devices.OpenDevice) -> str:
+    (scheduled,) = compile_graph(GRAPH, chip).schedules
+    return str(scheduled and scheduled.steps)
+
+
+def test_the_tables_of_a_backend_are_used_for_their_class_of_machines(
+    chip: devices.OpenDevice, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shipped"
+    found = search(chip)
+    for name, wanted in (("chip-1", "split g0 g0.o g0.i 2"), ("chip-2", str(found.schedule))):
+        tuned.write(folder / f"{name}.txt", dict([found.entry]))
+        assert steps_of(shipping(chip, folder)) == wanted
+    offline = lower_graph(GRAPH, shipping(chip, folder).backend)
+    assert str(offline.schedules[0]).startswith(str(found.schedule))
+    mine = tuned.Entry(found.loops, "split g0 g0.o g0.i 4")
+    tuned.write(tuned.path_of(chip.machine), {found.entry[0]: mine})
+    assert steps_of(shipping(chip, folder)) == mine.steps, "the user's own comes first"
+    stale = tuned.Entry("of other loops", mine.steps)
+    tuned.write(tuned.path_of(chip.machine), {found.entry[0]: stale})
+    assert steps_of(shipping(chip, folder)) == str(found.schedule)
+
+
+def test_a_backend_that_gives_no_folder_is_at_fault(chip: devices.OpenDevice) -> None:
+    with pytest.raises(BackendError, match="schedule_tables gave 'here', no path of a folder"):
+        compile_graph(GRAPH, shipping(chip, "here"))
+
+
+def test_no_table_is_read_for_a_program_without_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    backend = devices.get("cpu").backend
+    monkeypatch.setattr(type(backend), "schedule_tables", lambda self: tmp_path)
+    (tmp_path / f"{backend.target().name}.txt").write_text("\nkernel broken")
+    assert not bu.jit(bu.sort).lower(bu.float32[64], target="cpu").kernels
+    with pytest.raises(ParseError, match="kernel broken: the line names no loops"):
+        bu.jit(bu.exp).lower(bu.float32[64], target="cpu")
+
+
+def test_an_entry_that_cannot_be_read_names_the_kernel(
+    chip: devices.OpenDevice,
+) -> None:
+    found = search(chip)
+    key, _ = found.entry
+    steps = "split g0 g0.o g0.i 4\nsplit g0"
+    tuned.write(tuned.path_of(chip.machine), {key: tuned.Entry(found.loops, steps)})
+    forget()
+    with pytest.raises(ParseError, match=rf"7\.txt, kernel {key}: line 2: split") as caught:
+        compile_graph(GRAPH, chip)
     assert caught.value.fix == "mend the entry, or remove it"
-    assert tuned.read(tmp_path / "other.txt") == {}
 
 
 MODEL = """
@@ -224,6 +282,31 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (kernel,) = json.loads(result.stdout)["kernels"]
     assert kernel["kernel"] == "k0_add"
     assert kernel["schedule"][0].startswith("split g0 ")
+
+
+def test_the_command_writes_what_a_backend_ships(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BRINGUP_SCHEDULES", str(tmp_path / "kept"))
+    command = "model.py:double", "f32[64]", "--device", "cpu", "--seconds", "0", "--ship"
+    backend = devices.get("cpu").backend
+    monkeypatch.setattr(type(backend), "schedule_tables", lambda self: None)
+    result = run(tmp_path, *command)
+    assert "backend cpu ships no schedules" in str(result.exception)
+    monkeypatch.setattr(type(backend), "schedule_tables", lambda self: tmp_path / "shipped")
+
+    def found(compiled: Any, *_: Any) -> list[Tuned]:
+        (kernel,), (own,) = compiled.kernels, compiled.schedules
+        return [Tuned(kernel, tuned.key_of(own.before), Schedule.parse("unroll g0"), 0.5, 1)]
+
+    monkeypatch.setattr("bringup.cli.tune.tune", found)
+    result = run(tmp_path, *command)
+    assert result.exit_code == 0, result.output
+    (path,) = (tmp_path / "shipped").iterdir()
+    assert path.name == f"{backend.target().name}.txt"
+    assert [each.steps for each in tuned.read(path).values()] == ["unroll g0"]
+    assert not (tmp_path / "kept").exists()
+    forget()
 
 
 def test_a_function_without_loops_cannot_be_tuned(tmp_path: Path) -> None:

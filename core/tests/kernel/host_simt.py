@@ -22,8 +22,9 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm import text as ir
-from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
+from bringup.llvm.simt import SimtDialect, SimtKernel, emit_simt
 from bringup.llvm.text import Module
+from bringup.loops import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +33,7 @@ THREADS = 32
 WARP = 8
 #: Blocks at most: fewer than most kernels want, so that each takes several turns.
 BLOCKS = 2
-TARGET = SimtTarget(
+DIALECT = SimtDialect(
     calling_convention="",
     thread="host_thread",
     block_index="host_block",
@@ -44,10 +45,15 @@ TARGET = SimtTarget(
     ),
     global_space=0,
     shared_space=0,
-    block=THREADS,
-    most=THREADS,
+)
+TARGET = Target(
+    registers=1 << 16,
+    line_bytes=128,
+    threads=256,
     warp=WARP,
-    full=256,
+    block=THREADS,
+    most_threads=THREADS,
+    shared_bytes=52 << 10,
 )
 _NUMBERS = ("thread", "block", "threads", "blocks")
 _serial = count()
@@ -157,7 +163,7 @@ class SimtLaunch:
 
     def __init__(self, kernel: Kernel) -> None:
         module, name = Module(), f"kernel_{next(_serial)}"
-        self.made = emit_simt(module, kernel, name, TARGET)
+        self.made = emit_simt(module, kernel, name, TARGET, DIALECT)
         assert WARP <= self.made.threads <= THREADS
         assert self.made.threads % WARP == 0
         self.address = _host().load(module, name)

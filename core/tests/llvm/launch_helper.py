@@ -15,15 +15,16 @@ from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.limits import Limits
 from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm.func.schedules import scheduled
-from bringup.llvm.loops.schedule import LoopTarget, schedule
+from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Func, verify_func
+from bringup.loops.target import Target
 from bringup.ops.evaluate import evaluate
 from bringup.passes.check import disagreement, generated_inputs, is_strict
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[Kernel], Func]
-TARGET = LoopTarget(vector_bits=256)
+TARGET = Target(vector_bits=256)
 
 
 def as_run(kernel: Kernel) -> Func:

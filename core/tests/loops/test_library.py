@@ -24,7 +24,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
     monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
-    monkeypatch.setattr("bringup.loops.library.factors._SIDES", 2)
+    monkeypatch.setattr("bringup.loops.library.panels._COLUMNS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._ROWS", 2)
+    monkeypatch.setattr("bringup.loops.library.tiles._USUAL_BITS", 64)
 
 
 #: Units, and bits of vectors.

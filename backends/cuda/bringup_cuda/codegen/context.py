@@ -11,15 +11,15 @@ from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module
 from bringup.program.program import OpStep, Program, Slot
 from bringup_cuda.codegen.commands import Command, Scratch
-from bringup_cuda.codegen.nvvm import TRIPLE, native_functions, simt_target
-from bringup_cuda.targets import ALIGNMENT
+from bringup_cuda.codegen.nvvm import TRIPLE, native_functions
+from bringup_cuda.targets import ALIGNMENT, TARGETS
 
 
 class CodegenContext:
     """The module that a program is translated into, and what its steps share.
 
     module: receives the kernels.  target: the architecture, such as ``sm_90``.
-    simt: the machine as core's emitters see it.
+    row: the numbers of the architecture.
     scratch_bytes: the most scratch memory that any step needs.
     """
 
@@ -27,7 +27,7 @@ class CodegenContext:
         self.module = Module(TRIPLE)
         self.module.native = native_functions(target)
         self.target = target
-        self.simt = simt_target(target)
+        self.row = TARGETS[target]
         self.scratch_bytes = 0
         self._step_scratch_bytes = 0
         #: Translated op steps by what their commands depend on: equal steps share kernels.

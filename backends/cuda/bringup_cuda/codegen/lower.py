@@ -24,7 +24,7 @@ from bringup_cuda.codegen.commands import (
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
-from bringup_cuda.codegen.nvvm import TRIPLE
+from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
 from bringup_cuda.targets import BASELINE, PTX_FEATURE
@@ -91,7 +91,7 @@ def _emit_simt(codegen: CodegenContext, step: KernelStep, constant: frozenset[in
     return codegen.emit_once(
         f"{sorted(constant)}\n{steps or ''}\n{kernel.content}",
         kernel.name,
-        lambda name: emit_simt(codegen.module, kernel, name, codegen.simt, constant, steps),
+        lambda name: emit_simt(codegen.module, kernel, name, codegen.row, SIMT, constant, steps),
     )
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
-from bringup.llvm.simt import SimtTarget
+from bringup.llvm.simt import SimtDialect
 from bringup.llvm.text import Builder, Module, Val, const, vec
-from bringup_cuda.targets import BLOCK, TILE_KIB, WARP, number_of
+from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
-#: Registers of a multiprocessor.
-REGISTERS = 1 << 16
-#: The first architecture that has instructions for minima, maxima and rounding to bf16.
-_NATIVE_FROM = 80
 
 
 def _shuffle(b: Builder, word: Val, mask: int) -> Val:
@@ -32,7 +27,7 @@ def _attributes(threads: int, registers: int) -> str:
     return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 
 
-SIMT = SimtTarget(
+SIMT = SimtDialect(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
     block_index="llvm.nvvm.read.ptx.sreg.ctaid.x",
@@ -41,23 +36,17 @@ SIMT = SimtTarget(
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
     attributes=_attributes,
-    block=BLOCK,
-    warp=WARP,
 )
-
-
-def simt_target(target: str) -> SimtTarget:
-    """The machine of an architecture such as ``sm_90``, as core's emitters see it."""
-    return replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
 
 
 def native_functions(target: str) -> dict[str, Callable[..., Val]]:
     """`bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
     # For ``frem`` LLVM's NVPTX target divides, truncates and subtracts, which rounds twice.
     functions: dict[str, Callable[..., Val]] = {"rem": remainder, "exp": exp_by_branch}
-    if number_of(target) < _NATIVE_FROM:
-        return functions
-    return {**functions, "maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
+    native: dict[str, Callable[..., Val]]
+    native = {"maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
+    has = TARGETS[target].instructions
+    return {**functions, **{name: emit for name, emit in native.items() if name in has}}
 
 
 def _maximum(b: Builder, x: Val, y: Val) -> Val:

@@ -12,7 +12,7 @@ from bringup.errors import BackendError
 from bringup.records import record
 from bringup_cuda.driver import protocol
 from bringup_cuda.driver.extras import LIBRARY
-from bringup_cuda.targets import SHARED_KIB, number_of
+from bringup_cuda.targets import TARGETS, number_of
 
 #: ``kDLCUDA`` of dlpack.h.
 CUDA = 2
@@ -78,7 +78,7 @@ def nearest(architecture: str) -> str | None:  # pragma: no cover on cuda-emulat
     ('sm_90a', 'sm_100', None)
     """
     number = number_of(architecture)
-    known = [a for a in SHARED_KIB if number_of(a) <= number]
+    known = [a for a in TARGETS if number_of(a) <= number]
     runs = [a for a in known if not a.endswith("a") or number_of(a) == number]
     return max(runs, key=lambda a: (number_of(a), a), default=None)
 
@@ -98,7 +98,7 @@ def require_gpus(  # pragma: no cover on cuda-emulated - only drivers
     for gpu in gpus:
         if nearest(gpu.architecture) is None:
             raise BackendError(
-                f"{there}: {gpu.architecture} is older than {next(iter(SHARED_KIB))}, the oldest"
+                f"{there}: {gpu.architecture} is older than {next(iter(TARGETS))}, the oldest"
                 " that code is made for",
                 fix="hide it: set CUDA_VISIBLE_DEVICES to the others",
             )

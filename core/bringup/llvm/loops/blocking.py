@@ -15,33 +15,10 @@ from bringup.dtypes import DType, i8, i16, i32, u8, u32
 from bringup.graph.index import Expr, flatten
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
-from bringup.llvm.loops.schedule import LONGEST_CHAIN, MOST_ROWS, LoopTarget
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
+from bringup.llvm.loops.heuristics import PRODUCTS as RULES
+from bringup.loops.target import Target
 from bringup.records import record
-
-#: Bytes of the inner indices of a block; so the panels of a tile share the first-level cache.
-_DEPTH_BYTES = 1024
-#: The inner indices of a block are a multiple of this if an axis is packed along vectors.
-_EVEN = 16
-#: With fewer products, loops without packing are as fast.
-LEAST_PRODUCTS = 1 << 17
-_LEAST_ROWS = 16
-_LEAST_DEPTH = 16
-#: From so many products on, packing pays for pairs even if there are fewer rows.
-_FEW_ROWS_PRODUCTS = 1 << 20
-#: Up to so many rows, it is faster to join pairs for each tile than to pack them once.
-_MOST_JOINED = 128
-#: Up to so many bytes of both factors, loops without packing read contiguous columns as fast.
-_NEAR_BYTES = 3 << 18
-#: Costs in iterations of the innermost loop: of packing an element, of packing it into a block that
-#: exceeds a core's cache, of reading an element from panels in memory, and of starting a unit.
-_PACK = 1.0
-_PACK_FAR = 1.0
-_READ = 0.5
-_START = 2000
-#: Vectors of columns that a tile may have, in the order in which they are tried.
-_VECTORS = (2, 1, 3)
-#: The share of the last-level cache per worker, in multiples of the cache of its core.
-_SHARED = 4
 
 
 @record
@@ -121,22 +98,7 @@ class Blocking:
     ready: Panels | None = None
 
 
-def lengths(target: LoopTarget) -> tuple[int, ...]:
-    """Sizes of f32 products at which the code path changes.
-
-    These are the sides of the first tile that is tried, the least sides, and the depth of a block.
-    """
-    vectors = _VECTORS[0]
-    sides = _most_rows(vectors, target.registers), vectors * target.vector_bits // 32
-    return tuple(sorted({*sides, _LEAST_ROWS, _LEAST_DEPTH, _DEPTH_BYTES // 4}))
-
-
-def panel_bits(target: LoopTarget) -> int:
-    """Bits of a row of a right panel, for the first tile that is tried."""
-    return _VECTORS[0] * target.vector_bits
-
-
-def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
+def blocking(contraction: Contraction, target: Target) -> Blocking | None:
     """The blocking of a contraction; None if packing does not pay."""
     dtype = contraction.fold.dtype
     rows, columns = size(contraction.left.axes), size(contraction.right.axes)
@@ -144,29 +106,31 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if contraction.fold.kind != "add" or dtype.bits < 32:
         return None
     products, pair = rows * columns * inner, _in_pairs(contraction)
-    least = 2 if pair and products >= _FEW_ROWS_PRODUCTS else _LEAST_ROWS
-    if rows < least or columns < _LEAST_ROWS or inner < _LEAST_DEPTH or products < LEAST_PRODUCTS:
+    least = 2 if pair and products >= RULES.few_rows_products else RULES.least_rows
+    if products < RULES.least_products or inner < RULES.least_depth:
+        return None
+    if rows < least or columns < RULES.least_rows:
         return None
     lanes = target.vector_bits // dtype.bits
-    near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
+    near = (rows + columns) * inner * dtype.bits // 8 <= RULES.near_bytes
     if near and not pair and _has_contiguous_columns(contraction, lanes):
         return None
-    cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
+    cut = _cut(contraction.inner, RULES.depth_bytes * 8 // dtype.bits)
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     # The pair of a last single index would exceed its panel.
-    joined = rows <= _MOST_JOINED and inner % 2 == 0 and cut.depth % 2 == 0
+    joined = rows <= RULES.most_joined and inner % 2 == 0 and cut.depth % 2 == 0
     ready = panels(contraction, target) if joined or not pair else None
-    tried = _VECTORS if ready is None else _VECTORS[:1]
-    tile = replace(_tile((rows, columns), tried, lanes, target.registers), pair=pair)
+    tried = RULES.vectors if ready is None else RULES.vectors[:1]
+    tile = replace(_tile((rows, columns), tried, lanes, target), pair=pair)
     sizes = size(contraction.batch), rows, columns, inner
     unit = _units(sizes, tile, cut, target, dtype.bits // 8, ready is not None)
     return replace(unit, ready=ready)
 
 
-def panels(contraction: Contraction, target: LoopTarget) -> Panels | None:
-    """The right factor, if memory holds it as panels of `panel_bits`."""
-    width = panel_bits(target) // contraction.fold.dtype.bits
+def panels(contraction: Contraction, target: Target) -> Panels | None:
+    """The right factor, if memory holds it as panels of `ProductRules.panel_bits`."""
+    width = RULES.panel_bits(target) // contraction.fold.dtype.bits
     right = contraction.right
     factor = panel(contraction, replace(right, value=right.narrow))
     load = factor.body.outputs[0].producer
@@ -207,10 +171,10 @@ def _cut(axes: Axes, most: int) -> Cut:
     pieces = ceil_div(count, max(1, most // tail))
     piece = ceil_div(count, pieces)
     # Whole vectors if vectors run along an axis.
-    return Cut(axes, level, min(count, round_up(piece, _EVEN) if tail == 1 else piece))
+    return Cut(axes, level, min(count, round_up(piece, RULES.even) if tail == 1 else piece))
 
 
-def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, registers: int) -> TileShape:
+def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, target: Target) -> TileShape:
     """The tile that covers rows and columns in the least time.
 
     tried: how many vectors of columns it may have.
@@ -218,7 +182,7 @@ def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, registers: i
     rows, columns = sides
     best: tuple[float, TileShape] | None = None
     for vectors in tried:
-        most = _most_rows(vectors, registers)
+        most = RULES.tile_rows(vectors, target)
         for count in range(most, most // 2, -1):
             tile = TileShape(count, vectors, lanes)
             many = ceil_div(rows, count) * ceil_div(columns, tile.columns)
@@ -228,11 +192,6 @@ def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, registers: i
                 best = (cost, tile)
     assert best is not None
     return best[1]
-
-
-def _most_rows(vectors: int, registers: int) -> int:
-    """Rows of a tile that leaves registers for a row of the right panel and one element."""
-    return min((registers - vectors - 1) // vectors, MOST_ROWS)
 
 
 def _parts(tiles: int) -> Iterator[int]:
@@ -266,18 +225,18 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     sums = unit.rows * unit.columns if unit.cut.blocks > 1 else 0
     near = band + 2 * unit.tile.columns * unit.cut.depth
     total = band + columns + sums
-    return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
+    return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= RULES.shared * cache_bytes
 
 
-def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool) -> float:
+def _packing(unit: Blocking, down: int, bytes_each: int, target: Target, ready: bool) -> float:
     """The cost of packing a unit per inner index.  down: number of units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
-    far = 0 if stays else unit.columns * _PACK_FAR
+    far = 0 if stays else unit.columns * RULES.pack_far
     # Units below one another share packed columns; a single row of units shares packed rows.
     rows = unit.rows if down > 1 or unit.cut.blocks > 1 else 0
     if ready:
-        return rows * _PACK + unit.columns * _READ
-    return (rows + unit.columns / (down if unit.cut.blocks == 1 else 1)) * _PACK + far
+        return rows * RULES.pack + unit.columns * RULES.read
+    return (rows + unit.columns / (down if unit.cut.blocks == 1 else 1)) * RULES.pack + far
 
 
 @cache
@@ -285,7 +244,7 @@ def _units(
     sizes: tuple[int, int, int, int],
     tile: TileShape,
     cut: Cut,
-    target: LoopTarget,
+    target: Target,
     bytes_each: int,
     ready: bool,
 ) -> Blocking:
@@ -300,11 +259,11 @@ def _units(
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
             packing = _packing(unit, ceil_div(rows, unit.rows), bytes_each, target, ready)
-            cost = (products + packing) * inner + _START
+            cost = (products + packing) * inner + RULES.start
             units = members * ceil_div(rows, unit.rows) * ceil_div(across, j)
             rounds = math.ceil(units / target.threads)
             # A late thread costs less if there are more units to share.
-            total = rounds * cost * (1 + 0.02 / rounds)
+            total = rounds * cost * (1 + RULES.late / rounds)
             if best is None or total < best[0]:
                 best = (total, unit)
     assert best is not None

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from bringup.kernel.form import Kernel
 from bringup.llvm.func.render import emit_func
 from bringup.llvm.func.schedules import scheduled
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel, schedule
+from bringup.llvm.loops.schedule import NativeKernel, schedule
 from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule as Steps
 from bringup.loops.schedule import Scheduled
+from bringup.loops.target import Target
 
 if TYPE_CHECKING:  # most programs have no product
     from bringup.kernel.contraction import Contraction
@@ -22,7 +23,7 @@ def emit_kernel(
     module: Module,
     kernel: Kernel,
     name: str,
-    target: LoopTarget,
+    target: Target,
     steps: Steps | None = None,
 ) -> NativeKernel:
     """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
@@ -39,7 +40,7 @@ def emit_kernel(
 
 
 def scheduled_kernel(
-    kernel: Kernel, target: LoopTarget, steps: Steps | None = None
+    kernel: Kernel, target: Target, steps: Steps | None = None
 ) -> Scheduled | None:
     """The loops of a kernel as `emit_kernel` renders them; None for those that it emits itself.
 
@@ -58,14 +59,14 @@ def scheduled_kernel(
     return scheduled_packed(*packed)
 
 
-def _applied(kernel: Kernel, target: LoopTarget, steps: Steps) -> Scheduled:
+def _applied(kernel: Kernel, target: Target, steps: Steps) -> Scheduled:
     """The loops of a kernel after steps that were not chosen here."""
     if _packed_plan(kernel, target) is None:
         kernel = schedule(kernel, target).kernel
     return Scheduled.of(lower_kernel(kernel), steps)
 
 
-def _packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+def _packed_plan(kernel: Kernel, target: Target) -> tuple[Contraction, Blocking] | None:
     first = kernel.stages[0]
     if first.limits or not any(f.product for f in first.folds):
         return None

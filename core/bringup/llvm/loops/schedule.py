@@ -15,7 +15,9 @@ from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
+from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.text import Function, Module, Param
+from bringup.loops.target import Target
 from bringup.records import record
 
 
@@ -26,22 +28,6 @@ class Tile:
     axis: Axis
     count: int
     step: int
-
-
-@record
-class LoopTarget:
-    """What the emitter must know of a CPU.
-
-    vector_bits: width of a vector register.
-    registers: number of vector registers.
-    cache_bytes: size of the largest cache that a core has for itself.
-    threads: number of workers.  It may affect how work is split, never the result.
-    """
-
-    vector_bits: int = 128
-    registers: int = 16
-    cache_bytes: int = 1 << 20
-    threads: int = 1
 
 
 @record
@@ -101,24 +87,13 @@ class Schedule:
 
 #: Bytes of a cache line; scratch areas begin at multiples of it.
 LINE_BYTES = 64
-#: The most serial additions into any accumulator.
-LONGEST_CHAIN = 8192
-#: The most rows of a register tile.
-MOST_ROWS = 14
-#: Lanes of a unit whose loads jump along the lanes: so many cache lines stay in the first-level
-#: cache.
-_CROSS_BLOCK = 64
-#: So many bytes apart, 64 lines share 4 of the 64 sets of a usual first-level cache, which has room
-#: for 8 to 12 lines in each.
-_FAR = 1024
-#: Lanes of the largest square that is transposed in registers.
-_SQUARE = 16
 
 
-def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
+def schedule(kernel: Kernel, target: Target) -> Schedule:
     """Choose lanes, tiles and units."""
     widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
-    full = max(4, min(64, target.vector_bits // max(widest, 8)))
+    lanes = target.vector_bits // max(widest, 8)
+    full = max(LOOPS.least_lanes, min(LOOPS.most_lanes, lanes))
     looping = [s for s in kernel.stages if s.axes]
     # Points with loops of different length share no vector and no tile.
     limiting = frozenset[Axis]().union(*(s.limiting_axes for s in looping))
@@ -178,21 +153,28 @@ def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
     return replace(kernel, grid=tuple(order))
 
 
+def _columns(size: int, table: Iterable[tuple[int, int]]) -> int:
+    """Vectors that bodies of so many instructions compute together."""
+    return next(columns for most, columns in table if size <= most)
+
+
 def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     lane = max(kernel.grid, key=lambda a: (score(kernel.stages, a, full), a.id))
     lanes = min(full, ceil_power_of_two(lane.size))
     size = sum(len(s.body) for s in kernel.stages)
-    columns = 4 if size <= 24 else 2 if size <= 64 else 1
+    columns = _columns(size, LOOPS.map_columns)
     columns = max(1, min(columns, lane.size // max(lanes, 1)))
     unit = lanes * columns
-    block = lane.size if lane.size <= 2048 else max(unit, 2048 // unit * unit)
+    usual = LOOPS.map_block
+    block = lane.size if lane.size <= usual else max(unit, usual // unit * unit)
     across = _crossing_axis(kernel, lane)
-    if across is not None and columns == 4 and _conflicts(kernel, lane, across):
-        lanes = min(lanes, _SQUARE)
+    is_short = columns == LOOPS.map_columns[0][1]
+    if across is not None and is_short and _conflicts(kernel, lane, across):
+        lanes = min(lanes, LOOPS.square)
         ordered = _grid_with_last(kernel, lane)
-        return Schedule(ordered, lanes, lane, 1, None, None, _CROSS_BLOCK, across, True)
+        return Schedule(ordered, lanes, lane, 1, None, None, LOOPS.cross_block, across, True)
     if across is not None:
-        block = min(block, _CROSS_BLOCK)
+        block = min(block, LOOPS.cross_block)
     if block < lane.size:
         # Only the last unit of a lane axis has less than whole register tiles.
         columns = next(n for n in range(columns, 0, -1) if block % (n * lanes) == 0)
@@ -217,16 +199,16 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
 def _conflicts(kernel: Kernel, lane: Axis, across: Axis) -> bool:
     """Whether the lines that the lanes of a unit read take each other's place in the nearest cache.
 
-    Lines that are a multiple of `_FAR` bytes apart share a few sets.  Of blocks that are whole,
-    squares are read line by line then, and transposed in registers.
+    Lines that are a multiple of `LoopRules.far_bytes` apart share a few sets.  Of blocks that are
+    whole, squares are read line by line then, and transposed in registers.
     """
-    if lane.size % _CROSS_BLOCK or across.size % _CROSS_BLOCK:
+    if lane.size % LOOPS.cross_block or across.size % LOOPS.cross_block:
         return False
     for stage in kernel.stages:
         for instr in stage.loads():
             index, buffer = instr.attrs["index"], kernel.buffers[instr.attrs["buffer"]]
             stride = index.coefficient(lane) * buffer.type.dtype.itemsize
-            if index.coefficient(across) == 1 and stride and stride % _FAR == 0:
+            if index.coefficient(across) == 1 and stride and stride % LOOPS.far_bytes == 0:
                 return True
     return False
 
@@ -244,17 +226,17 @@ def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None
         for axis in reversed(shared)
         if axis != lane and any(axis not in axes for axes in moving)
     ]
-    return max(fitting, key=lambda axis: min(axis.size, MOST_ROWS), default=None)
+    return max(fitting, key=lambda axis: min(axis.size, LOOPS.most_rows), default=None)
 
 
 def _grid_schedule(
-    kernel: Kernel, lane: Axis, full: int, target: LoopTarget, shared: Sequence[Axis]
+    kernel: Kernel, lane: Axis, full: int, target: Target, shared: Sequence[Axis]
 ) -> Schedule:
     lanes = min(full, ceil_power_of_two(lane.size))
     row = _row_axis(kernel, lane, shared)
     vectors = ceil_div(lane.size, lanes)
     if row is None:
-        columns = min(4, vectors)
+        columns = min(LOOPS.grid_columns, vectors)
         # Two accumulators do not hide the latency of an addition, and two streams of memory are
         # faster than one.
         others = [a for a in shared if a != lane and a.size % 2 == 0]
@@ -262,8 +244,8 @@ def _grid_schedule(
         return Schedule(
             _grid_with_last(kernel, lane), lanes, lane, columns, double, None, lanes * columns
         )
-    # Up to four vectors that are not whole pairs make one masked body instead of two bodies.
-    columns = vectors if vectors <= 4 and lane.size % (2 * lanes) else min(2, vectors)
+    is_few = vectors <= LOOPS.few_vectors and lane.size % (2 * lanes)
+    columns = vectors if is_few else min(2, vectors)
     rows = Tile(row, _rows(row.size, columns, target.registers), 1)
     return Schedule(
         _grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns
@@ -282,8 +264,8 @@ def _rows(size: int, columns: int, registers: int) -> int:
     A divisor of ``size`` if it is large enough, so that there is one body.  Otherwise a second body
     takes the remainder, and both must leave registers free, or the compiler spills.
     """
-    most = min((registers - columns - 2) // columns, MOST_ROWS)
-    usual = min(registers * 3 // 4 // columns, MOST_ROWS)
+    most = min((registers - columns - 2) // columns, LOOPS.most_rows)
+    usual = min(int(registers * LOOPS.tile_share) // columns, LOOPS.most_rows)
     even = [n for n in range(most, (usual * 3 - 1) // 4, -1) if size % n == 0]
     return even[0] if even else _divide(size, usual)
 
@@ -294,21 +276,19 @@ def _divide(size: int, most: int) -> int:
     return ceil_div(size, parts) if parts else 1
 
 
-def _inner_schedule(
-    kernel: Kernel, full: int, target: LoopTarget, shared: Sequence[Axis]
-) -> Schedule:
+def _inner_schedule(kernel: Kernel, full: int, target: Target, shared: Sequence[Axis]) -> Schedule:
     stages = tuple(_best_last(s, full) for s in kernel.stages)
     kernel = replace(kernel, stages=stages)
     longest = max(s.axes[-1].size for s in stages if s.axes)
     lanes = min(full, ceil_power_of_two(longest))
     rows, cross = _cross_axes(kernel, shared)
     if rows is not None:
-        tiles = 4 if target.registers >= 32 else 2
+        tiles = 4 if target.registers >= LOOPS.many_registers else 2
         tile = Tile(rows, _divide(rows.size, tiles if cross is not None else 2 * tiles), 1)
         other = Tile(cross, _divide(cross.size, tiles), 1) if cross is not None else None
         return Schedule(kernel, lanes, None, 1, tile, other, 1)
     bodies = max(len(s.body) for s in stages if s.axes)
-    columns = 8 if bodies <= 12 else 4 if bodies <= 40 else 2
+    columns = _columns(bodies, LOOPS.row_columns)
     columns = max(1, min(columns, longest // max(lanes, 1)))
     return Schedule(kernel, lanes, None, columns, None, None, 1)
 
@@ -340,28 +320,3 @@ def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Ax
 def _shares(load: Instr, axis: Axis, stage: Stage, data: Mapping[Instr, frozenset[Axis]]) -> bool:
     used = load.attrs["index"].axes() | data.get(load, frozenset())
     return axis not in used and bool(used & set(stage.axes))
-
-
-@record
-class Chain:
-    """Blocked summation: at most ``longest`` serial additions.
-
-    Longer sums are split into blocks of ``block`` additions, and more than ``longest`` blocks into
-    blocks of blocks.
-    """
-
-    longest: int
-    block: int
-
-    def sizes(self, count: int, deeper: int) -> list[int]:
-        """Sizes of blocks for ``count`` steps of ``deeper`` additions each, smallest first."""
-        sizes = [max(1, self.block // max(deeper, 1))]
-        while count > sizes[-1] * self.longest:
-            sizes.append(sizes[-1] * self.block)
-        return sizes
-
-
-#: For plain sums, whose cost is their reads, however often they are split.
-SUMS = Chain(128, 64)
-#: For register tiles, which have an accumulator in every register: each split moves all of them.
-TILED = Chain(2048, 1024)

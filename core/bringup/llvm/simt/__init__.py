@@ -15,39 +15,42 @@ from bringup.llvm.simt import folds, maps, transposes
 from bringup.llvm.simt.access import has_small_blocks, registers_of
 from bringup.llvm.simt.plan import plan, registers_needed
 from bringup.llvm.simt.render import emit_threads
-from bringup.llvm.simt.target import SimtKernel, SimtTarget
+from bringup.llvm.simt.target import SimtDialect, SimtKernel
 from bringup.llvm.text import Module
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
+from bringup.loops.target import Target
 
 
 def emit_simt(
     module: Module,
     kernel: Kernel,
     name: str,
-    target: SimtTarget,
+    target: Target,
+    dialect: SimtDialect,
     constant: frozenset[int] = frozenset(),
     steps: Schedule | None = None,
 ) -> SimtKernel:
     """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are
     no tiles, in order, each aligned to 16 bytes.
 
+    target: the machine that the loops are chosen for.  dialect: its names in LLVM.
     constant: buffers that nobody writes while the kernel runs.
     steps: how its loops run, in place of the choice for ``target``.
     """
     if not kernel.points:
         nothing = Func(kernel.name, lower_kernel(kernel).params, ())
-        return replace(emit_threads(module, nothing, name, target), blocks=0)
+        return replace(emit_threads(module, nothing, name, target, dialect), blocks=0)
     own, held = _chosen(kernel, target)
     func = apply(lower_kernel(kernel), own if steps is None else steps)
     buffers = frozenset(f"b{number}" for number in constant)
     registers = registers_of(kernel, held)
-    emitted = emit_threads(module, func, name, target, buffers, registers)
+    emitted = emit_threads(module, func, name, target, dialect, buffers, registers)
     return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
 
 
 def scheduled_kernel(
-    kernel: Kernel, target: SimtTarget, steps: Schedule | None = None
+    kernel: Kernel, target: Target, steps: Schedule | None = None
 ) -> Scheduled | None:
     """The loops of a kernel as `emit_simt` renders them; None for one that computes nothing."""
     if not kernel.points:
@@ -57,7 +60,7 @@ def scheduled_kernel(
     )
 
 
-def _chosen(kernel: Kernel, target: SimtTarget) -> tuple[Schedule, int]:
+def _chosen(kernel: Kernel, target: Target) -> tuple[Schedule, int]:
     """The steps of a kernel and the registers that its threads hold."""
     if any(stage.axes for stage in kernel.stages):
         mapping = plan(kernel, target)
@@ -70,4 +73,4 @@ def _chosen(kernel: Kernel, target: SimtTarget) -> tuple[Schedule, int]:
     return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
 
 
-__all__ = ["SimtKernel", "SimtTarget", "emit_simt", "scheduled_kernel"]
+__all__ = ["SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]

@@ -14,11 +14,11 @@ from bringup.graph.index import Expr
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.simt.maps import flat_grid
 from bringup.llvm.simt.plan import Inner, ThreadMapping
-from bringup.llvm.simt.target import SimtTarget
 from bringup.loops.schedule import Schedule, Step
+from bringup.loops.target import Target
 
 
-def fold_steps(kernel: Kernel, mapping: ThreadMapping, target: SimtTarget) -> Schedule:
+def fold_steps(kernel: Kernel, mapping: ThreadMapping, target: Target) -> Schedule:
     """The steps of a kernel with loops."""
     return _FoldSteps(kernel, mapping, target).schedule()
 
@@ -30,7 +30,7 @@ class _FoldSteps:
     unroll, vectors: loops of these kinds.  shared: loops whose iterations threads share.
     """
 
-    def __init__(self, kernel: Kernel, mapping: ThreadMapping, target: SimtTarget) -> None:
+    def __init__(self, kernel: Kernel, mapping: ThreadMapping, target: Target) -> None:
         self.kernel, self.mapping, self.target = kernel, mapping, target
         self.tiles = [f"t{n}" for n, decl in enumerate(kernel.buffers) if decl.role == "tile"]
         self.is_shared = mapping.reducers > 1 or bool(self.tiles and not mapping.in_registers)

@@ -6,8 +6,8 @@ from bringup.graph.index import Axis
 from bringup.integers import ceil_power_of_two
 from bringup.kernel.form import Kernel
 from bringup.llvm.simt.access import accesses, cost_of, fetched_bytes, unroll_for, vector_width
-from bringup.llvm.simt.target import SimtTarget
 from bringup.loops.schedule import Schedule, Step
+from bringup.loops.target import Target
 from bringup.maths import ELEMENTARY
 from bringup.records import record
 
@@ -55,7 +55,7 @@ def lane_of(kernel: Kernel) -> Axis | None:
     return max(kernel.grid, key=score, default=None)
 
 
-def plan(kernel: Kernel, target: SimtTarget) -> MapPlan:
+def plan(kernel: Kernel, target: Target) -> MapPlan:
     """Choose lanes, unroll factor and threads."""
     lane = lane_of(kernel)
     if lane is None:
@@ -74,7 +74,7 @@ def plan(kernel: Kernel, target: SimtTarget) -> MapPlan:
     most = _WIDE_LOADS if nbytes >= _BYTES // 4 * loads else _LOADS
     while unroll > 1 and unroll * loads > most:
         unroll //= 2
-    while unroll > 1 and steps < unroll * target.full:
+    while unroll > 1 and steps < unroll * target.threads:
         unroll //= 2
     threads = min(target.block, max(target.warp, ceil_power_of_two(steps)))
     return MapPlan(lane, lanes, unroll, threads, unroll * loads)

@@ -16,7 +16,7 @@ from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.split import longest_axis
-from bringup.llvm.loops.schedule import LoopTarget, schedule
+from bringup.llvm.loops.schedule import schedule
 from bringup.llvm.simt.access import (
     WIDEST,
     accesses,
@@ -25,7 +25,8 @@ from bringup.llvm.simt.access import (
     unroll_for,
     vector_width,
 )
-from bringup.llvm.simt.target import SHARED_BYTES, SimtTarget
+from bringup.llvm.simt.target import SHARED_BYTES
+from bringup.loops.target import Target
 from bringup.records import record
 
 #: Independent accumulators of a thread.
@@ -86,9 +87,9 @@ class ThreadMapping:
         return min(self.unroll, max(1, _CHAINS // lanes))
 
 
-def plan(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
+def plan(kernel: Kernel, target: Target) -> ThreadMapping:
     """Choose a mapping for a kernel with a loop and at least one grid point."""
-    lane = schedule(kernel, LoopTarget(512, 32)).lane
+    lane = schedule(kernel, Target(vector_bits=512, registers=32)).lane
     if lane is not None:
         return _along_grid(kernel, lane, target)
     return _along_loops(kernel, target)
@@ -200,7 +201,7 @@ def _common(inner: Sequence[Inner]) -> tuple[Inner, ...]:
     return tuple(Inner(axes, lanes) if i.axes else i for i in inner)
 
 
-def _along_loops(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
+def _along_loops(kernel: Kernel, target: Target) -> ThreadMapping:
     words = _words(kernel) if _aligned(kernel) else None
     if words is not None:
         mapping = _loops_in_registers(kernel, target, words)
@@ -209,9 +210,9 @@ def _along_loops(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
     inner = tuple(_inner(kernel, s, True) for s in kernel.stages)
     steps = max(s.trips // i.lanes for s, i in zip(kernel.stages, inner, strict=True))
     # A tile that leaves no shared memory for a second block needs the largest block.
-    crowded = _tile_bytes(kernel, 1) > target.shared_bytes // 8
-    busy = kernel.points * target.block >= target.full // 2
-    usual = target.block if busy and not crowded else target.most
+    crowded = _tile_bytes(kernel, 1) > target.tile_bytes // 8
+    busy = kernel.points * target.block >= target.threads // 2
+    usual = target.block if busy and not crowded else target.most_threads
     reducers = max(target.warp, min(usual, ceil_power_of_two(ceil_div(steps, 2))))
     narrow = min(i.lanes for i in inner if i.axes)
     needed = ceil_power_of_two(ceil_div(steps, reducers))
@@ -223,7 +224,7 @@ def _along_loops(kernel: Kernel, target: SimtTarget) -> ThreadMapping:
 
 
 def _loops_in_registers(
-    kernel: Kernel, target: SimtTarget, words: tuple[int, int]
+    kernel: Kernel, target: Target, words: tuple[int, int]
 ) -> ThreadMapping | None:
     inner = _common([_inner(kernel, s, False) for s in kernel.stages])
     stage = _looping(kernel)[0]
@@ -235,20 +236,20 @@ def _loops_in_registers(
         needed = ceil_power_of_two(ceil_div(steps * lanes, _MOST_IN_REGISTERS))
         reducers = target.warp if short else needed
     reducers = _fewer(kernel, stage, reducers, steps, lanes, words, target)
-    while reducers < target.most:
+    while reducers < target.most_threads:
         held = ceil_div(steps, reducers) * lanes * sum(words)
-        busy = kernel.points * reducers >= target.full // 2 or reducers >= steps
+        busy = kernel.points * reducers >= target.threads // 2 or reducers >= steps
         if held <= _budget(reducers, target) and (busy or reducers >= target.block):
             break
         reducers *= 2
-    reducers = min(reducers, target.most)
+    reducers = min(reducers, target.most_threads)
     unroll = ceil_div(steps, reducers)
     if unroll * lanes * sum(words) > _budget(reducers, target) or unroll > _MOST_IN_REGISTERS:
         return None
     groups = 1
     if reducers <= target.warp:
         # Enough blocks for the whole device matter more than blocks of the usual size.
-        few = max(1, kernel.points * reducers * 512 // target.full)
+        few = max(1, kernel.points * reducers * 512 // target.threads)
         few = 1 << few.bit_length() - 1
         groups = max(1, min(target.block, max(target.warp, few)) // reducers)
     return ThreadMapping(None, 1, 1, reducers, groups, inner, unroll, True)
@@ -261,7 +262,7 @@ def _fewer(
     steps: int,
     lanes: int,
     words: tuple[int, int],
-    target: SimtTarget,
+    target: Target,
 ) -> int:
     """Fewer threads for a short row, so that each has several loads in flight.
 
@@ -276,13 +277,13 @@ def _fewer(
             break
         if unroll > _MOST_IN_REGISTERS or unroll * lanes * sum(words) > _WORDS // 2:
             break
-        if kernel.points * reducers < 2 * target.full:
+        if kernel.points * reducers < 2 * target.threads:
             break
         reducers //= 2
     return reducers
 
 
-def _budget(reducers: int, target: SimtTarget) -> int:
+def _budget(reducers: int, target: Target) -> int:
     """Words that a thread can hold if at least two blocks of ``reducers`` threads are to fit."""
     return min(_WORDS, target.registers // max(reducers, target.block) * 5 // 8)
 
@@ -290,7 +291,7 @@ def _budget(reducers: int, target: SimtTarget) -> int:
 # -- lanes along the grid --------------------------------------------------------------------------
 
 
-def _along_grid(kernel: Kernel, lane: Axis, target: SimtTarget) -> ThreadMapping:
+def _along_grid(kernel: Kernel, lane: Axis, target: Target) -> ThreadMapping:
     lanes = vector_width(accesses(kernel, kernel.stages), lane, lambda n: not lane.size % n)
     words = _words(kernel) if _aligned(kernel) else None
     has_tiles = any(d.role == "tile" for d in kernel.buffers)
@@ -305,16 +306,16 @@ def _along_grid(kernel: Kernel, lane: Axis, target: SimtTarget) -> ThreadMapping
     if has_tiles:
         while columns * lanes > 1:
             taken = _slot_bytes(kernel, columns, reducers, lanes, target)
-            if taken + _tile_bytes(kernel, columns * lanes) <= target.shared_bytes:
+            if taken + _tile_bytes(kernel, columns * lanes) <= target.tile_bytes:
                 break
             if columns > 8 or lanes == 1:
                 columns, reducers = columns // 2, min(reducers * 2, target.block)
             else:
                 lanes //= 2
-        if 2 * _tile_bytes(kernel, columns * lanes) > target.shared_bytes:
+        if 2 * _tile_bytes(kernel, columns * lanes) > target.tile_bytes:
             # No second block fits beside this one, so it should be large.
             needed = ceil_power_of_two(ceil_div(trips, 4))
-            reducers = max(reducers, min(needed, target.most // columns))
+            reducers = max(reducers, min(needed, target.most_threads // columns))
             unroll = min(unroll, 4)
     return ThreadMapping(lane, lanes, columns, reducers, 1, inner, unroll, False)
 
@@ -323,15 +324,13 @@ def _tile_bytes(kernel: Kernel, width: int) -> int:
     return sum(d.type.nbytes * width for d in kernel.buffers if d.role == "tile")
 
 
-def _shape(
-    kernel: Kernel, lane: Axis, lanes: int, steps: int, target: SimtTarget
-) -> tuple[int, int]:
+def _shape(kernel: Kernel, lane: Axis, lanes: int, steps: int, target: Target) -> tuple[int, int]:
     """Columns and reducers of a block."""
     points = kernel.points // lanes
     # A kernel with few grid points gets the largest blocks.
-    block = target.block if points * 8 >= target.full // target.block else target.most
+    block = target.block if points * 8 >= target.threads // target.block else target.most_threads
     reducers = 1
-    while reducers * 2 <= max(steps, 1) and reducers * points < target.full:
+    while reducers * 2 <= max(steps, 1) and reducers * points < target.threads:
         reducers *= 2
     near = ceil_power_of_two(lane.size // lanes)
     columns = min(near, max(target.warp, block // reducers))
@@ -344,7 +343,7 @@ def _shape(
     return columns, reducers
 
 
-def _slot_bytes(kernel: Kernel, columns: int, reducers: int, lanes: int, target: SimtTarget) -> int:
+def _slot_bytes(kernel: Kernel, columns: int, reducers: int, lanes: int, target: Target) -> int:
     """Shared memory for the partial results of each column."""
     slots = columns * reducers * columns // max(columns, target.warp)
     each = sum(max(f.dtype.bits // 8, 1) for s in kernel.stages for f in s.folds)
@@ -352,13 +351,13 @@ def _slot_bytes(kernel: Kernel, columns: int, reducers: int, lanes: int, target:
 
 
 def _grid_in_registers(
-    kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: tuple[int, int], trips: int
+    kernel: Kernel, lane: Axis, lanes: int, target: Target, words: tuple[int, int], trips: int
 ) -> ThreadMapping | None:
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
     while lanes:
         columns, reducers = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
         near = min(columns, target.warp)
-        while reducers * columns <= target.most:
+        while reducers * columns <= target.most_threads:
             if _slot_bytes(kernel, columns, reducers, lanes, target) > SHARED_BYTES:
                 break
             unroll = ceil_div(trips, reducers)
@@ -373,7 +372,7 @@ def _grid_in_registers(
     return None
 
 
-def chunk_length(kernel: Kernel, target: SimtTarget) -> int:
+def chunk_length(kernel: Kernel, target: Target) -> int:
     """The length of chunks of a fold that would leave much of the device idle; 0 for others.
 
     Depends on sizes alone, so that results do not differ between devices of one kind.
@@ -384,7 +383,7 @@ def chunk_length(kernel: Kernel, target: SimtTarget) -> int:
     mapping = plan(kernel, target)
     units = ceil_div(kernel.points, mapping.lanes * mapping.columns * mapping.groups)
     # Four blocks for each that runs at once, so that the last one does not run alone for long.
-    wanted = -(-4 * (target.full // target.block) // units)
+    wanted = -(-4 * (target.threads // target.block) // units)
     size = longest_axis(kernel).size
     others = first.trips // size
     least = max(1, (_LINES if mapping.lane is not None else _CHUNK) // others)

@@ -28,8 +28,8 @@ from bringup.llvm.simt.access import WIDEST, divides, is_even
 from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
+    SimtDialect,
     SimtKernel,
-    SimtTarget,
     dynamic_shared,
     shuffled,
 )
@@ -50,6 +50,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.rewrite import exprs_of
+from bringup.loops.target import Target
 from bringup.loops.text import print_stmt
 
 
@@ -57,7 +58,8 @@ def emit_threads(
     module: Module,
     func: Func,
     name: str,
-    target: SimtTarget,
+    target: Target,
+    dialect: SimtDialect,
     constant: frozenset[str] = frozenset(),
     registers: int = 0,
 ) -> SimtKernel:
@@ -73,11 +75,11 @@ def emit_threads(
         s for s in statements(func.body) if isinstance(s, Alloc) and s.buffer.space == "shared"
     ]
     threads = round_up(_threads(body), target.warp)
-    pointer = ir.pointer(target.global_space)
+    pointer = ir.pointer(dialect.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
-    attributes = f"nounwind {target.attributes(threads, registers)}".rstrip()
+    attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
     function = module.function(
-        name, ir.void, params, attrs=attributes, calling_convention=target.calling_convention
+        name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
@@ -85,8 +87,8 @@ def emit_threads(
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     if constant:
         memory.invariant = f", !invariant.load {module.metadata('!{}')}"
-    emitter = _ThreadEmitter(func, function, memory, target, threads)
-    emitter.shared = _Shared(module, name, target, shared)
+    emitter = _ThreadEmitter(func, function, memory, target, dialect, threads)
+    emitter.shared = _Shared(module, name, dialect, shared)
     if units:
         emitter.units(nest, body, units)
     b.ret()
@@ -102,7 +104,7 @@ class _Shared:
     """
 
     def __init__(
-        self, module: Module, name: str, target: SimtTarget, allocs: Sequence[Alloc]
+        self, module: Module, name: str, dialect: SimtDialect, allocs: Sequence[Alloc]
     ) -> None:
         self.allocs = allocs
         sizes = [round_up(_bytes(stmt.buffer), 16) for stmt in allocs]
@@ -110,7 +112,7 @@ class _Shared:
         self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
         self.arrays: dict[Alloc, Val] = {}
         if self.dynamic_bytes:
-            self.base = dynamic_shared(module, f"{name}_tiles", target)
+            self.base = dynamic_shared(module, f"{name}_tiles", dialect)
             return
         for stmt, size in zip(allocs, sizes, strict=True):
             self.arrays[stmt] = module.global_variable(
@@ -118,7 +120,7 @@ class _Shared:
                 ir.array(ir.i8, size * (2 if self.is_double else 1)),
                 "undef",
                 align=16,
-                address_space=target.shared_space,
+                address_space=dialect.shared_space,
             )
 
     def pointer(self, b: Builder, stmt: Alloc, parity: Val) -> Val:
@@ -312,15 +314,16 @@ class _ThreadEmitter(FuncEmitter):
         func: Func,
         function: Function,
         memory: _ThreadMemory,
-        target: SimtTarget,
+        target: Target,
+        dialect: SimtDialect,
         threads: int,
     ) -> None:
         super().__init__(func, function, memory)
-        self.target = target
+        self.target, self.dialect = target, dialect
         self.threads = threads
         self.is_in_threads = False
         self.inner: dict[Axis, int] = {}
-        self.thread = self._special(target.thread)
+        self.thread = self._special(dialect.thread)
 
     def _special(self, intrinsic: str) -> Val:
         return self.b.zext(self.b.intrinsic(intrinsic, ir.i32, (), ()), self.indices.type)
@@ -328,7 +331,10 @@ class _ThreadEmitter(FuncEmitter):
     def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
-        first, step = (self._special(self.target.block_index), self._special(self.target.grid_size))
+        first, step = (
+            self._special(self.dialect.block_index),
+            self._special(self.dialect.grid_size),
+        )
         meta = self._hints(first)
         with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
             unit: Val = loop.index
@@ -363,7 +369,7 @@ class _ThreadEmitter(FuncEmitter):
 
     def _barrier(self) -> None:
         """Wait until all threads of the block have come here."""
-        self.b.intrinsic(self.target.barrier, ir.void, (), ())
+        self.b.intrinsic(self.dialect.barrier, ir.void, (), ())
 
     def _shuffle(self, stmt: Shuffle) -> Val:
         """The value of a thread whose number differs in some bits."""
@@ -373,7 +379,7 @@ class _ThreadEmitter(FuncEmitter):
                 f"{self.func.name}: only threads of one whole warp exchange values: "
                 f"{print_stmt(stmt)}"
             )
-        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.target)
+        return shuffled(self.b, self.scalars[stmt.value.name], mask, self.dialect)
 
     # -- threads -----------------------------------------------------------------------------------
 

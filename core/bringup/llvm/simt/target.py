@@ -1,4 +1,4 @@
-"""What an emitter must know of a GPU, and what it says of the kernel that it emitted."""
+"""How LLVM spells what a GPU has, and what an emitter says of the kernel that it emitted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHARED_BYTES = 40 << 10
 
 
 @record
-class SimtTarget:
-    """Names, as LLVM spells them, and sizes.
+class SimtDialect:
+    """The names of a GPU's registers, barrier and address spaces, as LLVM spells them.
 
     calling_convention: of a kernel.
     thread, block_index, block_size, grid_size: intrinsics that read the x coordinate.
@@ -28,11 +28,6 @@ class SimtTarget:
     attributes: function attributes of a kernel, given the threads of a block and the registers that
     each of them needs.
     global_space, shared_space: address spaces.
-    block: threads of a usual block.  most: threads of the largest block.  warp: threads that run
-    together.
-    shared_bytes: dynamic shared memory that a block can have.
-    registers: 32-bit registers of a block.
-    full: number of threads that keeps the whole device busy.
     """
 
     calling_convention: str
@@ -45,12 +40,6 @@ class SimtTarget:
     attributes: Callable[[int, int], str] = lambda threads, registers: ""
     global_space: int = 1
     shared_space: int = 3
-    block: int = 256
-    most: int = 1024
-    warp: int = 32
-    shared_bytes: int = 48 << 10
-    registers: int = 1 << 16
-    full: int = 1 << 17
 
 
 @record
@@ -74,7 +63,7 @@ class SimtKernel:
     persistent: bool = False
 
 
-def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
+def dynamic_shared(module: Module, name: str, dialect: SimtDialect) -> Val:
     """The start of a block's dynamic shared memory, aligned to 16 bytes.
 
     name: of the array that this declares.  Only letters, digits and underscores, because
@@ -86,15 +75,15 @@ def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
         "",
         align=16,
         linkage="external",
-        address_space=target.shared_space,
+        address_space=dialect.shared_space,
     )
 
 
-def shuffled(b: Builder, value: Val, mask: int, target: SimtTarget) -> Val:
+def shuffled(b: Builder, value: Val, mask: int, dialect: SimtDialect) -> Val:
     """Shuffle a register of any type; vectors lane by lane."""
     if value.type.lanes > 1:
         lanes = [
-            shuffled(b, b.extractelement(value, i), mask, target) for i in range(value.type.lanes)
+            shuffled(b, b.extractelement(value, i), mask, dialect) for i in range(value.type.lanes)
         ]
         result = ir.poison(value.type)
         for i, lane in enumerate(lanes):
@@ -103,10 +92,10 @@ def shuffled(b: Builder, value: Val, mask: int, target: SimtTarget) -> Val:
     bits = value.type.bits
     whole = b.cast("bitcast", value, ir.integer(bits))
     if bits <= 32:
-        word = target.shuffle(b, b.zext(whole, ir.i32), mask)
+        word = dialect.shuffle(b, b.zext(whole, ir.i32), mask)
         return b.cast("bitcast", b.trunc(word, ir.integer(bits)), value.type)
-    low = target.shuffle(b, b.trunc(whole, ir.i32), mask)
-    high = target.shuffle(b, b.trunc(b.lshr(whole, i64_const(32)), ir.i32), mask)
+    low = dialect.shuffle(b, b.trunc(whole, ir.i32), mask)
+    high = dialect.shuffle(b, b.trunc(b.lshr(whole, i64_const(32)), ir.i32), mask)
     joined = b.or_(b.shl(b.zext(high, ir.i64), i64_const(32)), b.zext(low, ir.i64))
     return b.cast("bitcast", joined, value.type)
 

@@ -16,8 +16,9 @@ from bringup.kernel.form import Kernel
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import accesses, vector_width
 from bringup.llvm.simt.maps import lane_of
-from bringup.llvm.simt.target import SHARED_BYTES, SimtTarget
+from bringup.llvm.simt.target import SHARED_BYTES
 from bringup.loops.schedule import Schedule, Step
+from bringup.loops.target import Target
 from bringup.records import record
 
 #: Elements of a thread along the side of a tile, if each takes no more words of it than this; half
@@ -64,7 +65,7 @@ class TransposePlan:
         return sum(ceil_div(each, 32) for each in bits)
 
 
-def transpose_plan(kernel: Kernel, target: SimtTarget) -> TransposePlan | None:
+def transpose_plan(kernel: Kernel, target: Target) -> TransposePlan | None:
     """The plan for a kernel without loops that is faster in tiles, None for others."""
     lane = lane_of(kernel)
     if lane is None or len(kernel.stages) != 1 or kernel.stages[0].folds:
@@ -84,7 +85,7 @@ def transpose_plan(kernel: Kernel, target: SimtTarget) -> TransposePlan | None:
     return best and _fitting(kernel, best, target)
 
 
-def _fitting(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> TransposePlan | None:
+def _fitting(kernel: Kernel, plan: TransposePlan, target: Target) -> TransposePlan | None:
     """The plan with tiles that fit shared memory, if some do."""
     warp, lanes = target.warp, _lanes(kernel, plan)
     while lanes > 1 and plan.tile_bytes(kernel, warp * lanes, lanes) > SHARED_BYTES:
@@ -102,7 +103,7 @@ def _crosses(index: Expr, lane: Axis, other: Axis) -> bool:
     return index.coefficient(other) == 1 and (stride is None or abs(stride) > 1)
 
 
-def transpose_steps(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> Schedule:
+def transpose_steps(kernel: Kernel, plan: TransposePlan, target: Target) -> Schedule:
     """The steps of a kernel in tiles; see `transpose_plan`.
 
     A block ``b`` has a tile, loops ``p`` along the other axis and ``q`` along the lane axis.  One
@@ -149,13 +150,13 @@ def transpose_steps(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> 
     return Schedule((*steps, *threads))
 
 
-def _lines(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> int:
+def _lines(kernel: Kernel, plan: TransposePlan, target: Target) -> int:
     """Lines of threads.  Few of them make each thread have many loads in flight."""
     unroll = _UNROLL if plan.words(kernel) <= _WORDS else _UNROLL // 2
-    return max(1, min(target.most // target.warp, target.warp * plan.lanes // unroll))
+    return max(1, min(target.most_threads // target.warp, target.warp * plan.lanes // unroll))
 
 
-def registers_needed(kernel: Kernel, plan: TransposePlan, target: SimtTarget) -> int:
+def registers_needed(kernel: Kernel, plan: TransposePlan, target: Target) -> int:
     """Registers of a thread for what it exchanges."""
     side = target.warp * plan.lanes
     return 2 * (side // _lines(kernel, plan, target) * plan.words(kernel))

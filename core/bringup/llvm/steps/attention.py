@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from bringup.integers import ceil_div, round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder, split_unit
@@ -28,6 +28,7 @@ from bringup.llvm.text.masked import (
     masked_store,
     prefetch,
 )
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -115,7 +116,7 @@ class _Form:
         b.store(value, b.gep(base, index, self.sum_type), self.params.wide.itemsize)
 
 
-def emit_attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_attention(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``attention``."""
     form = _form_of(step, target)
     if not form.params.keys:
@@ -128,7 +129,7 @@ def emit_attention(module: Module, step: OpStep, name: str, target: LoopTarget) 
     return NativeStep((transposed, _AttentionEmitter(module, step, name, form).run()), shared)
 
 
-def _form_of(step: OpStep, target: LoopTarget) -> _Form:
+def _form_of(step: OpStep, target: Target) -> _Form:
     params = AttentionParams.of(step)
     columns = 4 if target.registers >= 32 else 2
     rows = min(params.queries, max(1, target.registers * 3 // 4 // columns))

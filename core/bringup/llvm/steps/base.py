@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bringup.backend.capabilities import Claims, RowClaims
 from bringup.dtypes import STORED
@@ -18,8 +19,9 @@ from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.lazy import LazyTable
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel, unit_function
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.text import Builder, Module, Val, i64_const
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -41,7 +43,7 @@ class NativeStep:
 
 
 #: Emits a step into a module, as functions whose names begin with the given name.
-StepEmitter = Callable[[Module, OpStep, str, LoopTarget], NativeStep]
+StepEmitter = Callable[[Module, OpStep, str, Target], NativeStep]
 
 
 def split_unit(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
@@ -97,7 +99,7 @@ class PhaseBuilder:
 
 
 def emit_step(
-    module: Module, step: OpStep, name: str, target: LoopTarget, *, in_place: bool = False
+    module: Module, step: OpStep, name: str, target: Target, *, in_place: bool = False
 ) -> NativeStep:
     """Emit ``step`` into ``module``; no phase if its results have no element.
 
@@ -108,9 +110,8 @@ def emit_step(
         from bringup.llvm.steps.library import emit_library
         from bringup.program.loops import step_loops
 
-        bits = target.vector_bits
-        prefix = f"{name}."
-        loops = step_loops(step, prefix, in_place=in_place, units=_UNITS, vector_bits=bits)
+        shared = replace(target, threads=_THREADS)
+        loops = step_loops(step, f"{name}.", shared, in_place=in_place)
         assert loops is not None
         return emit_library(module, loops, target)
     if step.op.name not in OP_EMITTERS:  # pragma: no cover - only wrong claims
@@ -135,18 +136,18 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 
 #: Ops whose loops are those of the op library.
-FROM_LIBRARY = ("cumulative", "dynamic_update_slice", "scatter")
-#: So many units keep the threads busy; not how many threads there are, which results, such as those
-#: of sums in chunks, must not depend on.
-_UNITS = 16
+FROM_LIBRARY = (
+    "cholesky", "cumulative", "dynamic_update_slice", "lu", "qr", "scatter", "triangular_solve",
+)  # fmt: skip
+#: Threads for which library ops are cut, however many there are: results, such as those of sums in
+#: chunks, must not depend on their number.
+_THREADS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
         **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
         **_of("eigh", "eigh", "svd"),
-        **_of("factors", "cholesky", "lu", "triangular_solve"),
-        **_of("qr", "qr"),
         **_of("sort.emit", "sort"),
     }
 )

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from bringup.dtypes import DType, f32
 from bringup.integers import ceil_div, round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LONGEST_CHAIN, LoopTarget, NativeKernel
+from bringup.llvm.loops.heuristics import LONGEST_CHAIN
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import is_half, memory_type, narrow, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import Builder, Module, Type, Val, const, i64_const, vec
 from bringup.llvm.transpose import transpose_square
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -55,7 +57,7 @@ class _Form:
     long: bool
 
     @classmethod
-    def of(cls, step: OpStep, target: LoopTarget) -> _Form:
+    def of(cls, step: OpStep, target: Target) -> _Form:
         x, blocks = (slot.type for slot in step.operands[:2])
         wide = f32 if is_half(x.dtype) else x.dtype
         count, height, width = blocks.shape
@@ -115,9 +117,7 @@ class _Form:
         return b.lesser(b.mul(tile, i64_const(self.tile)), i64_const(self.rows - self.tile))
 
 
-def emit_block_sparse_dot(
-    module: Module, step: OpStep, name: str, target: LoopTarget
-) -> NativeStep:
+def emit_block_sparse_dot(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``block_sparse_dot``."""
     form = _Form.of(step, target)
     order = _emit_order(module, step, f"{name}.order", form)
@@ -177,7 +177,7 @@ def _i64(b: Builder, base: Val, address: Val) -> Val:
 
 
 def _emit_panels(
-    module: Module, step: OpStep, name: str, form: _Form, target: LoopTarget
+    module: Module, step: OpStep, name: str, form: _Form, target: Target
 ) -> NativeKernel:
     """Pack the rows of x: by tile, by inner index, by row of the tile."""
     phase = PhaseBuilder(module, step, name)

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 from bringup.integers import ceil_div
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.steps.matrices import BLOCK, Rows
 from bringup.llvm.steps.qr import Block, Workspace, apply_block, make_triangle, unit_matrix
 from bringup.llvm.steps.qr_iteration import BATCH, QrIteration, Rotation, double
 from bringup.llvm.text import Module, Val, i64_const
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 
 _ZERO, _ONE = i64_const(0), i64_const(1)
@@ -105,7 +105,7 @@ class VectorEmitter:
         em.rotate(self.q, self.by, self.rotations, ranges, count, 2 * self.rows)
 
 
-def emit_eigh(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_eigh(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``eigh``."""
     em = QrIteration(module, step, name, target)
     n, wanted = step.operands[0].type.shape[-1], step.attrs["vectors"]
@@ -233,7 +233,7 @@ def _symmetric_step(
     em.store_element(b.fsub(get(d, last), loop.carried[3]), d, last)
 
 
-def emit_svd(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_svd(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``svd``; a wide matrix is read transposed."""
     em = QrIteration(module, step, name, target)
     shape, attrs = step.operands[0].type.shape[-2:], step.attrs

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm.func.render import emit_func
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
+from bringup.llvm.loops.schedule import LINE_BYTES
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.text import Module
 from bringup.loops.form import For, Func, Let, Load, Store, statements
 from bringup.loops.library import StepLoops
 from bringup.loops.schedule import Schedule, Step, apply
+from bringup.loops.target import Target
 
 
-def emit_library(module: Module, loops: StepLoops, target: LoopTarget) -> NativeStep:
+def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep:
     """Emit the functions of a step, under their names."""
     phases = [
         emit_func(module, apply(func, vectors_of(func, target)), func.name) for func in loops.funcs
@@ -24,35 +25,38 @@ def emit_library(module: Module, loops: StepLoops, target: LoopTarget) -> Native
     return NativeStep(tuple(phases), end, tuple(offsets), loops.numbers)
 
 
-def vectors_of(func: Func, target: LoopTarget) -> Schedule:
+def vectors_of(func: Func, target: Target) -> Schedule:
     """Vectors along the innermost loops over neighbouring elements, masked at the end."""
     steps: list[Step] = []
-    for loop in _along(func):
-        bits = max(s.buffer.dtype.bits for s in loop.body if isinstance(s, Load | Store))
-        lanes = min(target.vector_bits // max(bits, 16), ceil_power_of_two(loop.axis.size))
+    for loops in _along(func):
+        (name,) = {loop.name for loop in loops}
+        size = max(loop.axis.size for loop in loops)
+        accesses = [s for loop in loops for s in loop.body if isinstance(s, Load | Store)]
+        bits = max(stmt.buffer.dtype.bits for stmt in accesses)
+        lanes = min(target.lanes(max(bits, 16)), ceil_power_of_two(size))
         if lanes > 1:
-            blocks, vector = f"{loop.name}.b", f"{loop.name}.v"
-            steps.append(Step("split", (loop.name, blocks, vector, lanes)))
-            if loop.axis.size % lanes and loop.end is None and loop.axis.size > lanes:
+            blocks, vector = f"{name}.b", f"{name}.v"
+            steps.append(Step("split", (name, blocks, vector, lanes)))
+            if all(loop.end is None and loop.axis.size > lanes for loop in loops) and size % lanes:
                 steps.append(Step("peel", (blocks, 0, 1)))
             steps.append(Step("vectorize", (vector,)))
     return Schedule(tuple(steps))
 
 
-def _along(func: Func) -> list[For]:
-    """The loops, one of each name, in which every access is to neighbouring elements.
+def _along(func: Func) -> list[list[For]]:
+    """The loops in which every access is to neighbouring elements, by name.
 
     A step names all loops of a name, so that all of them must be such loops.
     """
     named: dict[str, list[For]] = {}
     for stmt in statements(func.body):
-        if isinstance(stmt, For) and stmt.kind == "serial" and stmt.axis.size > 1:
+        if isinstance(stmt, For):
             named.setdefault(stmt.name, []).append(stmt)
-    return [loops[0] for loops in named.values() if all(map(_is_along, loops))]
+    return [loops for loops in named.values() if all(map(_is_along, loops))]
 
 
 def _is_along(loop: For) -> bool:
-    if not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
+    if loop.kind != "serial" or not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
         return False
     indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
     return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)

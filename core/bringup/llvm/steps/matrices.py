@@ -1,9 +1,9 @@
 """Dense matrices in native code, one matrix being one unit of work.
 
 `Dense` has functions on matrices of f32 or f64 with contiguous rows, emitted once per module and
-element type: the update ``C −= A B`` in register tiles, and substitution on top of it.
-`MatrixEmitter` copies the matrices of a step to scratch memory of their worker, widened to f32 if
-they are narrower, with rows whose distance is no power of two, and copies the results out.
+element type: the update ``C −= A B`` in register tiles.  `MatrixEmitter` copies the matrices of a
+step to scratch memory of their worker, widened to f32 if they are narrower, with rows whose
+distance is no power of two.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from bringup.dtypes import f32
 from bringup.integers import round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget
-from bringup.llvm.scalar import is_half, memory_type, narrow, register_type, widen
+from bringup.llvm.loops.schedule import LINE_BYTES
+from bringup.llvm.scalar import is_half, memory_type, register_type, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import (
     Builder,
@@ -30,10 +30,11 @@ from bringup.llvm.text import (
     vec,
 )
 from bringup.llvm.text.masked import lanes_below_wide, masked_load, masked_store
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.types import TensorType
 
-#: Rows that substitution solves one by one before it updates the rows below with all of them.
+#: Reflections of a block.
 BLOCK = 32
 _COLUMNS = 2
 
@@ -54,7 +55,7 @@ class Dense:
     type: ir.f32 or ir.f64.  lanes: of a vector.  rows: of a register tile.
     """
 
-    def __init__(self, module: Module, type_: Type, target: LoopTarget) -> None:
+    def __init__(self, module: Module, type_: Type, target: Target) -> None:
         self.module = module
         self.type = type_
         self.bytes = 4 if type_ is ir.f32 else 8
@@ -167,79 +168,6 @@ class Dense:
         else:
             masked_store(b, value, address, mask, self.bytes)
 
-    # -- rows
-
-    def across(self, b: Builder, n: Val, body: Callable[[Val, Val], None]) -> None:
-        """Emit a loop over vectors of columns; the body gets the first column and the mask."""
-        with b.loop(i64_const(0), n, self.lanes) as loop:
-            body(loop.index, self.mask(b, b.sub(n, loop.index)))
-
-    def divide(self, b: Builder, row: Val, divisor: Val, n: Val) -> None:
-        """Emit the division of a row by a number."""
-        params: list[Param] = [("row", ir.ptr), ("by", self.type), ("n", ir.i64)]
-        b.call(self.function("divide", params, self._fill_divide), [row, divisor, n])
-
-    def _fill_divide(self, b: Builder, args: list[Val]) -> None:
-        row, divisor, n = args
-        spread = b.splat(divisor, self.lanes)
-
-        def body(j: Val, mask: Val) -> None:
-            start = b.gep(row, j, self.type)
-            self._store(b, b.fdiv(self._load(b, start, 0, mask), spread), start, 0, mask)
-
-        self.across(b, n, body)
-
-    def swap(self, b: Builder, one: Val, other: Val, n: Val) -> None:
-        """Emit the exchange of two rows."""
-        params: list[Param] = [("one", ir.ptr), ("other", ir.ptr), ("n", ir.i64)]
-        b.call(self.function("swap", params, self._fill_swap), [one, other, n])
-
-    def _fill_swap(self, b: Builder, args: list[Val]) -> None:
-        def body(j: Val, mask: Val) -> None:
-            starts = [b.gep(row, j, self.type) for row in args[:2]]
-            first, second = (self._load(b, start, 0, mask) for start in starts)
-            self._store(b, second, starts[0], 0, mask)
-            self._store(b, first, starts[1], 0, mask)
-
-        self.across(b, args[2], body)
-
-    # -- T X = B
-
-    def substitute(
-        self, b: Builder, t: Rows, x: Rows, n: Val, m: Val, *, unit: bool = False
-    ) -> None:
-        """Emit the solution in place of ``T X = B`` for lower triangular T, X being n × m."""
-        params: list[Param] = [("t", ir.ptr), ("ldt", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
-        params += [("n", ir.i64), ("m", ir.i64)]
-        name = "substitute.unit" if unit else "substitute"
-        fill = self._fill_substitute_unit if unit else self._fill_substitute
-        b.call(self.function(name, params, fill), [*t, *x, n, m])
-
-    def _fill_substitute_unit(self, b: Builder, args: list[Val]) -> None:
-        self._solve(b, args, unit=True)
-
-    def _fill_substitute(self, b: Builder, args: list[Val]) -> None:
-        self._solve(b, args, unit=False)
-
-    def _solve(self, b: Builder, args: list[Val], *, unit: bool) -> None:
-        t, ldt, x, ldx, n, m = args
-        one = i64_const(1)
-        with b.loop(i64_const(0), n, BLOCK) as blocks:
-            first = blocks.index
-            count = b.lesser(b.sub(n, first), i64_const(BLOCK))
-            head = self.at(b, x, ldx, first, i64_const(0))
-            left = self.at(b, t, ldt, first, i64_const(0))
-            self.update(b, (head, ldx), (left, ldt, one), (x, ldx), (count, m, first))
-            with b.loop(i64_const(0), count) as rows:
-                i = b.add(first, rows.index)
-                row = self.at(b, x, ldx, i, i64_const(0))
-                own = self.at(b, t, ldt, i, first)
-                sizes = (one, m, rows.index)
-                self.update(b, (row, ldx), (own, ldt, one), (head, ldx), sizes)
-                if not unit:
-                    pivot = b.load(self.type, self.at(b, t, ldt, i, i), self.bytes)
-                    self.divide(b, row, pivot, m)
-
 
 Strides = tuple[int, int]
 _ZERO, _ONE = i64_const(0), i64_const(1)
@@ -251,7 +179,7 @@ class MatrixEmitter:
     dense: functions on matrices.  b: the builder.  unit: the number of the matrix, inside `each`.
     """
 
-    def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
+    def __init__(self, module: Module, step: OpStep, name: str, target: Target) -> None:
         self.step = step
         self.phase = PhaseBuilder(module, step, name)
         self.b: Builder = self.phase.b
@@ -316,21 +244,6 @@ class MatrixEmitter:
             loaded = b.load(kind, b.gep(source, offset, kind), self.dtype.itemsize)
             value = widen(b, Val(loaded.text, register_type(self.dtype)))
             self.put(target, i, j, value)
-
-        self.each_element(i64_const(rows), i64_const(columns), body)
-
-    def copy_out(
-        self, source: Rows, target: Val, by: Strides, rows: int, columns: int,
-        change: Callable[[Val, Val, Val], Val] = lambda _i, _j, x: x,
-    ) -> None:  # fmt: skip
-        """Elements of scratch memory to a result, written with strides; perhaps changed."""
-        b, kind = self.b, memory_type(self.dtype)
-
-        def body(i: Val, j: Val) -> None:
-            place = b.add(b.mul(i, i64_const(by[0])), b.mul(j, i64_const(by[1])))
-            value = narrow(b, change(i, j, self.get(source, i, j)), self.dtype)
-            kept = Val(value.text, kind)
-            b.store(kept, b.gep(target, place, kind), self.dtype.itemsize)
 
         self.each_element(i64_const(rows), i64_const(columns), body)
 

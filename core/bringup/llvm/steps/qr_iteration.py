@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from bringup.integers import round_up
 from bringup.llvm import text as ir
-from bringup.llvm.loops.schedule import LoopTarget
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.steps.matrices import MatrixEmitter, Rows, Strides
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const, i64_const, vec
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 
 _ZERO, _ONE = i64_const(0), i64_const(1)
@@ -61,7 +61,7 @@ class Rotation:
 class QrIteration(MatrixEmitter):
     """What both steps share.  Rows end with zeros, so that all loops take whole vectors."""
 
-    def __init__(self, module: Module, step: OpStep, name: str, target: LoopTarget) -> None:
+    def __init__(self, module: Module, step: OpStep, name: str, target: Target) -> None:
         super().__init__(module, step, name, target)
         self.lanes = self.dense.lanes
         self.vector = vec(self.type, self.lanes)

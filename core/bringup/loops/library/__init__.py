@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.target import UNKNOWN, Target
 from bringup.records import record
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class LibraryOp:
 
 
 _ORDER = ("compare", "select", "convert")
-_FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", *_ORDER)
+_FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 #: What numbers of elements are computed with.
 INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
@@ -37,7 +38,7 @@ LIBRARY: dict[str, LibraryOp] = {
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
     "eigh": LibraryOp("jacobi", _FIELD),
     "lu": LibraryOp("factors", _FIELD),
-    "qr": LibraryOp("reflections", _FIELD),
+    "qr": LibraryOp("blocked", _FIELD),
     "scatter": LibraryOp("scattering", ("convert",)),
     "sort": LibraryOp("sorting", _ORDER),
     "svd": LibraryOp("jacobi", _FIELD),
@@ -50,19 +51,15 @@ def library_loops(
     operands: Types,
     results: Types,
     attrs: Attrs,
-    *,
-    units: int = 1,
-    vector_bits: int = 0,
+    target: Target = UNKNOWN,
 ) -> StepLoops | None:
     """The functions that run one op on whole buffers; None if the library does not have it.
 
     There is none to run if the results have no elements.
 
     operands, results: their types.
-    units: how many iterations of parallel loops a machine runs at the same time.  More iterations
-    are made where that takes more work, only if there are fewer.
-    vector_bits: of the machine's vector registers, where an op needs lanes beside each other; 0
-    leaves vectors to its compiler.
+    target: the machine.  So many iterations of parallel loops as it has threads are made where that
+    takes more work; its vectors count where an op needs lanes beside each other.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
@@ -83,7 +80,7 @@ def library_loops(
     """
     if op not in LIBRARY:
         return None
-    call = OpCall.of(op, operands, results, attrs, units=units, vector_bits=vector_bits)
+    call = OpCall.of(op, operands, results, attrs, target)
     if not any(type_.size for type_ in results):
         return StepLoops(call, ())
     function: Any = getattr(import_module(f"{__name__}.{LIBRARY[op].module}"), op)

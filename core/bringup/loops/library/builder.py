@@ -84,7 +84,10 @@ class FuncBuilder:
     def loop(
         self, name: str, size: int, kind: LoopKind = "serial", until: Expr | None = None
     ) -> Iterator[Expr]:
-        """A loop, and its index.  until: an earlier end; below 1 there is no iteration."""
+        """A loop, and its index; nothing if it is empty.
+
+        until: an earlier end; below 1 there is no iteration.
+        """
         if until is not None and until.is_const:
             size = max(min(size, until.const), 0)
         if until is not None and until.first >= size:
@@ -92,6 +95,9 @@ class FuncBuilder:
         outer, self._block = self._block, []
         axis = named_axis(name, size)
         yield Expr.of(axis)
+        if not size:
+            self._block = outer
+            return
         stmt: Stmt = For(axis, tuple(self._block), kind, until)
         if until is not None and until.first < 1:
             stmt = If((Bound(until, 1, max(until.last, 1) + 1),), (stmt,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup.loops.form import Buffer, Func
+from bringup.loops.target import UNKNOWN, Target
 from bringup.ops.table import Attrs, Types
 from bringup.records import record
 from bringup.types import TensorType
@@ -14,8 +15,8 @@ class OpCall:
 
     types: of the operands, then of the results.  operands, results: their buffers ``x0, x1, …`` and
     ``y0, y1, …``.
-    units: how many iterations of parallel loops a machine runs at the same time.
-    vector_bits: of its vector registers; 0 leaves vectors to its compiler.
+    target: the machine.  The results of some ops depend on its threads and lanes, so both should be
+    the same on all machines of a class.
     """
 
     name: str
@@ -23,11 +24,10 @@ class OpCall:
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     attrs: Attrs
-    units: int = 1
-    vector_bits: int = 0
+    target: Target = UNKNOWN
 
     @classmethod
-    def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, **machine: int) -> OpCall:
+    def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, target: Target) -> OpCall:
         """The call of an op, with buffers for its operands and results."""
         return cls(
             name,
@@ -35,7 +35,7 @@ class OpCall:
             tuple(_buffer(f"x{n}", type_) for n, type_ in enumerate(operands)),
             tuple(_buffer(f"y{n}", type_) for n, type_ in enumerate(results)),
             attrs,
-            **machine,
+            target,
         )
 
 

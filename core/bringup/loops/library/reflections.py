@@ -6,33 +6,10 @@ elements are narrower.
 
 from __future__ import annotations
 
-import math
-
 from bringup.graph.index import Bound, Expr
 from bringup.loops.form import Buffer, Scalar
-from bringup.loops.library.builder import FuncBuilder, wide
-from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.builder import FuncBuilder
 from bringup.records import record
-
-
-def qr(call: OpCall) -> StepLoops:
-    """Q of the reflections that make R of the matrix."""
-    (x,), (q, r) = call.operands, call.results
-    (m, n), stack = call.types[0].shape[-2:], math.prod(call.types[0].shape[:-2])
-    size = call.types[1].shape[-1]
-    b = FuncBuilder(call.name, [("in", x), ("out", q), ("out", r)])
-    with b.parallel(s=stack) as (s,):
-        a = Matrix(b, b.alloc("a", wide(x.dtype), m * n), m, n)
-        with b.loop("i", m) as i, b.loop("j", n) as j:
-            a.set(i, j, b.convert(b.load(x, (s * m + i) * n + j), wide(x.dtype)))
-        factor = orthogonal(b, a, size, "q")
-        with b.loop("i", m) as i, b.loop("j", size) as j:
-            b.store(q, (s * m + i) * size + j, b.convert(factor.get(i, j), q.dtype))
-        with b.loop("i", size) as i, b.loop("j", n) as j:
-            upper = Bound(j + i * -1, 0, n)
-            value = b.load(a.buffer, i * n + j, upper)
-            b.store(r, (s * size + i) * n + j, b.convert(value, r.dtype))
-    return StepLoops(call, (b.func(),))
 
 
 @record(eq=False)

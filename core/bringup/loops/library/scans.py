@@ -34,14 +34,14 @@ def cumulative(call: OpCall) -> StepLoops:
     (shape, _), dim = (type_.shape for type_ in call.types), call.attrs["dim"]
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     dtype = wide(call.operands[0].dtype)
-    lanes = max(call.vector_bits // max(32, dtype.bits), 1)
+    lanes = call.target.lanes(max(32, dtype.bits))
     if inner > 1:
         lanes = min(lanes, ceil_power_of_two(inner))
     size = max(_LEAST_CHUNK, round_up(ceil_div(length, _MOST_CHUNKS), lanes))
     is_whole = length < 2 * size or (inner > 1 and lanes > 1)
-    if outer * inner >= call.units and length <= lanes * _LONGEST_CHAIN:
+    if outer * inner >= call.target.threads and length <= lanes * _LONGEST_CHAIN:
         is_whole = True
-    if is_whole or call.units == 1:
+    if is_whole or call.target.threads == 1:
         size = max(length, 1)
     scan = _Scan(call, dtype, outer, length, inner, lanes, size, max(ceil_div(length, size), 1))
     if scan.chunks == 1:

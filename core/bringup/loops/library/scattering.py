@@ -193,7 +193,7 @@ class _Write:
         rows = self.shape[: len(self.shape) - self.run]
         width = math.prod(self.shape[len(rows) :])
         busy = math.prod(rows[d] for d in self.free if d < len(rows))
-        parts = min(ceil_div(self.call.units, busy), max(width // _SHARED_RUN, 1))
+        parts = min(ceil_div(self.call.target.threads, busy), max(width // _SHARED_RUN, 1))
         each = min(_RUN, ceil_div(width, parts))
         places = dict.fromkeys(start.buffer for start in self.starts)
         b = FuncBuilder(

@@ -29,7 +29,7 @@ def sort(call: OpCall) -> StepLoops:
     """Sort ``outer * inner`` lines of ``length`` elements."""
     shape, dim = call.types[0].shape, call.attrs["dim"]
     lines, length = math.prod(shape[:dim] + shape[dim + 1 :]), shape[dim]
-    share = ceil_div(length * lines, max(call.units, 1))
+    share = ceil_div(length * lines, max(call.target.threads, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
     sizes = [block << n for n in range((ceil_div(length, block) - 1).bit_length())]
     job = _Sort(call, math.prod(shape[:dim]), length, math.prod(shape[dim + 1 :]))

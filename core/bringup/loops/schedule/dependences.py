@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
@@ -176,7 +177,7 @@ def is_apart(one: Access, other: Access, inner: frozenset[Axis]) -> bool:
     """Whether intervals show that two accesses meet at no element; ``inner``: see
     `meets_only_within`.
     """
-    first, second = _Parts(one, inner), _Parts(other, inner)
+    first, second = _parts(one, inner), _parts(other, inner)
     if first.fixed == second.fixed:
         return _is_apart(first, second)
     # Loops that both are in may be in different iterations.
@@ -200,8 +201,9 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
     ``z``.
     """
-    first = _Parts(one, inner)
-    second = first if other is one else _Parts(other, inner)
+    if one.index == other.index and axis in _settled(one.index):
+        return True
+    first, second = _parts(one, inner), _parts(other, inner)
     if first.fixed == second.fixed:
         if _has_agreed(first, second, axis):
             return True
@@ -263,22 +265,36 @@ def _has_one_value(expr: Expr, facts: Mask, others: Mask) -> bool:
     return low == high and span(expr, others) == (low, low)
 
 
+@lru_cache(maxsize=1 << 10)
+def _settled(index: Expr) -> frozenset[Axis]:
+    """The axes that have one value wherever the index has one, under any conditions."""
+    if any(isinstance(atom, Dyn) for atom in index.atoms()):
+        return frozenset()
+    parts = _Parts(index, index.axes())
+    return frozenset(a for a, _ in index.terms if isinstance(a, Axis) and _agrees(parts, parts, a))
+
+
 class _Parts:
     """The terms of an index that may differ between two iterations, and what is fixed."""
 
-    def __init__(self, access: Access, inner: frozenset[Axis], index: Expr | None = None) -> None:
-        """index: another expression, in place of the index of the access."""
-        index = access.index if index is None else index
-        self.access, self.inner = access, inner
+    def __init__(
+        self,
+        index: Expr,
+        inner: frozenset[Axis],
+        facts: Mask = (),
+        operands: Sequence[Scalar] = (),
+        outer: frozenset[Scalar] = frozenset(),
+    ) -> None:
+        """operands, outer: as in `Load` and `Access`."""
         self.const = index.const
-        self.facts = access.facts
+        self.inner, self.facts = inner, facts
+        self.operands, self.outer = operands, outer
         self.terms: dict[Atom, int] = {}
         fixed: list[tuple[object, int]] = []
-        operands = access.stmt.operands
         for atom, c in index.terms:
             if isinstance(atom, Axis):
                 varies = atom in inner
-            elif isinstance(atom, Dyn) and operands[atom.operand] in access.outer:
+            elif isinstance(atom, Dyn) and operands[atom.operand] in outer:
                 fixed.append((operands[atom.operand], c))
                 continue
             else:
@@ -293,7 +309,7 @@ class _Parts:
 
     def of(self, expr: Expr) -> _Parts:
         """The parts of another expression at the same access."""
-        return _Parts(self.access, self.inner, expr)
+        return _Parts(expr, self.inner, self.facts, self.operands, self.outer)
 
     def span(self, below: int | None = None, but: Atom | None = None) -> tuple[int, int]:
         """The range of the terms with coefficients up to ``below``, all if None, but one atom."""
@@ -303,13 +319,19 @@ class _Parts:
         return span(Expr(0, terms), self.facts) if terms else (0, 0)
 
 
+@lru_cache(maxsize=1 << 8)
+def _parts(access: Access, inner: frozenset[Axis]) -> _Parts:
+    """Those of an access: a check compares it with every other one, loop by loop."""
+    return _Parts(access.index, inner, access.facts, access.stmt.operands, access.outer)
+
+
 def are_apart(one: Access, other: Access) -> bool:
     """Whether no iterations of any loops touch one element by these two accesses.
 
     False also where ranges and divisors of indices do not decide.
     """
     inner = frozenset((*one.index.axes(), *other.index.axes()))
-    return _is_apart(_Parts(one, inner), _Parts(other, inner))
+    return _is_apart(_parts(one, inner), _parts(other, inner))
 
 
 def _is_apart(one: _Parts, other: _Parts) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import combinations
 from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
@@ -225,14 +226,24 @@ def _check_order(
                 f"a load of {stmt.buffer.name} stands between the loops, and they write it",
                 fix="distribute the loop round them",
             )
-    old = [loop.name for loop in nest]
     # The outermost parallel loops carry nothing: their iterations are independent.
     while nest and nest[0].kind in ("parallel", "block"):
         nest = nest[1:]
-    for one, other in conflicts(found):
-        differ = {loop.name for loop in nest if not meets_only_within(one, other, loop.axis, inner)}
-        before = [name for name in old if name in differ]
-        if len(before) > 1 and before != [name for name in wanted if name in differ]:
+    place = {name: n for n, name in enumerate(wanted)}
+    exchanged = [
+        (first, second)
+        for first, second in combinations(nest, 2)
+        if place[first.name] > place[second.name]
+    ]
+    for one, other in conflicts(found) if exchanged else ():
+        if any(
+            not meets_only_within(one, other, first.axis, inner)
+            and not meets_only_within(one, other, second.axis, inner)
+            for first, second in exchanged
+        ):
+            before = [
+                loop.name for loop in nest if not meets_only_within(one, other, loop.axis, inner)
+            ]
             raise ScheduleError(
                 f"iterations of the loops {' and '.join(before)} meet at elements of "
                 f"{one.buffer.name}, so their order matters",

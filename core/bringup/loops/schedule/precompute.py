@@ -28,7 +28,7 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
-from bringup.loops.schedule.dependences import conflicts, outliving
+from bringup.loops.schedule.dependences import may_conflict, outliving
 from bringup.loops.schedule.folds import unrolled
 from bringup.loops.schedule.rewrite import (
     Names,
@@ -211,8 +211,9 @@ class _Filling:
             raise self.error("it reads a buffer of one iteration", "name an inner loop")
         if any(isinstance(s, Shuffle) and s.result in wanted for s in statements(self.body)):
             raise self.error("threads exchange what it needs", "name an inner loop")
-        for one, other in conflicts(outliving(self.body)):
-            if one.stmt in result or other.stmt in result:
+        found = outliving(self.body)
+        for one in found:
+            if one.stmt in result and any(may_conflict(one, other) for other in found):
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
         return tuple(reversed(result))
 

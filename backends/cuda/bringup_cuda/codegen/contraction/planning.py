@@ -27,12 +27,10 @@ from bringup_cuda.codegen.contraction.tiles import (
     sum_stride,
     sum_type,
 )
-from bringup_cuda.targets import SHARED_RESERVED
+from bringup_cuda.targets import SHARED_RESERVED, TARGETS
 
 #: Bytes of inner elements that one tensor core product takes.
 FRAGMENT = 32
-_REGISTERS = 1 << 16
-_MOST_REGISTERS = 255
 #: Registers of a thread beside its sums: addresses, fragments and values on their way.
 _OTHER_REGISTERS = 64
 #: Registers for elements of several inner positions, if both factors' lines run along them.
@@ -177,9 +175,10 @@ def _resident(
     registers += sum(_staging_registers(copy, tile.threads) for copy in copies)
     if all(copy.layout.inner_minor and not copy.layout.swizzled for copy in copies):
         registers += _LINE_REGISTERS
-    if registers > _MOST_REGISTERS:
+    row = TARGETS[architecture]
+    if registers > row.thread_registers:
         return 0
-    by_registers = _REGISTERS // (tile.threads * registers)
+    by_registers = row.registers // (tile.threads * registers)
     return max(1, min(by_memory, by_registers))
 
 

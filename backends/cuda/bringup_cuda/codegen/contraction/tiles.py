@@ -17,7 +17,7 @@ from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.text import Type
 from bringup.records import record
-from bringup_cuda.targets import SHARED_KIB, WARP, number_of
+from bringup_cuda.targets import TARGETS, WARP
 
 #: Bytes of the widest access, and of a chunk that swizzling moves as a whole.
 CHUNK = 16
@@ -88,20 +88,6 @@ SCALAR = (
     Tile(8, 128, 8, 4, (1, 4), 0.25),
 )
 
-#: Multiprocessors of the largest product of each architecture.  The choice of a tile depends on
-#: them, but never what a sum is made of.
-MULTIPROCESSORS = {
-    "sm_75": 72,
-    "sm_80": 108,
-    "sm_86": 84,
-    "sm_87": 16,
-    "sm_89": 142,
-    "sm_90": 132,
-    "sm_90a": 132,
-    "sm_100": 148,
-    "sm_120": 188,
-}
-
 #: Inner elements below which a sum is not split further, and the most parts of a sum.
 LEAST_PART = 256
 MOST_PARTS = 64
@@ -144,17 +130,17 @@ def has_async_copies(architecture: str) -> bool:
 
     Tensor cores of the same generation take bf16 and whole fragments of ``k16``.
     """
-    return number_of(architecture) >= 80
+    return "cp.async" in TARGETS[architecture].instructions
 
 
 def has_warpgroups(architecture: str) -> bool:
     """Whether warpgroups multiply: only in code for GPUs of exactly capability 9.0."""
-    return architecture == "sm_90a"
+    return "wgmma" in TARGETS[architecture].instructions
 
 
 def shared_bytes(architecture: str) -> int:
     """Shared memory that a block may have."""
-    return SHARED_KIB[architecture] * 1024
+    return TARGETS[architecture].shared_bytes
 
 
 def sum_type(dtype: DType) -> Type:
@@ -206,7 +192,7 @@ def estimate_clocks(
     architecture: str,
 ) -> float:
     """How long the slowest multiprocessor should take."""
-    tile, processors = choice.tile, MULTIPROCESSORS[architecture]
+    tile, processors = choice.tile, TARGETS[architecture].multiprocessors
     tiles = ceil_div(problem.rows, tile.rows) * ceil_div(problem.columns, tile.columns)
     blocks = -(-problem.batch * tiles * choice.parts // processors)
     steps = -(-problem.inner // choice.parts // depth)

@@ -23,7 +23,7 @@ from bringup_cuda.codegen.commands import Argument, Command
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.nvvm import IntBuilder, i32_const
 from bringup_cuda.codegen.steps.block import MAX_BLOCKS, BlockEmitter
-from bringup_cuda.targets import TILE_KIB, WARP
+from bringup_cuda.targets import WARP
 
 _MAX_THREADS = 256
 _ZERO, _ONE = i32_const(0), i32_const(1)
@@ -81,7 +81,7 @@ class MatrixKernel:
         self.type = memory_type(f32 if is_half(self.dtype) else self.dtype)
         self.count = count or math.prod(step.operands[0].type.shape[:-2])
         nbytes = [round_up(n * self.type.bits // 8, 16) + 16 for n in sizes]
-        fits = sum(nbytes) <= TILE_KIB[codegen.target] * 1024
+        fits = sum(nbytes) <= codegen.row.tile_bytes
         self._shared_bytes = sum(nbytes) if fits else 0
         scratch: list[Argument] = []
         if not fits:
@@ -351,7 +351,7 @@ class _TriangularSolve:
         self.groups = min(ceil_div(self.m, warps), max(1, _BUSY_BLOCKS // stack))
         itemsize = max(4, step.operands[0].type.dtype.itemsize)
         nbytes = (n * (n | 1) + warps * n) * itemsize
-        fits = nbytes <= TILE_KIB[codegen.target] * 1024 // 2
+        fits = nbytes <= codegen.row.tile_bytes // 2
         sizes = [warps * n, n * (n | 1)] if fits else [warps * n]
         count = stack * self.groups
         self.kernel = MatrixKernel(codegen, step, warps * WARP * 16, sizes, count)

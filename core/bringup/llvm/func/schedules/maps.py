@@ -10,15 +10,9 @@ from bringup.graph.index import Axis
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.llvm.func.schedules.parts import split_whole
+from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
-
-#: At most one part in so many of a row is peeled off at its ends.
-_SEAM_PART = 4
-#: Kernels of fewer elements take no longer to run than the text of first and last rows to compile.
-_LEAST_POINTS = 1 << 14
-#: Rows so few are cut into blocks for threads, also where their ends could be peeled off.
-_LEAST_ROWS = 64
 
 
 def map_steps(plan: Plan) -> list[Step]:
@@ -52,7 +46,7 @@ def map_steps(plan: Plan) -> list[Step]:
 def _has_whole_rows(plan: Plan, lane: Axis) -> bool:
     """Whether a unit may be a row, which is not cut into blocks."""
     rows = math.prod(axis.size for axis in plan.kernel.grid if axis != lane)
-    is_cut = plan.block < lane.size and rows < _LEAST_ROWS
+    is_cut = plan.block < lane.size and rows < LOOPS.seam_rows
     return plan.last is None and len(plan.kernel.grid) > 1 and not is_cut
 
 
@@ -62,7 +56,7 @@ def _seams(kernel: Kernel, axis: Axis, lanes: int) -> tuple[int, int]:
     Rolls and pads have masks there that hold everywhere between.  What is peeled is vectors, so
     that those between begin where they would without it.
     """
-    size, most = axis.size, axis.size // _SEAM_PART
+    size, most = axis.size, axis.size // LOOPS.seam_part
     cuts = [cut for cut in _cuts(kernel, axis) if 0 < cut < size]
     first = round_up(max((cut for cut in cuts if cut <= most), default=0), lanes)
     last = size - min((cut for cut in cuts if cut >= size - most), default=size)
@@ -91,7 +85,7 @@ def _between_seams(plan: Plan, lane: Axis, seams: tuple[int, int]) -> list[Step]
         Step("hoist", (whole,)),
     ]
     rows = _seams(plan.kernel, outer[0], 1)
-    if any(rows) and plan.kernel.points >= _LEAST_POINTS:
+    if any(rows) and plan.kernel.points >= LOOPS.seam_points:
         steps.append(Step("peel", (f"g{outer[0].id}", *rows)))
     middle = lane.size - sum(seams)
     steps += [Step("peel", (whole, *seams)), *_lanes(plan, whole, middle, middle)]

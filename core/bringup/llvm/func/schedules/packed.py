@@ -17,21 +17,16 @@ from bringup.integers import ceil_power_of_two
 from bringup.kernel.contraction import Contraction, Factor, Panel, panel, recognise, size
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.loops.blocking import Blocking, blocking, panels
-from bringup.llvm.loops.schedule import LoopTarget, score
+from bringup.llvm.loops.heuristics import PRODUCTS
+from bringup.llvm.loops.schedule import score
 from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup.loops.schedule.rewrite import loops_of
-
-#: Pack this many inner indices of every panel before going on, to use whole cache lines.
-_ROWS_AT_ONCE = 8
-#: The same if computing the indices of a vector costs more than reading a few rows of it.
-_PATCHES_AT_ONCE = 36
-#: Loops over inner indices are unrolled, with those inside them, up to so many iterations.
-_UNROLLED = 12
+from bringup.loops.target import Target
 
 
-def packed_plan(kernel: Kernel, target: LoopTarget) -> tuple[Contraction, Blocking] | None:
+def packed_plan(kernel: Kernel, target: Target) -> tuple[Contraction, Blocking] | None:
     """How to block ``kernel`` if it is a contraction for which packing pays."""
     contraction = recognise(kernel)
     if contraction is None:
@@ -255,7 +250,7 @@ class _Packed:
         first, *others = loops
         *pair, last = within
         has_rows = len(alone.axes) > 1
-        most = _PATCHES_AT_ONCE if has_rows else _ROWS_AT_ONCE
+        most = PRODUCTS.patches_at_once if has_rows else PRODUCTS.rows_at_once
         step = max(1, most // (2 if pair else size(alone.inner[1:])))
         if self.is_ragged and not pair:
             step = next(n for n in range(step, 0, -1) if self.plan.cut.piece % n == 0)
@@ -272,7 +267,7 @@ class _Packed:
             self.copies += [
                 loop
                 for n, loop in enumerate(others, 1)
-                if size(self.plan.cut.axes[self.plan.cut.level :][n:]) <= _UNROLLED
+                if size(self.plan.cut.axes[self.plan.cut.level :][n:]) <= PRODUCTS.unrolled
             ]
             self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, *pair, last)
             self.add("segment", last, f"{name}.s", order[0])

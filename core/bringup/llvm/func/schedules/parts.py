@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bringup.graph.index import Axis
-from bringup.llvm.loops.schedule import Chain
+from bringup.llvm.loops.heuristics import Chain
 from bringup.loops.schedule import Step
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bringup.graph.index import Expr
 from bringup.kernel.form import Stage
 from bringup.llvm.func.schedules.parts import split_whole, sum_blocks
-from bringup.llvm.loops.schedule import SUMS, Chain
+from bringup.llvm.loops.heuristics import SUMS, Chain
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
 

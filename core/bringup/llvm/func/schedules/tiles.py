@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.llvm.func.schedules.parts import sum_blocks
 from bringup.llvm.func.schedules.rows import Row
-from bringup.llvm.loops.schedule import SUMS, TILED
+from bringup.llvm.loops.heuristics import SUMS, TILED
 from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.loops.schedule import Step
 

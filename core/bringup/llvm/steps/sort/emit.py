@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
-from bringup.llvm.loops.schedule import LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import NativeKernel
 from bringup.llvm.steps.base import NativeStep
 from bringup.llvm.steps.sort.base import FloatFixup, LineSortEmitter, SortEmitter, SortJob
 from bringup.llvm.steps.sort.codecs import IndexedCodec, StridedLine, ValueCodec
@@ -18,6 +18,7 @@ from bringup.llvm.steps.sort.merge import emit_merging
 from bringup.llvm.steps.sort.network import Network, Words
 from bringup.llvm.text import Module, Val, i64_const
 from bringup.llvm.transpose import transposed
+from bringup.loops.target import Target
 from bringup.program.program import OpStep
 
 #: The most bytes of a block, and of a line that is one block if there are many lines.
@@ -33,7 +34,7 @@ _COLUMN_BYTES = 1 << 19
 _SHORT = 64
 
 
-def emit_sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_sort(module: Module, step: OpStep, name: str, target: Target) -> NativeStep:
     """Emit a step of the row ``sort``."""
     job = _job(step, target)
     if _sorts_columns(job):
@@ -60,7 +61,7 @@ def _best_block(job: SortJob) -> int:
     return 1 << min(sizes, key=cost)
 
 
-def _job(step: OpStep, target: LoopTarget) -> SortJob:
+def _job(step: OpStep, target: Target) -> SortJob:
     type_, attrs = step.operands[0].type, step.attrs
     dim, descending = attrs["dim"], attrs["descending"]
     length = type_.shape[dim]
