@@ -91,6 +91,15 @@ class _Choices:
                 return Step(name, self.loops(func), options)
             case "reorder":
                 return Step(name, self.loops(func))
+            case "replicate":
+                lanes = 1 << self.below(4)
+                return Step(name, (loop, self.name(), *self.loops(func)), (("lanes", lanes),))
+            case "keep":
+                buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)
+                                             if isinstance(s, Load | Store)))  # fmt: skip
+                return Step(name, (buffers[self.below(len(buffers))], loop))
+            case "add_loop":
+                return Step(name, (self.name(),))
             case "share":
                 return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":

@@ -699,6 +699,11 @@ def with_independent_kind(
     """The loops run in another way, whose iterations must not need one another's results."""
 
     def change(old: For, facts: Mask) -> Body:
+        if old.kind == "thread" and kind != "thread" and has_barrier(old.body):
+            raise ScheduleError(
+                f"the threads of loop {old.name} wait for one another or exchange values",
+                fix="let it be a loop of threads",
+            )
         if kind == "unroll":
             return (with_kind(old, kind),)
         found = outliving(old.body, facts + old.bounds, (old,))
