@@ -135,9 +135,10 @@ class _FoldSteps:
         span = reducers * copies
         if copies > 1 and count >= span:
             main, inner = f"{loop}.m", f"{loop}.k"
-            count = self.split(loop, main, f"{loop}.i" if self.is_shared else inner, span, count, end)
+            whole = f"{loop}.i" if self.is_shared else inner
+            count = self.split(loop, main, whole, span, count, end)
             if self.is_shared:
-                self.step("split", f"{loop}.i", inner, f"{loop}.x", reducers)
+                self.step("split", whole, inner, f"{loop}.x", reducers)
                 self.step("reorder", f"{loop}.x", main, inner)
                 self.shared.append(f"{loop}.x")
             self.chains(main, inner, folds, over)
@@ -185,8 +186,6 @@ class _FoldSteps:
             self.step("split", block, "b", "i", columns)
             block, holder = "b", "i"
         self.step("bind", block, "block")
-        for tile in self.tiles if not mapping.in_registers else ():
-            self.step("set_space", tile, "shared")
         if holder == "i":
             self.step("bind", "i", "thread")
         if mapping.lanes > 1:
@@ -195,7 +194,8 @@ class _FoldSteps:
             at, lanes = block, max(1, min(mapping.reducers, self.target.warp // mapping.columns))
             if mapping.columns == mapping.lanes == 1:
                 at, holder = holder, "t"
-            self.step("replicate", at, "t", *self.shared, lanes=lanes)
+            tiles = {"tiles": "shared"} if self.tiles and not mapping.in_registers else {}
+            self.step("replicate", at, "t", *self.shared, lanes=lanes, **tiles)
         if mapping.in_registers:
             for buffer in (*self.tiles, *self.read_again()):
                 self.step("keep", buffer, holder)

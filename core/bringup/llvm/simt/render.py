@@ -181,8 +181,8 @@ class _ThreadMemory(Memory):
     """Accesses of threads.
 
     constant: as in `emit_threads`.  invariant: metadata of their loads.
-    present: whether the loops have this thread; None if they do.  One that they do not have computes
-    what another one does, because all come to barriers and shuffles, but writes nothing.
+    present: whether the loops have this thread; None if they do.  One that they do not have
+    computes what another one does, because all come to barriers and shuffles, but writes nothing.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal as OneOf
-from typing import get_args
+from typing import TypeGuard, get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
@@ -12,6 +12,7 @@ from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     CONCURRENT,
+    Alloc,
     Body,
     Buffer,
     For,
@@ -704,6 +705,12 @@ def with_independent_kind(
                 f"the threads of loop {old.name} wait for one another or exchange values",
                 fix="let it be a loop of threads",
             )
+        common = [s.buffer for s in statements(old.body) if _is_common(s)]
+        if kind == "thread" != old.kind and common:
+            raise ScheduleError(
+                f"iterations of loop {old.name} would share one {common[0].name}",
+                fix="bind the loop before its buffers are shared",
+            )
         if kind == "unroll":
             return (with_kind(old, kind),)
         found = outliving(old.body, facts + old.bounds, (old,))
@@ -723,6 +730,11 @@ def with_independent_kind(
         return (with_kind(old, kind),)
 
     return rewrite_loops(func, tuple(loops), change, check)
+
+
+def _is_common(stmt: Stmt) -> TypeGuard[Alloc]:
+    """Whether a statement makes memory of a block."""
+    return isinstance(stmt, Alloc) and stmt.buffer.space == "shared"
 
 
 def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr, Mask
@@ -19,6 +19,7 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
+from bringup.loops.schedule.dependences import Access, accesses, meets_only_within
 from bringup.loops.schedule.rewrite import (
     Names,
     points_of,
@@ -90,70 +91,75 @@ def keep(func: Func, buffer: str, at: str) -> Func:
 
 @record(eq=False)
 class _Use:
-    """An access of a nest.
+    """An access in a nest.
 
-    number: of the nest among the statements.  nest: the loops round the access.
+    number: of the nest among the statements.
     place: what it touches and when, whatever its loops are called.
     """
 
     number: int
-    stmt: Load | Store
-    nest: tuple[For, ...]
+    access: Access
     place: object
+
+    @staticmethod
+    def of(number: int, access: Access) -> _Use:
+        """The use that an access is."""
+        table = {axis: Expr.of(named_axis(f"{n}", axis.size)) for n, axis in enumerate(access.axes)}
+        facts = frozenset((b.expr.substitute(table), b.low, b.high) for b in access.facts)
+        sizes = tuple((loop.axis.size, loop.kind == "vector") for loop in access.loops)
+        return _Use(number, access, (sizes, access.index.substitute(table), facts))
+
+    @property
+    def point(self) -> Expr:
+        """The number of an iteration of its loops."""
+        return points_of(self.access.axes)[1]
 
 
 class _Keeping:
+    """What one loop keeps of a buffer."""
+
     def __init__(self, at: For, buffer: str, names: Names) -> None:
         self.at, self.buffer, self.names = at, buffer, names
         self.is_local = any(isinstance(s, Alloc) and s.buffer.name == buffer for s in at.body)
-        self.uses: list[_Use] = []
-        for number, stmt in enumerate(at.body):
-            self.find(number, (stmt,), (), ())
+        self.uses = [
+            _Use.of(number, access)
+            for number, stmt in enumerate(at.body)
+            for access in accesses((stmt,))
+            if access.buffer.name == buffer
+        ]
 
     def error(self, why: str, fix: str) -> ScheduleError:
         return ScheduleError(
             f"loop {self.at.name} cannot keep {self.buffer} in registers: {why}", fix=fix
         )
 
-    def find(self, number: int, body: Body, nest: tuple[For, ...], facts: Mask) -> None:
-        """Note the accesses of a statement."""
-        for stmt in body:
-            if isinstance(stmt, Load | Store) and stmt.buffer.name == self.buffer:
-                table = {
-                    loop.axis: Expr.of(named_axis(f"{n}", loop.axis.size))
-                    for n, loop in enumerate(nest)
-                }
-                mask = frozenset(
-                    (bound.expr.substitute(table), bound.low, bound.high)
-                    for bound in facts + stmt.mask
-                )
-                sizes = tuple((loop.axis.size, loop.kind == "vector") for loop in nest)
-                place = (sizes, stmt.index.substitute(table), mask)
-                self.uses.append(_Use(number, stmt, nest, place))
-            elif isinstance(stmt, NESTING):
-                inner = (*nest, stmt) if isinstance(stmt, For) else nest
-                more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-                self.find(number, stmt.body, inner, facts + more)
-
     def groups(self) -> list[list[_Use]]:
         """The accesses that touch the same, in the order of the nests."""
         groups: dict[object, list[_Use]] = {}
         for use in self.uses:
-            if use.stmt.operands:
-                continue
-            groups.setdefault(use.place, []).append(use)
+            if not use.access.stmt.operands:
+                groups.setdefault(use.place, []).append(use)
         found = [group for group in groups.values() if len({use.number for use in group}) > 1]
-        for use in self.uses:
-            if isinstance(use.stmt, Store) and (not self.is_local or use.stmt.fold):
-                raise self.error("it is written in between", "name another buffer")
-        if self.is_local and (len(groups) > 1 or not isinstance(self.uses[0].stmt, Store)):
-            raise self.error("nests touch other elements of it", "split their loops in one way")
+        self.check_stores(groups)
         if not found:
             raise self.error("no two nests touch the same", "name a buffer that is read twice")
-        for loop in (loop for group in found for use in group for loop in use.nest):
+        for loop in (loop for group in found for use in group for loop in use.access.loops):
             if loop.kind in CONCURRENT:
                 raise self.error(f"loop {loop.name} is {loop.kind}", "name a loop inside it")
         return found
+
+    def check_stores(self, groups: Mapping[object, Sequence[_Use]]) -> None:
+        """Raise ScheduleError for what registers would not hold."""
+        stores = [use.access for use in self.uses if isinstance(use.access.stmt, Store)]
+        if stores and (not self.is_local or any(access.kind != "store" for access in stores)):
+            raise self.error("it is written in between", "name another buffer")
+        if not self.is_local:
+            return
+        if len(groups) > 1 or self.uses[0].access.kind != "store" or len(stores) > 1:
+            raise self.error("nests touch other elements of it", "split their loops in one way")
+        inner = frozenset(stores[0].axes)
+        if not all(meets_only_within(stores[0], stores[0], axis, inner) for axis in inner):
+            raise self.error("iterations write one element", "name a buffer with one for each")
 
     def body(self) -> Body:
         """What the loop holds now."""
@@ -161,18 +167,16 @@ class _Keeping:
         unrolled: set[str] = set()
         allocs: list[Stmt] = []
         for group in self.groups():
-            first = group[0]
-            size, _ = points_of(loop.axis for loop in first.nest)
+            first = group[0].access
             name = self.names.buffer(f"{self.buffer}.{self.at.name}")
-            kept = Buffer(name, first.stmt.buffer.dtype, size, "register")
+            kept = Buffer(name, first.buffer.dtype, points_of(first.axes)[0], "register")
             allocs.append(Alloc(kept))
             for use in group:
-                _, point = points_of(loop.axis for loop in use.nest)
-                unrolled |= {loop.name for loop in use.nest}
-                stmt = use.stmt
+                stmt, point = use.access.stmt, use.point
+                unrolled |= {loop.name for loop in use.access.loops}
                 if isinstance(stmt, Store):
                     changed[stmt] = (Store(kept, point, stmt.value),)
-                elif use.number == first.number and isinstance(first.stmt, Load):
+                elif use.number == group[0].number and first.kind == "load":
                     changed[stmt] = (stmt, Store(kept, point, stmt.result))
                 else:
                     changed[stmt] = (Load(stmt.result, kept, point),)

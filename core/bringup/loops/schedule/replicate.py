@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
@@ -28,6 +29,7 @@ from bringup.loops.schedule.dependences import (
     accesses,
     conflicts,
     has_barrier,
+    is_apart,
     may_conflict,
     meets_only_within,
 )
@@ -37,6 +39,7 @@ from bringup.loops.schedule.rewrite import (
     Substitution,
     check_loops,
     check_new_names,
+    check_word,
     guarded,
     loops_of,
     map_statements,
@@ -50,7 +53,14 @@ from bringup.loops.schedule.rewrite import (
 from bringup.records import record
 
 
-def replicate(func: Func, at: str, threads: str, *loops: str, lanes: int = 1) -> Func:
+def replicate(
+    func: Func,
+    at: str,
+    threads: str,
+    *loops: str,
+    lanes: int = 1,
+    tiles: OneOf["private", "shared"] = "private",
+) -> Func:
     """The body of loop ``at`` runs in every thread of a loop ``threads`` that it then holds.
 
     loops: loops of the body, all of one length.  The threads share their iterations, one each;
@@ -60,6 +70,8 @@ def replicate(func: Func, at: str, threads: str, *loops: str, lanes: int = 1) ->
     of threads or of a vector, ``threads`` stands round these.
     lanes: threads of a warp, a power of two, that exchange registers; what these have goes through
     shared memory.
+    tiles: where a scratch buffer is that the loops write; ``private`` if each thread reads only
+    what it wrote, else ``shared``.
     Raises ScheduleError for unknown loops, loops of several lengths, folds into memory that does
     not begin neutral, and where a thread would need what another one has in its private memory.
 
@@ -108,12 +120,15 @@ def replicate(func: Func, at: str, threads: str, *loops: str, lanes: int = 1) ->
       }
     }
     """
+    check_word("tiles cannot be", tiles, "private", "shared")
     check_new_names(func, threads, but=loops)
     check_loops(func, loops)
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
-        return (with_body(old, _Replication(old, threads, loops, lanes, names, facts).body()),)
+        made = _Replication(old, threads, loops, lanes, names, facts)
+        made.divide(tiles == "shared")
+        return (with_body(old, made.body()),)
 
     # What threads may do has been looked at.
     return rewrite_loops(func, (at,), change, check=lambda new: new)
@@ -154,12 +169,11 @@ class _Replication:
         bounds = (bound for loop in (at, *self.nest) for bound in loop.bounds)
         self.facts = (*facts, *bounds)
         self.columns, self.column = points_of(loop.axis for loop in self.nest)
+        self.stmts, self.shared = body, shared
         self.allocs: list[Stmt] = []
-        self.parts = self.parted(body, shared)
-        everywhere = (s for part in self.parts if not part.is_shared for s in part.stmts)
-        self.private = {stmt.buffer for stmt in everywhere if isinstance(stmt, Alloc)}
-        inner = (loop.axis for part in self.parts for loop in loops_of(part.stmts))
-        self.inner = frozenset((self.axis, *inner))
+        self.parts: list[_Part] = []
+        self.private: set[Buffer] = set()
+        self.inner = frozenset((self.axis, *(loop.axis for loop in loops_of(body))))
         self.pending: dict[Buffer, Store] = {}
         self.constants: dict[Scalar, Let] = {}
         self.held: dict[Buffer, Let] = {}
@@ -169,6 +183,11 @@ class _Replication:
 
     def check_loops(self, loops: Sequence[str], shared: Sequence[For], body: Body) -> None:
         """Raise ScheduleError for loops that threads cannot share."""
+        if self.at.kind not in ("block", "thread"):
+            raise ScheduleError(
+                f"{self.at.kind} loop {self.at.name} is no block and no thread of one",
+                fix="bind it first",
+            )
         missing = set(loops) - {loop.name for loop in shared}
         if missing or not shared:
             raise ScheduleError(
@@ -200,16 +219,18 @@ class _Replication:
                 fix="choose a power of two that divides the loops",
             )
 
-    def parted(self, body: Body, shared: Sequence[For]) -> list[_Part]:
-        """The statements, with one iteration in place of each loop that threads share.
+    def divide(self, has_shared_tiles: bool) -> None:
+        """Find the parts, with one iteration in place of each loop that threads share.
 
         Buffers that the threads share stand outside, with a part for each point of the nest.
         """
+        written = {
+            stmt.buffer
+            for loop in self.shared
+            for stmt in statements(loop.body)
+            if isinstance(stmt, Store) and stmt.buffer.space == "scratch"
+        }
         wide: dict[Buffer, Buffer] = {}
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
-                old = stmt.buffer
-                wide[old] = self.allocated(self.names.outside(old.name), old)
 
         def moved(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Load | Store) or stmt.buffer not in wide:
@@ -217,22 +238,27 @@ class _Replication:
             index = stmt.index * self.columns + self.column
             return with_place(stmt, wide[stmt.buffer], index)
 
-        parts: list[_Part] = []
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer in wide:
+        for stmt in self.stmts:
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
+                self.allocs.append(stmt)
                 continue
+            if isinstance(stmt, Alloc) and has_shared_tiles and stmt.buffer in written:
+                name = self.names.outside(stmt.buffer.name)
+                wide[stmt.buffer] = self.allocated(name, stmt.buffer, stmt.buffer.size)
+                continue
+            if isinstance(stmt, Alloc):
+                self.private.add(stmt.buffer)
             mask, loop = _inside(stmt)
             new: Body = (stmt,)
-            if loop in shared and loop is not None:
+            if loop in self.shared and loop is not None:
                 bounds = mask + For(self.axis, (), "thread", loop.end).bounds
                 place = Substitution({loop.axis: Expr.of(self.axis)}, self.facts + bounds)
                 new = guarded(bounds, place(loop.body))
-            parts.append(_Part(map_statements(new, moved), loop in shared))
-        return parts
+            self.parts.append(_Part(map_statements(new, moved), loop in self.shared))
 
-    def allocated(self, name: str, like: Buffer, size: int = 0) -> Buffer:
-        """A buffer of the block, with a part for each point of the nest."""
-        buffer = Buffer(name, like.dtype, (size or like.size) * self.columns, "shared")
+    def allocated(self, name: str, like: Buffer, size: int) -> Buffer:
+        """A buffer of the block, with ``size`` elements for each point of the nest."""
+        buffer = Buffer(name, like.dtype, size * self.columns, "shared")
         self.allocs.append(Alloc(buffer))
         return buffer
 
@@ -321,9 +347,10 @@ class _Replication:
         for stmt in part.stmts:
             if isinstance(stmt, Let) and not stmt.operands:
                 self.constants[stmt.result] = stmt
-            elif isinstance(stmt, Store) and stmt.value in self.constants:
-                if stmt.buffer.size == 1 and not stmt.fold and not part.is_shared:
-                    self.held[stmt.buffer] = self.constants[stmt.value]
+            elif isinstance(stmt, Store) and not (part.is_shared or stmt.fold):
+                value = self.constants.get(stmt.value)
+                if value is not None and stmt.buffer.size == 1:
+                    self.held[stmt.buffer] = value
 
     # -- what threads have of one another ----------------------------------------------------------
 
@@ -376,7 +403,7 @@ class _Replication:
                 if not (part.is_shared and self.is_own(before, access)):
                     raise ScheduleError(
                         f"a thread needs elements of {access.buffer.name} that another one has",
-                        fix=f"write set_space {access.buffer.name} shared first",
+                        fix="write tiles=shared",
                     )
         for access in mine if part.is_shared else ():
             if access.kind != "load" and access.buffer not in self.pending:
@@ -385,11 +412,23 @@ class _Replication:
     def needs_barrier(self, part: _Part, access: Access) -> bool:
         """Whether threads touched elements that others touch now."""
         for before, other in self.touched:
-            if not may_conflict(other, access):
+            if not may_conflict(other, access) or is_apart(other, access, self.inner):
+                continue
+            # Nothing is read where another buffer has replaced it.
+            is_another = other.buffer != access.buffer
+            if is_another and (access.kind == "load" or self.reads_more(other, access)):
                 continue
             if not (part.is_shared and before.is_shared and self.is_own(other, access)):
                 return True
         return False
+
+    def reads_more(self, load: Access, store: Access) -> bool:
+        """Whether one access reads several elements of a buffer and another one writes one element.
+
+        Then the two buffers are not the same memory, of which each point reads what it writes.
+        """
+        several = any(axis.size > 1 for axis in load.index.axes() & self.inner)
+        return several and self.inner.isdisjoint(store.index.axes())
 
     def meet(self) -> None:
         """Add a barrier."""
