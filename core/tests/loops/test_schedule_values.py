@@ -100,6 +100,11 @@ class _Choices:
                 return Step(name, (buffers[self.below(len(buffers))], loop))
             case "add_loop":
                 return Step(name, (self.name(),))
+        return self.other(func, name, loop)
+
+    def other(self, func: Func, name: str, loop: str) -> Step:
+        """A step of one of the other primitives."""
+        match name:
             case "share":
                 return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":

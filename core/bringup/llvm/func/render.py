@@ -185,7 +185,9 @@ class FuncEmitter:
         self.registers = memory.registers
         self.memory = memory
         self.scalars: dict[str, Val] = {}
-        kinds = ("serial", "unroll", "vector") if self.lane_registers else ("serial",)
+        kinds: list[LoopKind] = (
+            ["serial", "unroll", "vector"] if self.lane_registers else ["serial"]
+        )
         self.divisors = frozenset(_divisors(func.body, {}, 0, kinds))
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}

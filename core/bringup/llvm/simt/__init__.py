@@ -39,14 +39,16 @@ def emit_simt(
     steps: how its loops run, in place of the choice for ``target``.
     """
     if not kernel.points:
-        nothing = Func(kernel.name, lower_kernel(kernel).params, ())
-        return replace(emit_threads(module, nothing, name, target, dialect), blocks=0)
-    own, held = _chosen(kernel, target)
-    func = apply(lower_kernel(kernel), own if steps is None else steps)
+        func, registers = Func(kernel.name, lower_kernel(kernel).params, ()), 0
+    else:
+        own, registers = _chosen(kernel, target)
+        func = apply(lower_kernel(kernel), own if steps is None else steps)
     buffers = frozenset(f"b{number}" for number in constant)
-    registers = registers_of(kernel, held)
-    emitted = emit_threads(module, func, name, target, dialect, buffers, registers)
-    return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
+    registers = registers_of(kernel, registers)
+    made = emit_threads(module, func, name, target, dialect, buffers, registers)
+    if not kernel.points:
+        return replace(made, blocks=0)
+    return replace(made, persistent=has_small_blocks(kernel, made.blocks))
 
 
 def scheduled_kernel(

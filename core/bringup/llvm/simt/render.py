@@ -361,6 +361,12 @@ class _ThreadEmitter(FuncEmitter):
         elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
             pointer = self.shared.pointer(self.b, stmt, self.parity)
             self.memory.pointers[stmt.buffer.name] = pointer
+        elif isinstance(stmt, Alloc) and stmt.buffer.space == "scratch":
+            if stmt.buffer.size:
+                raise UnsupportedError(
+                    f"{self.func.name}: threads of a GPU have no memory for {stmt.buffer}",
+                    fix="keep it in registers, or let the block share it",
+                )
         elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
             self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
@@ -435,14 +441,15 @@ class _ThreadEmitter(FuncEmitter):
 
     def _where(self, condition: Val | None, body: Sequence[Stmt]) -> None:
         """Straight code where a condition holds is without branches, but for loads and stores."""
-        is_scalar = condition is not None and condition.type.lanes == 1
-        has_loops = any(isinstance(stmt, For) for stmt in body)
-        if is_scalar and condition.integer is None and has_loops and _is_flat(body):
+        if condition is None or condition.type.lanes > 1 or condition.integer is not None:
+            super()._where(condition, body)
+            return
+        if any(isinstance(stmt, For) for stmt in body) and _is_flat(body):
             with self._lanes(condition, guarded=True):
                 self.body(body)
             return
         present = self.memory.present
-        if is_scalar and present is not None and not _meets(body):
+        if present is not None and not _meets(body):
             # Whatever a thread that there is not does here serves nobody.
             condition, self.memory.present = self.b.and_(condition, present), None
         super()._where(condition, body)

@@ -61,61 +61,41 @@ def replicate(
     lanes: int = 1,
     tiles: OneOf["private", "shared"] = "private",
 ) -> Func:
-    """The body of loop ``at`` runs in every thread of a loop ``threads`` that it then holds.
+    """Every thread of a new loop ``threads`` in loop ``at`` runs the body that this loop had.
 
-    loops: loops of the body, all of one length.  The threads share their iterations, one each;
-    everything else each of them does for itself, with private memory of its own, but for stores to
-    memory that all see, which the first thread does.  Where the loops fold into private memory,
-    all threads exchange what they have before it is read.  If ``at`` holds loops round its body,
-    of threads or of a vector, ``threads`` stands round these.
-    lanes: threads of a warp, a power of two, that exchange registers; what these have goes through
-    shared memory.
-    tiles: where a scratch buffer is that the loops write; ``private`` if each thread reads only
+    loops: loops of the body, all of one length, whose iterations the threads share, one each.
+    Everything else each thread does for itself, in private memory of its own; stores to memory that
+    all see the first one does.  Folds of shared loops into private memory are exchanged before that
+    is read.  Loops round the body, of threads or a vector, come to stand inside ``threads``.
+    lanes: threads of a warp, a power of two, that exchange registers; others use shared memory.
+    tiles: where a scratch buffer is that shared loops write; ``private`` if each thread reads only
     what it wrote, else ``shared``.
-    Raises ScheduleError for unknown loops, loops of several lengths, folds into memory that does
-    not begin neutral, and where a thread would need what another one has in its private memory.
+    Raises ScheduleError for loops that cannot be shared, for folds into memory that does not begin
+    neutral, and where a thread needs what another one has in private memory.
 
     >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[8], y: out f32[8]) {
+    >>> func = parse_func('''func f(x: in f32[2], y: out f32[1], z: out f32[2]) {
     ...   for b in 1 block {
-    ...     alloc r: register f32[1]
-    ...     %0: f32 = -inf
-    ...     r[0] = %0
-    ...     for i in 4 {
+    ...     %0: f32 = 2.0
+    ...     y[0] = %0
+    ...     for i in 2 {
     ...       %1: f32 = x[i]
-    ...       r[0] max= %1
+    ...       %2: f32 = mul(%1, %0)
+    ...       z[i] = %2
     ...     }
-    ...     %2: f32 = r[0]
-    ...     for j in 4 {
-    ...       %3: f32 = x[j + 4]
-    ...       %4: f32 = sub(%3, %2)
-    ...       y[j] = %4
-    ...     }
-    ...     y[7] = %2
     ...   }
     ... }''')
-    >>> print(replicate(func, "b", "t", "i", "j", lanes=4))
-    func f(x: in f32[8], y: out f32[8]) {
+    >>> print(replicate(func, "b", "t", "i"))
+    func f(x: in f32[2], y: out f32[1], z: out f32[2]) {
       for b in 1 block {
-        for t in 4 thread {
-          alloc r: register f32[1]
-          %0: f32 = -inf
-          r[0] = %0
-          %1: f32 = x[t]
-          r[0] max= %1
-          %r: f32 = r[0]
-          %r_1: f32 = shuffle %r over t xor 1
-          r[0] max= %r_1
-          %r_2: f32 = r[0]
-          %r_3: f32 = shuffle %r_2 over t xor 2
-          r[0] max= %r_3
-          %2: f32 = r[0]
-          %3: f32 = x[t + 4]
-          %4: f32 = sub(%3, %2)
-          y[t] = %4
+        for t in 2 thread {
+          %0: f32 = 2.0
           if 0 <= t < 1 {
-            y[7] = %2
+            y[0] = %0
           }
+          %1: f32 = x[t]
+          %2: f32 = mul(%1, %0)
+          z[t] = %2
         }
       }
     }
