@@ -91,6 +91,12 @@ def three_quarters(_device: Any, inner: Any, handle: Any, data: memoryview) -> N
     inner(handle, data[: len(data) // 4 * 4] if len(data) > 4 else data)
 
 
+def borrows_words(device: Any, _inner: Any, data: memoryview) -> Any:
+    made = device.alloc(len(data))
+    device.upload(made, data[: len(data) - 1])
+    return made
+
+
 def unaligned_view(device: Any, _inner: Any, handle: Any, type_: TensorType) -> Any:
     device.drain()
     data = device.heap.data[handle.start + 1 : handle.start + 1 + type_.nbytes]

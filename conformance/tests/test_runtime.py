@@ -36,12 +36,13 @@ from bringup_selftest.device import Reference
 
 #: Rules that cases of other levels show.
 ELSEWHERE = {"limits.past-31-bits"}
-#: What the reference offers nothing for: it has no name by which another process could open it, and
-#: the host does not see its memory.
+#: What the reference offers nothing for: it has no name by which another process could open it, the
+#: host does not see its memory, and it borrows none of the host's.
 ABSENT = {
     "cache.disk-same",
     "cache.processes-concurrent",
     "memory.aligned",
+    "memory.borrowed",
     "memory.host-view",
 }
 
@@ -134,6 +135,7 @@ FAULTS: dict[str, Inject] = {
     "memory.zero-bytes": with_method("alloc", f.empty_over_others),
     "memory.odd-sizes": with_method("upload", f.three_quarters),
     "memory.aligned": seen(f.unaligned_view),
+    "memory.borrowed": with_method("borrow", f.borrows_words),
     "memory.host-view": seen(f.snapshot_view),
     "aliasing.outputs-own": f.calls(f.gives_old_memory),
     "aliasing.outputs-disjoint": f.calls(f.shares_results),

@@ -206,7 +206,9 @@ _LATER = {
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
     ),
+    "export": "bringup.api.exporting",
     "freeze": "bringup.api.freeze",
+    **dict.fromkeys(("ProgramFile", "load", "save"), "bringup.api.program_files"),
     **dict.fromkeys(
         (
             *("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
@@ -256,11 +258,13 @@ if _typing.TYPE_CHECKING:
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
+    from bringup.api.exporting import export
     from bringup.api.freeze import freeze
     from bringup.api.jax_names import *
     from bringup.api.numeric import *
     from bringup.api.numpy_names import *
     from bringup.api.numpy_shapes import *
+    from bringup.api.program_files import ProgramFile, load, save
     from bringup.api.sorting import (
         argsort,
         isin,
@@ -282,7 +286,7 @@ nan = _math.nan
 newaxis = None
 
 __all__ = [
-    "Array", "ArrayLike", "BringupError", "ComplexArray", "Jitted", "TensorType",
+    "Array", "ArrayLike", "BringupError", "ComplexArray", "Jitted", "ProgramFile", "TensorType",
     "__array_api_version__", "__array_namespace_info__", "__version__", "abs", "acos", "acosh",
     "add", "all", "amp", "angle", "any", "arange", "argmax", "argmin", "argsort", "array",
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "backend", "bfloat16",
@@ -293,23 +297,24 @@ __all__ = [
     "count_leading_zeros", "count_nonzero", "cummax", "cummin", "cumulative_prod", "cumulative_sum",
     "custom_jvp", "custom_vjp", "debug", "default_dtype", "device", "devices", "diff", "divide",
     "dynamic_slice", "dynamic_update_slice", "e", "einsum", "empty", "empty_like", "equal",
-    "errors", "eval_shape", "exp", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
+    "errors", "eval_shape", "exp", "expand_dims", "expm1", "export", "eye", "fft", "finfo", "flip",
     "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "floor", "floor_divide",
     "fori_loop", "freeze", "from_dlpack", "full", "full_like", "grad", "greater", "greater_equal",
     "hessian", "hypot", "iinfo", "imag", "inf", "int8", "int16", "int32", "int64", "isdtype",
     "isfinite", "isin", "isinf", "isnan", "jacfwd", "jacrev", "jit", "jvp", "lax", "less",
-    "less_equal", "linalg", "linspace", "log", "log1p", "log2", "log10", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum",
-    "mean", "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",
-    "newaxis", "nextafter", "nn", "nonzero", "not_equal", "ones", "ones_like", "optim", "outer",
-    "permute_dims", "pi", "positive", "pow", "prod", "prune", "put_along_axis", "quant", "quantile",
-    "random", "real", "reciprocal", "remainder", "remat", "repeat", "reshape", "result_type",
-    "roll", "round", "rsqrt", "scan", "searchsorted", "set_default_dtype", "sign", "signbit", "sin",
-    "sinh", "sort", "special", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
-    "top_k", "trace", "tree", "tree_util", "tril", "triu", "trunc", "uint8", "uint16", "uint32",
-    "uint64", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "less_equal", "linalg", "linspace", "load", "log", "log1p", "log2", "log10", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max",
+    "maximum", "mean", "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan",
+    "negative", "newaxis", "nextafter", "nn", "nonzero", "not_equal", "ones", "ones_like", "optim",
+    "outer", "permute_dims", "pi", "positive", "pow", "prod", "prune", "put_along_axis", "quant",
+    "quantile", "random", "real", "reciprocal", "remainder", "remat", "repeat", "reshape",
+    "result_type", "roll", "round", "rsqrt", "save", "scan", "searchsorted", "set_default_dtype",
+    "sign", "signbit", "sin", "sinh", "sort", "special", "sqrt", "square", "squeeze", "stack",
+    "std", "stop_gradient", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "top_k", "trace", "tree", "tree_util", "tril", "triu", "trunc", "uint8",
+    "uint16", "uint32", "uint64", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 __all__ += [

@@ -85,6 +85,10 @@ class ParseError(BringupError, ValueError):
     """IR text that does not follow the grammar; the message names line and column."""
 
 
+class ProgramFileError(BringupError, ValueError):
+    """A file that is no program file, is damaged, or needs a later version than this one."""
+
+
 class TraceError(BringupError, RuntimeError):
     """A Python construct that cannot be traced, such as ``if`` on a value that is not known yet."""
 
@@ -168,6 +172,7 @@ __all__ = [
     "OpTypeError",
     "OutOfMemoryError",
     "ParseError",
+    "ProgramFileError",
     "ScheduleError",
     "TraceError",
     "UnsupportedError",

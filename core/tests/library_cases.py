@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,17 @@ Runner = Callable[[Func, Sequence[Array]], None]
 
 
 def loops_of(
-    name: str, arrays: Sequence[Array], units: int, vector_bits: int = 0, **attrs: Any
+    name: str,
+    arrays: Sequence[Array],
+    units: int,
+    machine: Mapping[str, Any] | None = None,
+    **attrs: Any,
 ) -> StepLoops:
-    """The functions of a call on arrays."""
+    """The functions of a call on arrays.  machine: what else its `Target` says."""
     row = lookup(name)
     types = tuple(TensorType(x.shape, as_dtype(x.dtype)) for x in arrays)
     bound = row.bind(attrs)
-    target = Target(threads=units, vector_bits=vector_bits)
+    target = Target(threads=units, **(machine or {}))
     loops = library_loops(name, types, row.result_types(types, bound), bound, target)
     assert loops is not None
     return loops
@@ -40,8 +44,8 @@ def run_loops(loops: StepLoops, arrays: Sequence[Array], run: Runner) -> list[Ar
     for buffer in (*call.results, *loops.temporaries):
         nothing = np.full(buffer.type.nbytes, 0xAA, np.uint8)
         memory[buffer] = nothing.view(buffer.dtype.numpy)
-    for func in loops.funcs:
-        run(func, [memory[param.buffer] for param in func.params])
+    for func, given in zip(loops.funcs, loops.arguments, strict=True):
+        run(func, [memory[buffer] for buffer in given])
     types = call.types[len(call.operands) :]
     return [memory[y].reshape(t.shape) for y, t in zip(call.results, types, strict=True)]
 
@@ -136,6 +140,37 @@ def updates(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, A
                 yield [x, new, *starts], {}
 
 
+def attentions(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Few queries and many, blocks of keys that are whole or not, every kind of bias, no keys.
+
+    Products are sums of small multiples of 1/2, which nothing rounds.
+    """
+    forms: tuple[tuple[tuple[int, ...], int, int, int, int, tuple[int, ...] | None], ...] = (
+        ((2, 1), 5, 7, 4, 3, None),
+        ((2,), 1, 27, 6, 5, (1, 1, 27)),
+        ((), 13, 31, 3, 7, (13, 31)),
+        ((1, 2), 20, 24, 1, 2, (1, 1, 20, 24)),
+        ((1,), 16, 48, 5, 5, (1, 16, 1)),
+        ((3,), 9, 3, 0, 4, (1, 1, 1)),
+        ((2,), 7, 0, 3, 2, None),
+    )
+    for number, (lead, n, m, depth, width, bias) in enumerate(forms):
+        for causal in (False, True):
+            for dtype in (("f32", "f16"), ("f64", "f32"))[number % 2]:
+                shapes = [(*lead, n, depth), (*lead, m, depth), (*lead, m, width)]
+                arrays = [rng.integers(-2, 3, shape) / 2 for shape in shapes]
+                if bias is not None:
+                    hidden = rng.integers(0, 4, bias) == 0
+                    arrays.append(np.where(hidden, -np.inf, rng.integers(-2, 3, bias)))
+                attrs = {"scale": 0.5, "causal": causal}
+                yield [x.astype(as_dtype(dtype).numpy) for x in arrays], attrs
+
+
+def judged(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Calls of an op whose results `judge` judges."""
+    return attentions(np.random.default_rng(5)) if name == "attention" else matrices(name)
+
+
 def matrices(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
     """Calls of an op on stacks of matrices: usual ones, dependent rows, not finite, no elements."""
     rng = np.random.default_rng(3)
@@ -182,7 +217,7 @@ def judge(name: str, arrays: Sequence[Array], results: Sequence[Array], attrs: A
     bound = row.bind(attrs)
     wide = [np.asarray(x).astype(np.float64) for x in arrays]
     known = reference(name, wide, **attrs)
-    residual = row.accuracy.residual
+    residual = _weighed if name == "attention" else row.accuracy.residual
     assert residual is not None
     got = [r.astype(np.float64) if r.dtype.kind == "f" else r for r in results]
     judged = residual(wide, got, known, bound, as_dtype(arrays[0].dtype))
@@ -196,6 +231,25 @@ def judge(name: str, arrays: Sequence[Array], results: Sequence[Array], attrs: A
         if not np.array_equal(x[what], y[what], equal_nan=True):
             wrong.append("special values")
     return wrong
+
+
+def _weighed(
+    arrays: Sequence[Array], got: Sequence[Array], known: Sequence[Array], attrs: Any, dtype: DType
+) -> Iterator[tuple[str, Array, Array]]:
+    """Errors of attention whose scores are exact, and what they may be.
+
+    Of a weight: its exponential, and for each block a factor and a product.  Of both sums: an
+    addition for each key and two for each block.  Of their quotient, and of its rounding: one each.
+    """
+    query, key, value, *bias = arrays
+    wide = 2.0 ** -np.finfo(np.float64 if dtype.bits == 64 else np.float32).nmant
+    keys, ulps = key.shape[-2], lookup("exp").accuracy.ulp["f32"]
+    blocks = -(-keys // 8)
+    most = 2 * (ulps + blocks * (ulps + 1) + keys + 2 * blocks) + 1
+    size = lookup("attention").reference(query, key, np.abs(value), *bias, **attrs)
+    rounding = 2.0 ** -(np.finfo(dtype.numpy).nmant + 1)
+    allowed = np.nan_to_num(size * (most * wide) + np.abs(known[0]) * rounding)
+    yield "results", np.nan_to_num(np.abs(got[0] - known[0])), allowed
 
 
 #: What gives each element exactly, by op.

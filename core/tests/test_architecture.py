@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     ("c", "llvm"),
     ("runtime",),
+    ("aot",),
     (
         *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "quant"),
         *("random", "special", "tree"),
@@ -47,6 +48,7 @@ CONFORMANCE = "conformance/bringup_conformance"
 SELFTEST = "conformance/selftest/bringup_selftest"
 BACKENDS = (
     "backends/cpu/bringup_cpu",
+    "backends/cpu/aot/bringup_aot",
     "backends/c/bringup_c",
     "backends/cuda/bringup_cuda",
     "backends/cuda/emulator/bringup_cuda_emulator",
@@ -54,8 +56,8 @@ BACKENDS = (
     "backends/template/bringup_template",
 )
 BACKEND_PACKAGES = (
-    "bringup_c", "bringup_cpu", "bringup_cuda", "bringup_cuda_emulator", "bringup_simulator",
-    "bringup_template",
+    "bringup_aot", "bringup_c", "bringup_cpu", "bringup_cuda", "bringup_cuda_emulator",
+    "bringup_simulator", "bringup_template",
 )  # fmt: skip
 #: What stands on another: a different driver beneath the same code, a backend on the hardware that
 #: is simulated for it, and what tests the suite.

@@ -16,6 +16,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
     "bringup": ".",
+    "bringup-aot": "backends/cpu/aot",
     "bringup-c": "backends/c",
     "bringup-cuda": "backends/cuda",
     "bringup-cuda-emulator": "backends/cuda/emulator",

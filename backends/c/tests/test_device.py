@@ -6,7 +6,6 @@ import ast
 import io
 import subprocess
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def device(installed: str) -> OpenDevice:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that the compiler is run with meanwhile."""
     commands: list[list[str]] = []
     run = subprocess.run
@@ -101,6 +100,28 @@ def test_all_functions_of_a_program_are_compiled_at_once(
     assert np.abs(result / exact - 1).max() < 1.01 * bound < 0.01
     jitted(x, w)
     assert len(runs) == 1
+
+
+def test_attention_is_one_function_that_keeps_no_scores(device: OpenDevice) -> None:
+    random = np.random.default_rng(9)
+    q, k, v = (random.standard_normal((2, n, 8), np.float32) for n in (40, 300, 300))
+
+    def body(q: Any, k: Any, v: Any) -> Any:
+        return bu.nn.attention(q, k, v, scale=0.25, causal=True)
+
+    lowered = bu.jit(body, device=device).lower(q, k, v)
+    assert [func.name for func in lowered.loops] == ["o0_attention"]
+    assert lowered.program.arena_bytes == 0
+    scores = np.einsum("bid,bjd->bij", *(x.astype("f8") for x in (q, k))) * 0.25
+    scores[:, np.arange(300) > np.arange(40)[:, None] + 260] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    exact = weights / weights.sum(axis=-1, keepdims=True) @ v
+    # To first order, in units of the last place: of a score 8 products, the scale, and its distance
+    # from the largest; of a weight exp twice and a product for each of 8 blocks; two sums of 300.
+    score_error = (8 + 1 + 2) * (np.abs(q).sum(-1).max() * np.abs(k).max() * 0.25)
+    bound = (2 * (score_error + 8 * (2 * 2 + 1) + 300) + 1) * 2.0**-24 * np.abs(v).max()
+    result = np.asarray(bu.jit(body, device=device)(q, k, v))
+    assert np.abs(result - exact).max() < bound < 0.001
 
 
 def test_arrays_are_seen_where_they_are(device: OpenDevice) -> None:

@@ -26,6 +26,7 @@ from bringup.program.program import KernelStep, Program
 from bringup_cpu import host
 
 if TYPE_CHECKING:
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: Ops that become native loops and branches.
@@ -92,6 +93,20 @@ class CpuBackend(Backend):
         from bringup.llvm.loops.kernel import scheduled_kernel
 
         return scheduled_kernel(step.kernel, self.target(target), step.schedule)
+
+    def link_targets(self) -> Sequence[str]:
+        """Processors of every architecture that code is made for ahead of time."""
+        from bringup_cpu.processors import names
+
+        return names()
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """An object file of programs.  Raises UnsupportedError, CompileError."""
+        from bringup_cpu.link import link
+
+        return link(units, weights, target, options)
 
     def schedule_tables(self) -> Path:
         """Beside this module."""

@@ -8,6 +8,7 @@ units; long ones are shared among threads through ``bringup_parallel``.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -33,7 +34,31 @@ _GRAIN_WORK = 1 << 15
 
 def generate(program: Program, target: Target, *, traced: bool = False) -> NativeCode:
     """Emit ``program``; scratch memory and records are laid out for the threads of ``target``."""
-    return _Generator(program, target, traced).run()
+    code = SharedCode(Module())
+    arena_bytes, launches = emit_program(code, ENTRY, program, target, traced=traced)
+    return NativeCode(str(code.module), arena_bytes, launches, traced)
+
+
+class SharedCode:
+    """A module and the functions that its programs share, by what they compute.
+
+    architecture: of the machine that runs it, as `platform.machine` calls it.
+    """
+
+    def __init__(self, module: Module, architecture: str = "") -> None:
+        self.module = module
+        self.architecture = architecture or platform.machine()
+        self.kernels: dict[str, NativeKernel] = {}
+        self.op_steps: dict[str, NativeStep] = {}
+        module.shared_math = SharedMath()
+
+
+def emit_program(
+    code: SharedCode, name: str, program: Program, target: Target, *, traced: bool = False
+) -> tuple[int, tuple[tuple[str, str], ...]]:
+    """Emit ``program`` as the function ``name``; the bytes of its arena, and its launches."""
+    generator = _Generator(code, name, program, target, traced)
+    return generator.run(), tuple(generator.launches)
 
 
 def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
@@ -44,38 +69,33 @@ def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
 
 
 class _Generator:
-    def __init__(self, program: Program, target: Target, traced: bool) -> None:
+    def __init__(
+        self, code: SharedCode, name: str, program: Program, target: Target, traced: bool
+    ) -> None:
+        self.code, self.name = code, name
         self.program = program
         self.constants = dict(_constants(program, 0))
         self.literals = sum(len(each.constants) for each in program.programs)
         self.target = target
         self.traced = traced
-        self.module = Module()
-        self.module.shared_math = SharedMath()
+        self.module = code.module
         self.scratch_bytes = 0
         self.base = round_up(program.arena_bytes, LINE_BYTES)
-        self.kernels: dict[str, NativeKernel] = {}
-        self.op_steps: dict[str, NativeStep] = {}
         self.launches: list[tuple[str, str]] = []
         self.line = ""
         self.functions: dict[int, str] = {}
 
-    def run(self) -> NativeCode:
+    def run(self) -> int:
+        """Emit everything; the bytes that a call needs."""
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("arena", ir.ptr)]
-        function = self.module.function(ENTRY, ir.void, params, attrs="nounwind")
+        function = self.module.function(self.name, ir.void, params, attrs="nounwind")
         b = Builder(function.block("entry"))
         buffers, arena = function.args
-        state = FloatState(b)
+        state = FloatState(b, self.code.architecture)
         self._steps(Frame(b, self.program, buffers, buffers, arena, b.gep(arena, self.base, ir.i8)))
         state.restore(b)
         b.ret()
-        bytes_needed = self.base + self.scratch_bytes
-        return NativeCode(
-            str(self.module),
-            bytes_needed,
-            tuple(self.launches),
-            self.traced,
-        )
+        return self.base + self.scratch_bytes
 
     def _steps(self, frame: Frame) -> None:
         """Emit the steps of a program."""
@@ -96,7 +116,7 @@ class _Generator:
         """The function of a program that a step runs; see `bringup_cpu.control`."""
         name = self.functions.get(id(program))
         if name is None:
-            name = self.functions[id(program)] = f"{ENTRY}.p{len(self.functions)}"
+            name = self.functions[id(program)] = f"{self.name}.p{len(self.functions)}"
             function = self.module.function(
                 name, ir.void, PROGRAM_PARAMS, attrs="nounwind", linkage="internal"
             )
@@ -157,20 +177,20 @@ class _Generator:
     def _kernel(self, step: KernelStep) -> NativeKernel:
         kernel, schedule = step.kernel, step.schedule
         key = kernel.content if schedule is None else f"{schedule}\n{kernel.content}"
-        native = self.kernels.get(key)
+        kernels = self.code.kernels
+        native = kernels.get(key)
         if native is None:
-            name = f"{ENTRY}.{len(self.kernels)}.{kernel.name}"
+            name = f"{self.name}.{len(kernels)}.{kernel.name}"
             native = emit_kernel(self.module, kernel, name, self.target, schedule)
-            self.kernels[key] = native
+            kernels[key] = native
         return native
 
     def _native_step(self, step: OpStep, *, in_place: bool) -> NativeStep:
         types = [slot.type for slot in step.slots]
         key = f"{step.op.name} {attrs_key(step.attrs)!r} {types} {in_place}"
-        native = self.op_steps.get(key)
+        steps = self.code.op_steps
+        native = steps.get(key)
         if native is None:
-            name = f"{ENTRY}.op{len(self.op_steps)}.{step.name}"
-            native = self.op_steps[key] = emit_step(
-                self.module, step, name, self.target, in_place=in_place
-            )
+            name = f"{self.name}.op{len(steps)}.{step.name}"
+            native = steps[key] = emit_step(self.module, step, name, self.target, in_place=in_place)
         return native

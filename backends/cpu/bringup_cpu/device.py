@@ -62,6 +62,10 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         """Nothing: every call has finished its work when it returns."""
 
+    def borrow(self, data: memoryview) -> Handle:
+        """A buffer over memory of the host, which it keeps alive."""
+        return self.memory.borrow(data)
+
     def host_view(self, handle: Handle, type_: TensorType) -> np.ndarray[Any, Any]:
         """The buffer itself as an array, which keeps it alive."""
         return np.ndarray(type_.shape, type_.dtype.numpy, handle)

@@ -22,9 +22,11 @@ SMALL_BINS = 20
 SLAB = 1 << 16
 LARGE_BIN = 64
 BIN_COUNT = 255
+#: In place of a bin, of a buffer whose data are somebody else's.
+BORROWED = 255
 EXPORTS = (
-    "bringup_alloc", "buffer_alloc", "buffer_dealloc", "buffer_view", "memory_address",
-    "memory_release",
+    "bringup_alloc", "buffer_alloc", "buffer_borrow", "buffer_dealloc", "buffer_view",
+    "memory_address", "memory_release",
 )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ class HeaderLayout:
 
     @property
     def link(self) -> int:
-        """The next block, while free."""
+        """The next block, while free; what keeps borrowed data alive, a Python object."""
         return self.python + 24
 
 
@@ -91,6 +93,7 @@ class MemoryEmitter:
         self._map_region()
         self._refill()
         self._alloc()
+        self._borrow()
         self._dealloc()
         self._python_methods()
 
@@ -311,11 +314,36 @@ class MemoryEmitter:
 
         return b.cond(b.is_null(first), again, lambda: first, likely=False)[0]
 
+    def _borrow(self) -> None:
+        """``buffer_borrow(data, nbytes, owner)``: a buffer over memory that an object keeps."""
+        arguments = [("data", ptr), ("nbytes", i64), ("owner", ptr)]
+        b, (data, nbytes, owner) = define(
+            self.module, "buffer_borrow", ptr, arguments, internal=False
+        )
+        block = b.call(self.module.functions["bringup_alloc"], (number(0),))
+        with b.rarely(b.is_null(block)):
+            b.ret(b.c("PyErr_NoMemory", ptr))
+        b.c("Py_IncRef", void, owner)
+        b.put(block, self.header.data, data)
+        b.put(block, self.header.nbytes, nbytes)
+        b.put(block, self.header.bin, number(BORROWED))
+        b.put(block, self.header.link, owner)
+        b.ret(block)
+
     def _dealloc(self) -> None:
         """The type's deallocator: the block goes back to its bin."""
         b, (block,) = define(self.module, "buffer_dealloc", void, [("block", ptr)], internal=False)
         type_object = b.get(block, self.header.python - 8, ptr)
         word = b.get(block, self.header.bin)
+        with b.rarely(b.icmp("eq", word, number(BORROWED))):
+            owner = b.get(block, self.header.link, ptr)
+            self._lock(b)
+            b.bump(self.state, State.live_allocations, number(-1))
+            self._as_small(b, block)
+            self._unlock(b)
+            b.c("Py_DecRef", void, owner)
+            b.c("Py_DecRef", void, type_object)
+            b.ret()
         self._lock(b)
         self._give_back(b, block, b.and_(word, number(255)), b.lshr(word, number(8)))
         self._unlock(b)

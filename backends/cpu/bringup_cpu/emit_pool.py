@@ -11,6 +11,7 @@ not scheduled.
 from __future__ import annotations
 
 import ctypes
+import platform
 import signal
 from collections.abc import Callable
 
@@ -153,7 +154,7 @@ class PoolEmitter:
         thread_ids = b.at(self.state, State.thread_ids)
         b.store(b.c("pthread_self", i64), b.gep(thread_ids, me, i64))
         # A thread inherits the floating-point state of the thread that created it.
-        FloatState(b)
+        FloatState(b, platform.machine())
         word = self._word(State.word, b)
         await_job = b.module.functions["pool_await"]
         with b.while_loop([number(0)], lambda v: b.icmp("sge", v[0], number(0))) as life:

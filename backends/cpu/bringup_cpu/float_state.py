@@ -6,8 +6,6 @@ the thread that loads them, and threads inherit it.  A register with the default
 
 from __future__ import annotations
 
-import platform
-
 from bringup.llvm.text import Builder, Val, array, const, i32, i64, ptr, void
 
 _X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
@@ -20,18 +18,19 @@ _FPCR_MASK = 0x9F00 | 1 << 19 | 3 << 22 | 1 << 24 | 1 << 25
 class FloatState:
     """Emits code that sets the default where it is constructed; `restore` emits the inverse.
 
+    architecture: of the processor, as `platform.machine` calls it.
     changed: whether the host had another value; None if the processor is not known.
     """
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: Builder, architecture: str) -> None:
         self.changed: Val | None = None
-        if platform.machine() in _X86:
+        if architecture in _X86:
             self.memory = b.alloca(array(i32, 2), align=8)
             b.intrinsic("llvm.x86.sse.stmxcsr", void, (self.memory,), ())
             self.before = b.load(i32, self.memory, 4)
             bits = b.and_(self.before, const(i32, _MXCSR_MASK))
             self.changed = b.icmp("ne", bits, const(i32, _MXCSR))
-        elif platform.machine() in _ARM:  # pragma: no cover - only ARM
+        elif architecture in _ARM:  # pragma: no cover - only ARM
             self.before = b.intrinsic("llvm.aarch64.get.fpcr", i64, (), ())
             bits = b.and_(self.before, const(i64, _FPCR_MASK))
             self.changed = b.icmp("ne", bits, const(i64, 0))

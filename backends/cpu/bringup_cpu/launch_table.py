@@ -12,10 +12,10 @@ of the program, and `TOP`, the buffers of the whole call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.llvm import text as ir
-from bringup.llvm.host.emit import define, number
+from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Builder, Callee, Module, Val, const
 from bringup.records import record
 
@@ -81,15 +81,20 @@ class LaunchTable:
         self._emitted += 1
 
 
-def emit_walk(module: Module) -> None:
+Parallel = Callable[[Emit, Val, Sequence[Val]], None]
+
+
+def emit_walk(module: Module, parallel: Parallel, *, internal: bool = False) -> None:
     """Emit ``void bringup_launch(ptr launches, i64 count, ptr refs, ptr tables, ptr context)``.
 
     context: memory for the pointers of one launch.
+    parallel: emits the call that shares a launch among threads, from the builder, the tables, and
+    the function, its context, its units and the grain.
     """
     params = [("launches", ir.ptr), ("count", ir.i64)]
     params += [(name, ir.ptr) for name in ("places", "tables", "context")]
     b, (launches, count, refs, tables, context) = define(
-        module, WALK, ir.void, params, internal=False
+        module, WALK, ir.void, params, internal=internal
     )
     with b.loop(number(0), count, carried=[refs]) as loop:
         launch = b.gep(launches, b.mul(loop.index, number(4)), ir.i64)
@@ -105,6 +110,6 @@ def emit_walk(module: Module) -> None:
         with b.if_then(alone):
             b.call_pointer(ir.void, function, (context, number(0), units, number(0)))
         with b.if_then(b.not_(alone)):
-            b.c("bringup_parallel", ir.void, function, context, units, grain)
+            parallel(b, tables, (function, context, units, grain))
         loop.next(b.gep(loop.carried[0], b.mul(given, number(3)), ir.i64))
     b.ret()

@@ -12,6 +12,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from bringup.errors import OutOfMemoryError
 from bringup_cpu import host
 from bringup_cpu.emit_memory import HEADER, State
@@ -75,6 +77,9 @@ class Memory:
         doc = "buffer_alloc(nbytes, /)\n--\n\nA new buffer.  Raises MemoryError."
         self._alloc = builtin("buffer_alloc", addresses["buffer_alloc"], doc)
         self._release = runtime.python("memory_release", None, ctypes.c_int64)
+        self._borrow = runtime.python(
+            "buffer_borrow", ctypes.py_object, ctypes.c_void_p, ctypes.c_int64, ctypes.py_object
+        )
 
     def alloc(self, nbytes: int) -> Any:
         """A new buffer of ``nbytes >= 0`` uninitialised bytes.  Raises OutOfMemoryError."""
@@ -88,6 +93,14 @@ class Memory:
                 notes=(f"{live} bytes are in use of {budget} that this process may have",),
                 fix="drop references to arrays, or compute in smaller pieces",
             ) from None
+
+    def borrow(self, data: memoryview) -> Any:
+        """A buffer over memory of somebody else's, which nobody writes; it keeps ``data``.
+
+        It counts as an allocation of no bytes.
+        """
+        address = np.frombuffer(data, np.uint8).ctypes.data
+        return self._borrow(address, data.nbytes, data)
 
     def trim(self, keep: int = 0) -> None:
         """Give cached blocks back to the system until ``keep`` bytes are cached."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bringup.llvm.host.emit import Emit
 from bringup.llvm.host.engine import Code, Engine, engine
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.object_cache import Deferred, Emitted, deferred
-from bringup.llvm.text import Module
+from bringup.llvm.text import Module, Val, void
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
 from bringup_cpu.emit_pool import EXPORTS as POOL_EXPORTS
@@ -68,7 +69,7 @@ class Runtime:
         exports = (*MEMORY_EXPORTS, *POOL_EXPORTS)
         self.code: Code = engine.compile_native(_module(locked), exports, RUNTIME_LEVEL)
         walk = Module()
-        emit_walk(walk)
+        emit_walk(walk, _in_pool)
         engine.symbol("bringup_parallel", self.code.addresses["bringup_parallel"])
         self.walk: Code = engine.compile_native(str(walk), (WALK,), WALK_LEVEL)
 
@@ -94,6 +95,11 @@ def _module(locked: bool) -> Emitted | Deferred:
         return Emitted(str(module))
 
     return deferred(f"runtime {header.python} {locked} {pause}", make, Path(__file__).parent)
+
+
+def _in_pool(b: Emit, _tables: Val, launch: Sequence[Val]) -> None:
+    """Share a launch among the workers of the pool."""
+    b.c("bringup_parallel", void, *launch)
 
 
 def _publish(engine: Engine) -> None:

@@ -6,6 +6,7 @@ import gc
 import random
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -241,3 +242,23 @@ assert os.waitpid(child, 0)[1] == 0
 assert all(bytes(b) == bytes([k + 1]) * b.nbytes for k, b in enumerate(kept))
 """
     python(code)
+
+
+def test_borrowed_memory_is_kept_and_given_back(heap: Memory) -> None:
+    allocations, live = counts(heap)
+    held = np.arange(1 << 18, dtype=np.uint8)
+    address, reference = held.ctypes.data, weakref.ref(held)
+    buffer = heap.borrow(held.data)
+    assert (buffer.address, buffer.nbytes) == (address, held.nbytes)
+    assert counts(heap) == (allocations + 1, live)
+    del held
+    assert reference() is not None
+    assert bytes(memoryview(buffer)[:4]) == b"\0\1\2\3"
+    del buffer
+    assert reference() is None
+    assert counts(heap) == (allocations, live)
+    # The block of its header has data of its own again.
+    for later in [heap.alloc(n) for n in (0, 8, 64)]:
+        assert later.address % ALIGNMENT == 0
+        assert not address <= later.address < address + (1 << 18)
+        memoryview(later)[:] = b"\xff" * later.nbytes

@@ -77,13 +77,16 @@ class CudaBackend(Backend):
         return plan.chunk_length
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
-        """The loops of a kernel on an architecture; None for contractions and folds."""
+        """The loops of a kernel on an architecture; None for tensor cores, and folds by groups."""
         from bringup.llvm.simt import scheduled_kernel
         from bringup_cuda.codegen.contraction.planning import plan_contraction
 
         architecture = self._architecture(target)
-        if plan_contraction(step.kernel, architecture) is not None:
-            return None
+        plan = plan_contraction(step.kernel, architecture)
+        if plan is not None:
+            from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
+
+            return scheduled_contraction(plan, step.schedule) if plan.tensor is None else None
         return scheduled_kernel(step.kernel, TARGETS[architecture], step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:

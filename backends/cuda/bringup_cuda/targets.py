@@ -41,7 +41,7 @@ def _row(name: str, shared_kib: int, multiprocessors: int) -> Target:
         most_threads=1024,
         shared_bytes=shared_kib << 10,
         multiprocessors=multiprocessors,
-        instructions=(*instructions, *(["wgmma"] if name == "sm_90a" else [])),
+        instructions=("atomic", *instructions, *(["wgmma"] if name == "sm_90a" else [])),
     )
 
 
@@ -76,18 +76,18 @@ TILE_SIDES = (8, 16, 32, 64, 128, 256)
 #: Multiplications from which a matrix product is large enough for warpgroups, which only code for
 #: exactly this architecture has.
 WARPGROUP_PRODUCTS = {"sm_90a": 768 * 768 * 256}
-#: The emitter of each op that is an op step, as ``module:function`` in `bringup_cuda.codegen`.
-STEP_EMITTERS = {
-    "attention": "contraction.attention:emit_attention_step",
-    "cholesky": "steps.factorization:emit_cholesky",
-    "cumulative": "steps.scan:emit_cumulative",
-    "dynamic_update_slice": "steps.scatter:emit_update_slice",
-    "lu": "steps.factorization:emit_lu",
-    "qr": "steps.factorization:emit_qr",
-    "scatter": "steps.scatter:emit_scatter",
-    "sort": "steps.sort:emit_sort_step",
-    "triangular_solve": "steps.factorization:emit_triangular_solve",
-}
+#: Ops on whole buffers that are no loop nest of a kernel.
+OP_STEPS = (
+    "attention",
+    "cholesky",
+    "cumulative",
+    "dynamic_update_slice",
+    "lu",
+    "qr",
+    "scatter",
+    "sort",
+    "triangular_solve",
+)
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
 ALIGNMENT = 256
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
@@ -114,7 +114,7 @@ def capabilities_of(target: str) -> Capabilities:
     row = target_of(target)
     tiles = row.tile_bytes
     return Capabilities(
-        ops=RowClaims(dict.fromkeys(STEP_EMITTERS, frozenset(STORED))),
+        ops=RowClaims(dict.fromkeys(OP_STEPS, frozenset(STORED))),
         kernels=emitter_claims(),
         limits=Limits(buffers=MAX_BUFFERS, row_elements=tiles // 4, tile_bytes=tiles),
         shapes=Shapes(

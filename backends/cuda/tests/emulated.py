@@ -74,9 +74,7 @@ class _Memory:
         ctypes.memmove(address, whole.ctypes.data, whole.nbytes)
         return address
 
-    def where(self, argument: Argument | int) -> int:
-        if isinstance(argument, int):
-            return argument
+    def where(self, argument: Argument) -> int:
         if isinstance(argument, Scratch):
             return self.scratch + argument.offset
         index = 0 if argument.space == "arena" else argument.index

@@ -36,7 +36,8 @@ ALIVE_FACTOR = 10
 _METHODS = {
     "compile": "compiling", "render": "compiling", "alloc": "allocating", "free": "freeing",
     "upload": "uploading", "launch": "launching", "synchronize": "waiting", "copy": "copying",
-    "adopt": "copying", "download": "downloading", "host_view": "downloading",
+    "adopt": "copying", "borrow": "uploading", "download": "downloading",
+    "host_view": "downloading",
 }  # fmt: skip
 # A process that uses less than this share of a processor waits.
 _IDLE = 0.01

@@ -43,6 +43,8 @@ _SENTENCES = {
         "aligned": "Memory that the host can see starts at a multiple of the declared alignment.",
         "host-view": "A host view shows the bytes of its allocation after all work before it, and "
         "keeps that memory alive; or there is none.",
+        "borrowed": "Memory of the host that the device borrows is read, never written, and kept "
+        "until its handle is freed; or the device borrows none.",
         "scratch-sufficient": "Values that are live at the same time never overlap in the arena, "
         "whatever their sizes and dtypes.",
     },

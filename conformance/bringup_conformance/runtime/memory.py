@@ -236,6 +236,33 @@ def _host_view(dut: DeviceFixture) -> None:
         dut.equal(np.array(seen), x, "a host view after its handle is gone")
 
 
+@CHECKS.shows("memory.borrowed")
+def _borrowed(dut: DeviceFixture) -> None:
+    """Borrowed memory equals an upload, in calls too, stays as it is, and outlives its owner."""
+    x = dut.ramp(1000)
+    type_ = dut.type(1000)
+    room = np.empty(x.nbytes + dut.info.capabilities.alignment, np.uint8)
+    start = -room.ctypes.data % dut.info.capabilities.alignment
+    lent = room[start : start + x.nbytes]
+    lent[:] = x.view(np.uint8)
+    compiled = dut.lower(lambda a: a + a, type_)
+    with dut.handles() as held:
+        handle = dut.device.borrow(lent.data)
+        if handle is None:
+            raise NotOffered("the device borrows no memory of the host")
+        held.own(handle)
+        dut.equal(held.get(handle, type_), x, "borrowed memory")
+        (result,) = held.run(compiled, [handle])
+        dut.equal(held.get(result, type_), x + x, "a call on borrowed memory")
+        dut.equal(lent.view(x.dtype), x, "memory of the host after a call on it")
+        size = room.size
+        del lent, room
+        gc.collect()
+        others = [np.full(size, 0xFF, np.uint8) for _ in range(8)]
+        dut.equal(held.get(handle, type_), x, "borrowed memory that its owner has given up")
+        del others
+
+
 @CHECKS.shows("memory.scratch-sufficient")
 def _scratch_sufficient(dut: DeviceFixture) -> None:
     """Full arenas, fused and taken apart, on sizes in turn, full of what was there before."""

@@ -83,7 +83,7 @@ union1d | bringup.unique_values(bringup.concat([x, y]))
 unpackbits packbits | bringup.bitwise_right_shift and bringup.bitwise_and
 frompyfunc | vectorize
 fromfunction | bringup.vmap(fn)(bringup.arange(n))
-save savez load | numpy.savez(file, *bringup.tree.flatten(x)[0]), and numpy.load
+savez | numpy.savez(file, *bringup.tree.flatten(x)[0]), and numpy.load
 issubdtype | bringup.isdtype(x.dtype, "real floating")
 float_ double | float64
 single | float32
@@ -270,7 +270,7 @@ named_call named_scope | none | dumps and errors name the line of your code
 callback pure_callback io_callback | none | a compiled function cannot call Python; return \
 the values, or print them with bringup.debug.print
 custom_gradient | custom_vjp
-export serialize | none | compiled code is kept in the cache by itself
+serialize | save
 profiler profile | none | set BRINGUP_TRACE=file.json for a timeline
 numpy | bringup itself
 """
@@ -310,7 +310,6 @@ no_grad inference_mode | none | only what bringup.grad is given is differentiate
 compile | jit
 func | bringup.grad, bringup.vmap and bringup.jvp
 autograd backward | grad
-save | numpy.savez(file, *bringup.tree.flatten(x)[0])
 time | none | numpy.asarray(x) waits for the values, so read a clock after it
 get_default_dtype | bringup.result_type(1.0)
 autocast | bringup.amp.Policy(compute=dtype).apply(fn)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -53,6 +53,9 @@ from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
+
+if TYPE_CHECKING:  # calls load no module of exports
+    from bringup.aot.library import Library, WeightsPlace
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -137,7 +140,7 @@ class Jitted(Generic[P, R]):
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
-        call = self._flattened(args, kwargs)
+        call = self._flattened(*self._described(args, kwargs))
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
@@ -151,6 +154,38 @@ class Jitted(Generic[P, R]):
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
         return self._compiled(entry, device)
+
+    def export(
+        self,
+        name: str,
+        *args: Any,
+        target: str,
+        weights: WeightsPlace = "embedded",
+        small: bool = False,
+        threads: int = 1,
+        **kwargs: Any,
+    ) -> Library:
+        """A library of this function, made ahead of time: for C, C++ and Rust, without Python.
+
+        name: of the library; its function is ``int NAME_run(args, results, arena)``.
+        args, kwargs: types such as ``f32[1, 784]``, or what `lower` takes.
+        target: a processor and its system, such as ``x86_64-linux-gnu``, ``aarch64-linux-gnu`` or
+        ``wasm32``, or ``backend:target``; ``c11`` for C source, of any processor.
+        weights: where the arrays stand that the function holds: ``embedded`` in the code, or
+        ``external``, in a file of the format safetensors that the program maps into memory.
+        small: whether little code counts for more than speed.
+        threads: the most workers that share a call, through a function that the caller gives.
+        Raises UnsupportedError for a target that is unknown, or lacks something.
+
+        >>> library = bu.jit(lambda x: x + 1).export("model", bu.float32[8], target="wasm32")
+        >>> sorted(library.files)
+        ['model.h', 'model.hpp', 'model.mjs', 'model.o', 'model.rs']
+        """
+        from bringup.api.exporting import export_one
+        from bringup.backend.link import LinkOptions
+
+        options = LinkOptions(small=small, threads=threads)
+        return export_one(self, name, args, kwargs, target, weights, options)
 
     def _alike(self, *, fuse: bool) -> Jitted[P, R]:
         """The same function with or without fusion, which reuses no memory of its arguments."""
@@ -199,10 +234,14 @@ class Jitted(Generic[P, R]):
             return unflatten(entry.function.result, outputs)
         assert device is not None
         outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
-        if not kwargs and not call.static and not self._donated and not nans.wanted():
+        if not kwargs and not call.static and not entry.donated and not nans.wanted():
             decides = entry.defaulted or hosted != before
             self._fast.serve(entry, args, device, default if decides else None)
         return unflatten(entry.function.result, outputs)
+
+    def _described(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments that those of `lower` and `export` stand for."""
+        return args, kwargs
 
     def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static

@@ -606,7 +606,8 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        kernels = (scheduled_loops(step, self._schedule).after for step in program.kernel_steps)
+        scheduled = map(self.scheduled, program.kernel_steps)
+        kernels = (loops.after for loops in scheduled if loops is not None)
         funcs = list(program_loops(program, kernels, self._target))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

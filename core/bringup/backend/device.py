@@ -29,6 +29,7 @@ from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
@@ -171,6 +172,15 @@ class Device(ABC):
         """
         return None
 
+    def borrow(self, data: memoryview) -> Handle | None:
+        """Memory of the host as memory of the device, which only reads it: no copy is made.
+
+        data: aligned to `Capabilities.alignment`.  It stays where and as it is for as long as
+        something refers to it, which the handle must, until it is freed.
+        None if the device has to have a copy.
+        """
+        return None
+
     def exchange(self) -> Exchange | None:
         """None if other libraries get arrays by way of the host."""
         return None
@@ -278,6 +288,22 @@ class Backend(ABC):
         Raises UnsupportedError by default.
         """
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
+
+    def link_targets(self) -> Sequence[str]:
+        """What `link` makes libraries for, besides what `targets` names.  None by default."""
+        return ()
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """Machine code of programs, ahead of time and without hardware.
+
+        The programs are made for ``capabilities(target)``.  Raises UnsupportedError by default.
+        """
+        raise UnsupportedError(
+            f"backend {self.name!r} makes no libraries",
+            fix="export the program itself, and load it where the device is",
+        )
 
 
 @record

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from bringup.c.dialect import Dialect
 
 #: Keywords of C, C++ and the dialects, macros of headers, and parameters of rendered functions.
-_KEYWORDS = frozenset(
+KEYWORDS = frozenset(
     """
     alignas alignof auto bool break case catch char class const constant constexpr continue
     default delete device do double else enum extern false float for friend global goto half if
@@ -26,7 +26,7 @@ class Names:
     """One identifier for each object that is named."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._taken = set(_KEYWORDS | dialect.words)
+        self._taken = set(KEYWORDS | dialect.words)
         self._names: dict[Hashable, str] = {}
 
     def of(self, key: Hashable, name: str) -> str:
@@ -45,4 +45,4 @@ class Names:
         return identifier
 
 
-__all__ = ["Names"]
+__all__ = ["KEYWORDS", "Names"]

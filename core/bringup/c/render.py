@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
@@ -27,6 +29,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -36,8 +39,10 @@ from bringup.loops.form import (
     Shuffle,
     Stmt,
     Store,
+    Wait,
     statements,
 )
+from bringup.loops.text import print_stmt
 from bringup.records import record
 
 #: Threads that run together on every machine that has functions for their exchange.
@@ -190,8 +195,8 @@ class _Function:
                 restrict = dialect.restrict if param.buffer in self.unaliased else ""
                 type_ = self.element(param.buffer)
                 yield dialect.pointer.format(type=type_, restrict=restrict, name=name, n=n)
-            if self.layout.size:
-                yield dialect.scratch.format(n=len(names))
+        if self.layout.size and dialect.scratch:
+            yield dialect.scratch.format(n=len(names))
         yield from dialect.params
 
     def frame(self) -> Iterator[str]:
@@ -311,6 +316,8 @@ class _Function:
                 case Barrier():
                     if self.has_threads:
                         yield self.dialect.barrier
+                case Commit() | Wait():
+                    continue  # What may come later has come when it was stored.
                 case Shuffle():
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
@@ -370,6 +377,10 @@ class _Function:
         return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
+        if stmt.atomic:
+            raise UnsupportedError(
+                f"{self.dialect.name} folds nothing atomically: {print_stmt(stmt)}"
+            )
         element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
         value, dtype = self.value(stmt.value), stmt.buffer.dtype
         if not stmt.fold:
@@ -408,6 +419,12 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if buffer.space == "fragment" and self.dialect.has_threads:
+            raise UnsupportedError(
+                f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
+                "in no registers",
+                fix="leave the buffer in shared memory",
+            )
         if buffer in self.vectors:
             lanes = self.vectors[buffer]
             vector = self.lib.vector_type(buffer.dtype, lanes)
@@ -471,8 +488,13 @@ class _Function:
                 value = f"{value} < {end} ? {value} : {end}"
             end = self.names.of((stmt.axis, "end"), f"{index}_end")
             last = f", {end} = {value}"
-        head = f"for ({self.index} {index} = 0{last}; {index} < {end}; {index}++)"
-        yield from _block(head, self.body(stmt.body))
+        body, test = stmt.body, ""
+        if stmt.while_true is not None:
+            load, body = stmt.while_true
+            test = f" && {self.load(load)}"
+            self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
+        yield from _block(head, self.body(body))
 
     # -- straight loops ----------------------------------------------------------------------------
 
@@ -511,7 +533,8 @@ class _Function:
         *first, last = (f"v{v.name}" if v in self.varying else self.value(v) for v in stmt.operands)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
-        return f"const {type_} v{stmt.result.name} = {' '.join([*first, sign])}{last};"
+        value = f"{first[0]} {sign} {last}" if first else f"{sign}{last}"
+        return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"

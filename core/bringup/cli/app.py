@@ -15,11 +15,26 @@ LEVELS = (
     "passes", "fusion", "program", "kernels", "loops", "schedule", "source", "asm", "cost",
 )  # fmt: skip
 
+Function = Annotated[
+    str,
+    typer.Argument(
+        metavar="FUNCTION", help="file.py:function, module:function or file.bringup:entry."
+    ),
+]
+
 app = shell.application("See devices, ops and compiled programs of bringup.")
 Json = Annotated[
     bool,
     typer.Option(
         "--json", help="Print one JSON object, with the number of its format, and nothing else."
+    ),
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="embedded in the code, or external, in a file that is mapped into memory.",
+        autocompletion=shell.one_of("embedded", "external"),
     ),
 ]
 Types = Annotated[
@@ -110,7 +125,8 @@ def dump(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
+            metavar="FUNCTION",
+            help="file.py:function, module:function, file.bringup:entry, or a file of IR text.",
         ),
     ],
     types: Types = None,
@@ -144,6 +160,23 @@ def dump(
 
 
 @app.command(
+    cls=Command, epilog=examples("bringup show model.bringup", "bringup show model.bringup --json")
+)
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A program file.")],
+    json: Json = False,
+) -> None:
+    """Show what a program file holds, and check it.
+
+    Its functions, their types and what a device needs for them, its metadata, hash and weights.
+    Status 1 if the file is damaged or too new.
+    """
+    from bringup.cli import show as command
+
+    command.show(file, as_json=json)
+
+
+@app.command(
     cls=Command,
     epilog=examples(
         "bringup tune model.py:loss 'f32[4,8]' 'f32[8]'",
@@ -151,9 +184,7 @@ def dump(
     ),
 )
 def tune(
-    subject: Annotated[
-        str, typer.Argument(metavar="FUNCTION", help="file.py:function or module:function.")
-    ],
+    subject: Function,
     types: Types = None,
     device: Annotated[
         str,
@@ -185,3 +216,64 @@ def tune(
     from bringup.cli import tune as command
 
     command.show(subject, types or [], device, seconds, keep=keep, ship=ship, as_json=json)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup build model.py:predict --args 'f32[1,784]' --target aarch64-linux-gnu",
+        "bringup build model.py:predict --args 'f32[1,784]' --target wasm32 --kind shared --small",
+        "bringup build model.py:predict --args 'f32[1,784]' --target c11 --weights external",
+    ),
+)
+def build(
+    subject: Function,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
+            " program file.",
+        ),
+    ],
+    args: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPES",
+            help="Types of the arguments, such as 'f32[4,8]', or numbers; may be repeated.",
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the library; the function's if left out.")
+    ] = "",
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where the files go.")] = ".",
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="object, static or shared; of wasm32, shared is a module.",
+            autocompletion=shell.one_of("object", "static", "shared"),
+        ),
+    ] = "object",
+    weights: Weights = "embedded",
+    small: Annotated[
+        bool, typer.Option("--small", help="Little code counts for more than speed.")
+    ] = False,
+    threads: Annotated[int, typer.Option(metavar="N", help="The most workers of a call.")] = 1,
+    json: Json = False,
+) -> None:
+    """Make a library of a function, for programs without Python: an object or C source, headers."""
+    from bringup.cli import build as command
+
+    command.show(
+        subject,
+        [word for text in args or [] for word in text.split()],
+        target,
+        name=name,
+        folder=out,
+        kind=kind,
+        weights=weights,
+        small=small,
+        threads=threads,
+        as_json=json,
+    )

@@ -1,4 +1,6 @@
-"""Functions and graphs that a command is about: ``file.py:function``, or a file of IR text."""
+"""Functions and graphs that a command is about: ``file.py:function``, a program file or an entry of
+it, or a file of IR text.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,18 @@ if TYPE_CHECKING:
     from bringup.api.jit import Jitted
 
 
+#: What the names of program files end with.
+PROGRAM_FILE = ".bringup"
+
+
 def compiled_for(subject: str, types: Sequence[str], target: str) -> Compiled:
     """A function or graph, compiled for a target without hardware.
 
     subject: ``file.py:function`` or ``module:function``, traced on ``types`` (``f32[4,8]``, or
-    numbers); or a file of IR text.
+    numbers); ``file.bringup`` or ``file.bringup:entry``; or a file of IR text.
     Raises BringupError for what cannot be found or compiled.
     """
-    if ":" not in subject:
+    if not names_function(subject):
         return _compile_text(Path(subject), types, target)
     jitted, arguments = function_of(subject, types)
     try:
@@ -41,13 +47,20 @@ def compiled_for(subject: str, types: Sequence[str], target: str) -> Compiled:
         raise found_wrong(error)  # noqa: B904  (the same object)
 
 
+def names_function(subject: str) -> bool:
+    """Whether a text names a function, and no file of IR."""
+    return ":" in subject or subject.endswith(PROGRAM_FILE)
+
+
 def function_of(subject: str, types: Sequence[str]) -> tuple[Jitted[..., Any], list[Any]]:
     """The function of a text, and the arguments that its types stand for."""
     from bringup.api.jit import Jitted, jit
 
-    path, _, name = subject.rpartition(":")
-    function = _function(_module(path), name, path)
     arguments = [_argument(text) for text in types]
+    path, _, name = subject.rpartition(":")
+    if (path or name).endswith(PROGRAM_FILE):
+        return _entry(path, name), arguments
+    function = _function(_module(path), name, path)
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
@@ -56,6 +69,21 @@ def function_of(subject: str, types: Sequence[str]) -> tuple[Jitted[..., Any], l
             fix=f"give one for each argument: {subject} 'f32[4,8]' …",
         ) from None
     return function if isinstance(function, Jitted) else jit(function), arguments
+
+
+def _entry(path: str, name: str) -> Jitted[..., Any]:
+    """An entry of a program file.  path: empty where the name is that of the file."""
+    from bringup.api.program_files import load
+
+    entries = load(path or name).entries
+    if not path and len(entries) == 1:
+        return next(iter(entries.values()))
+    if path and name in entries:
+        return entries[name]
+    raise BringupError(
+        f"{path or name} has entries {', '.join(entries) or 'none'}",
+        fix=f"name one of them: {path or name}:entry",
+    )
 
 
 def _compile_text(path: Path, types: Sequence[str], target: str) -> Compiled:

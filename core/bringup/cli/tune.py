@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bringup.cli.output import document, line, table
 from bringup.cli.shell import found_wrong
-from bringup.cli.subject import function_of
+from bringup.cli.subject import function_of, names_function
 from bringup.errors import BringupError
 from bringup.runtime import compiler, devices, tuned
 from bringup.runtime.devices import OpenDevice
@@ -30,7 +30,7 @@ def show(
     ship: keep it in the backend's table for the class of machines, not in the user's.
     Raises BringupError.
     """
-    if ":" not in subject:
+    if not names_function(subject):
         raise BringupError(
             f"{subject} names no function", fix="name file.py:function or module:function"
         )

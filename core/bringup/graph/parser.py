@@ -36,6 +36,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9]*\[[0-9, ]*\]")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _NUMBER = re.compile(r"0x[0-9a-f]{16}|-inf|-?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?")
 _ELEMENT = re.compile(r"[-+.A-Za-z0-9]+")
+_LOCATION = re.compile(r"[ \t]*# ([^\n]+):([0-9]{1,9})$", re.MULTILINE)
 _WORDS: dict[str, Any] = {
     "none": None,
     "true": True,
@@ -69,6 +70,7 @@ def parse_graph(text: str, resolve: Resolve, *, source: str | None = None) -> Gr
 
     resolve: the op of a name, or None.
     source: what the text was read from; each instruction then gets its line in it as location.
+    Without it, locations that were printed are read back.
     Every instruction passes through a builder, so the result is well typed.
     Raises ParseError naming line and column.
     """
@@ -235,6 +237,10 @@ class _Parser:
         attrs = self.attrs() if scan.peek("{") else {}
         if self.source is not None:
             self.builder.location = Location(self.source, scan.line_of(start), function)
+        else:
+            printed = _LOCATION.match(scan.text, scan.pos)
+            line = Location(printed[1], int(printed[2]), function) if printed is not None else None
+            self.builder.location = line
         try:
             results = self.builder.emit(op, operands, attrs)
         except OpTypeError as error:

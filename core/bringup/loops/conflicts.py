@@ -83,6 +83,8 @@ def _written_by_all(stmt: Store, scope: Scope) -> Problems:
         yield stmt, f"a thread writes {stmt.buffer.name}, which is private to its block"
     if scope.guarded or stmt.operands or not all(axis.size for axis in scope.axes):
         return
+    if stmt.atomic:
+        return
     used = stmt.index.axes().union(*(b.expr.axes() for b in (*stmt.mask, *scope.mask)))
     for loop in meeting:
         if loop.axis not in used and loop.axis.size > 1:
@@ -203,8 +205,11 @@ def _first_pair(group: Sequence[_Use], outer: Sequence[Axis]) -> tuple[int, _Use
     changes = np.any([column[1:] != column[:-1] for column in key], axis=0)
     starts = np.flatnonzero(np.r_[True, changes])
     writes = np.array([isinstance(use.stmt, Store) for use in group])[number_of]
+    plain = np.array([not _is_atomic(use.stmt) for use in group])[number_of]
     several = np.minimum.reduceat(item, starts) != np.maximum.reduceat(item, starts)
-    wrong = np.flatnonzero(several & np.logical_or.reduceat(writes, starts))
+    for some in (writes, plain):
+        several &= np.logical_or.reduceat(some, starts)
+    wrong = np.flatnonzero(several)
     if not wrong.size:
         return None
     begin = starts[wrong[0]]
@@ -212,6 +217,10 @@ def _first_pair(group: Sequence[_Use], outer: Sequence[Axis]) -> tuple[int, _Use
     one = begin + int(np.flatnonzero(writes[begin:end])[0])
     other = begin + int(np.flatnonzero(item[begin:end] != item[one])[0])
     return int(key[-1][begin]), group[number_of[one]], group[number_of[other]]
+
+
+def _is_atomic(stmt: Load | Store) -> bool:
+    return isinstance(stmt, Store) and stmt.atomic
 
 
 def _rows(use: _Use, outer: Sequence[Axis]) -> Array | None:

@@ -6,7 +6,8 @@ what the form leaves to chance is an error, never some result.  These raise Grap
 outside its buffer where the mask allows it; a read of an element that was never written; an ``out``
 element left unwritten; a write to an ``in`` buffer; two items of which one writes what the other
 reads or writes, with nothing that orders them (see `bringup.loops.races`); a barrier to which only
-some threads of a block come; a loaded index outside its declared range.
+some threads of a block come; an element on its way that is used before a wait and a barrier; a
+fragment's element that another thread has; a loaded index outside its declared range.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from bringup.graph.index import Axis, Bound, Dyn, Expr
 from bringup.kernel.ranges import expr_value, mask_value
 from bringup.loops.form import (
     CONCURRENT,
+    OF_BLOCK,
     PRIVATE,
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -36,6 +39,7 @@ from bringup.loops.form import (
     Shuffle,
     Stmt,
     Store,
+    Wait,
 )
 from bringup.loops.races import Accesses, ItemTree
 from bringup.loops.text import print_stmt
@@ -55,6 +59,8 @@ class _Memory:
     written: which elements hold something; None where all do.
     accesses: None where no two items can meet.
     shares: the ``out`` buffer that has the same memory, of an ``in`` buffer.
+    owners: the thread that has an element of a fragment, -1 where none does yet.
+    groups: the group with which an element comes that is on its way, -1 for all others.
     """
 
     buffer: Buffer
@@ -64,6 +70,8 @@ class _Memory:
     written: Array | None
     accesses: Accesses | None = None
     shares: Buffer | None = None
+    owners: Array | None = None
+    groups: Array | None = None
 
 
 def evaluate_func(func: Func, buffers: Sequence[Array]) -> None:
@@ -105,6 +113,7 @@ class _Machine:
         # The threads that there are, and whether all that their block does is within.
         self.present = np.ones(1, np.bool_)
         self.is_alone = False
+        self.groups: Array | None = None
 
     def fail(self, what: str) -> Never:
         notes = (print_stmt(self.stmt),) if self.stmt is not None else ()
@@ -182,6 +191,10 @@ class _Machine:
                     self.alloc(stmt.buffer, alive)
                 case Barrier():
                     self.barrier(alive)
+                case Commit():
+                    self.commit(alive)
+                case Wait():
+                    self.wait(stmt.pending, alive)
                 case Shuffle():
                     self.scalars[stmt.result] = self.shuffle(stmt, alive)
         self.scalars, self.is_alone = outer, is_alone
@@ -220,6 +233,7 @@ class _Machine:
             values = self.tree.spread(np.arange(low, min(low + step, size), dtype=np.int64))
             self.axes[loop.axis] = values
             self.tree.enter(loop, values)
+            self.groups = self.groups if loop.kind == "thread" else None
             running = alive & (values < (size if end is None else end))
             outer = self.present, self.is_alone
             if loop.kind == "block" or (loop.kind == "thread" and self.is_alone):
@@ -239,14 +253,16 @@ class _Machine:
         return (accesses for accesses in known.values() if accesses is not None)
 
     def alloc(self, buffer: Buffer, alive: Array) -> None:
-        level = self.tree.block if buffer.space == "shared" else self.tree.depth
+        level = self.tree.block if buffer.space in OF_BLOCK else self.tree.depth
         memory, shape = self.memories.get(buffer), self.tree.ids[level].shape
         if memory is None or memory.row.shape != shape:
             rows = np.arange(self.tree.ids[level].size, dtype=np.int64).reshape(shape)
             count = rows.size * buffer.size
             values = np.zeros(count, buffer.dtype.numpy)
             memory = _Memory(buffer, level, rows * buffer.size, values, np.zeros(count, np.bool_))
-            if buffer.space not in PRIVATE:
+            if buffer.space == "fragment":
+                memory.owners = np.full(count, -1)
+            elif buffer.space not in PRIVATE:
                 memory.accesses = Accesses(self.tree, count, private=False)
             self.memories[buffer] = memory
             return
@@ -254,21 +270,87 @@ class _Machine:
         assert memory.written is not None
         again = np.broadcast_to(alive, self.tree.shape).reshape(-1, memory.row.size).any(axis=0)
         memory.written.reshape(memory.row.size, buffer.size)[again] = False
+        if memory.owners is not None:
+            memory.owners.reshape(memory.row.size, buffer.size)[again] = -1
 
-    def barrier(self, alive: Array) -> None:
+    def whole_blocks(self, alive: Array, place: str) -> tuple[Array, Array]:
+        """The numbers of the blocks, and which of them have come to a place with all threads."""
         level = self.tree.block
         if self.tree.levels[level].kind != "block":
-            self.fail("a barrier stands outside of a block")
+            self.fail(f"a {place} stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
         here, there = (
             np.broadcast_to(threads, self.tree.shape).reshape(-1, blocks.size)
             for threads in (alive, self.present)
         )
-        every = here.any(axis=0)
+        every = np.asarray(here.any(axis=0))
         if (here != (there & every)).any():
-            self.fail("only some threads of a block come to this barrier")
+            self.fail(f"only some threads of a block come to this {place}")
+        return blocks, every
+
+    def barrier(self, alive: Array) -> None:
+        blocks, every = self.whole_blocks(alive, "barrier")
         for accesses in self.accesses():
             accesses.barrier(blocks[every])
+
+    # -- copies on their way -----------------------------------------------------------------------
+
+    def block_groups(self) -> Array:
+        """The number of groups that each block has made."""
+        count = self.tree.ids[self.tree.block].size
+        if self.groups is None or self.groups.size != count:
+            self.groups = np.zeros(count, np.int64)
+        return self.groups
+
+    def commit(self, alive: Array) -> None:
+        _, every = self.whole_blocks(alive, "commit")
+        self.block_groups()[every] += 1
+
+    def wait(self, pending: int, alive: Array) -> None:
+        blocks, every = self.whole_blocks(alive, "wait")
+        last = np.where(every, self.block_groups() - pending, 0)
+        for memory in self.memories.values():
+            if memory.groups is None or memory.accesses is None:
+                continue
+            block = np.arange(memory.groups.size) // max(memory.buffer.size, 1)
+            here = np.flatnonzero((memory.groups >= 0) & (memory.groups < last[block]))
+            memory.groups[here] = -1
+            memory.accesses.arrive(here, self.tree.block, blocks[block[here]])
+
+    def send(self, memory: _Memory, positions: Array, live: Array) -> None:
+        """Note elements that are on their way from now on."""
+        if memory.buffer.space != "shared":
+            self.fail(f"{memory.buffer.name} is stored later, which is no shared memory")
+        if memory.groups is None:
+            memory.groups = np.full(memory.values.size, -1)
+        here = self.spread(positions)[self.spread(live)]
+        memory.groups[here] = self.block_groups()[here // memory.buffer.size]
+
+    def check_arrived(
+        self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array
+    ) -> None:
+        if memory.groups is None:
+            return
+        wrong = live & (memory.groups[positions] >= 0)
+        if wrong.any():
+            index = np.broadcast_to(positions - memory.row, wrong.shape)[wrong][0]
+            element = f"element {index} of {stmt.buffer.name}"
+            self.fail(f"{element} is {_done(stmt)} while it is on its way")
+
+    def own(self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array) -> None:
+        """Note which thread has elements of a fragment."""
+        if self.tree.block == self.tree.depth:
+            self.fail(f"{stmt.buffer.name} is a fragment, and no thread uses it")
+        assert memory.owners is not None
+        threads = self.tree.threads
+        live = self.spread(live)
+        here, thread = self.spread(positions)[live], self.spread(self.tree.ids[-1])[live] % threads
+        owners = memory.owners[here]
+        wrong = (owners >= 0) & (owners != thread)
+        if wrong.any():
+            element = f"element {here[wrong][0] % stmt.buffer.size} of {stmt.buffer.name}"
+            self.fail(f"{element} is {_done(stmt)}, which is in a register of another thread")
+        memory.owners[here] = thread
 
     def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
         """The values of the threads' partners."""
@@ -363,7 +445,7 @@ class _Machine:
 
     def can_meet(self, memory: _Memory) -> bool:
         """Whether two of the items that run may access one element of a memory."""
-        if memory.written is None and memory.shares is None:
+        if memory.owners is not None or (memory.written is None and memory.shares is None):
             return False
         if memory.accesses is None and memory.level < self.tree.depth:
             memory.accesses = Accesses(self.tree, memory.values.size, private=True)
@@ -380,6 +462,9 @@ class _Machine:
             if (live & replaced[positions]).any():
                 other = memory.shares.name
                 self.fail(f"{stmt.buffer.name} is read where {other} has replaced it")
+        self.check_arrived(stmt, memory, positions, live)
+        if memory.owners is not None:
+            self.own(stmt, memory, positions, live)
         if self.can_meet(memory):
             self.note(stmt, memory, positions, live)
         return np.where(live, memory.values[positions], stmt.buffer.dtype.numpy.type(0))
@@ -397,16 +482,23 @@ class _Machine:
             self.fail(f"{stmt.buffer.name} holds {stmt.buffer.dtype}, not {stmt.value.dtype}")
         if stmt.fold:
             self.check_written(stmt, memory, positions, live)
+        self.check_arrived(stmt, memory, positions, live)
+        if memory.owners is not None:
+            self.own(stmt, memory, positions, live)
         if self.can_meet(memory):
             self.note(stmt, memory, positions, live)
+        if stmt.later:
+            self.send(memory, positions, live)
         live = self.spread(live)
         positions = self.spread(positions)[live]
         parts = [self.spread(value)[live]]
         if stmt.factor is not None:
             parts.append(self.spread(self.value(stmt.factor))[live])
-        if stmt.fold:
-            parts = [_combined(stmt.fold, memory.values[positions], *parts)]
-        memory.values[positions] = parts[0]
+        for some in _rounds(positions) if stmt.atomic else (slice(None),):
+            place, mine = positions[some], [part[some] for part in parts]
+            if stmt.fold:
+                mine = [_combined(stmt.fold, memory.values[place], *mine)]
+            memory.values[place] = mine[0]
         memory.written[positions] = True
 
     def spread(self, value: Array) -> Array:
@@ -431,7 +523,10 @@ class _Machine:
         live = self.spread(live)
         used = self.spread(positions)[live]
         accesses = memory.accesses
-        conflict = (accesses.read if isinstance(stmt, Load) else accesses.write)(used, live)
+        noted = accesses.read if isinstance(stmt, Load) else accesses.write
+        if isinstance(stmt, Store) and stmt.atomic:
+            noted = accesses.fold
+        conflict = noted(used, live)
         if conflict is not None:
             at, loop = conflict
             element = f"element {used[at] % max(stmt.buffer.size, 1)} of {stmt.buffer.name}"
@@ -455,6 +550,15 @@ def _combined(fold: str, element: Array, value: Array, factor: Array | None = No
     # Products of two f32 are exact in f64, those of f64 are rounded.
     wide = np.float64
     return (element.astype(wide) + value.astype(wide) * factor.astype(wide)).astype(dtype)
+
+
+def _rounds(positions: Array) -> Iterator[Array]:
+    """Which accesses happen at the same time, so that no two of them are to one element."""
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    number = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
+    for n in range(number.max(initial=-1) + 1):
+        yield order[number == n]
 
 
 def _elements_of(loop: For) -> int:

@@ -22,13 +22,15 @@ from bringup.ops.table import OpDef
 from bringup.records import record
 from bringup.types import TensorType
 
-Space = OneOf["global", "scratch", "shared", "register"]
+Space = OneOf["global", "scratch", "shared", "register", "fragment"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out", "inout"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
 PRIVATE: tuple[Space, ...] = ("register", "scratch")
+#: Kinds of memory that a block has once.
+OF_BLOCK: tuple[Space, ...] = ("shared", "fragment")
 
 
 @record(keep_hash=True)
@@ -38,7 +40,10 @@ class Buffer:
     space: ``global`` is the device's memory, as all parameters are; ``scratch`` is private to an
     iteration of the parallel and thread loops round its `Alloc`; ``shared`` is common to the
     threads of a block; ``register`` is private as scratch is, and every index is constant once the
-    loops of kind ``unroll`` and ``vector`` round it are written out.
+    loops of kind ``unroll`` and ``vector`` round it are written out; ``fragment`` is a tile of a
+    block in registers of its threads, each element in those of one thread: all accesses have the
+    same thread loops round them with the same strides, and what is left of an index is constant
+    as that of a register.
     """
 
     name: str
@@ -122,9 +127,13 @@ class Store:
 
     fold: the name of a monoid of `bringup.ops.monoids`; the element becomes its combination with
     the value.  Folds into one element may happen in any order.
+    atomic: of a fold that gives the same bits in any order: iterations side by side may fold into
+    one element.
     factor: of a fold ``add``: what is added is ``value * factor``, whose rounding may be skipped.
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
+    later: the value, which a `Load` of the same block gives, is on its way from memory to memory
+    until a `Wait`, and nobody reads the element before.
     """
 
     buffer: Buffer
@@ -135,6 +144,8 @@ class Store:
     factor: Scalar | None = None
     precision: Precision = "highest"
     operands: tuple[Scalar, ...] = ()
+    atomic: bool = False
+    later: bool = False
 
 
 @record(eq=False)
@@ -177,10 +188,36 @@ class For:
             return ()
         return (Bound(self.end + Expr.of(self.axis) * -1, 1, self.end.last + 1),)
 
+    @property
+    def while_true(self) -> tuple[Load, Body] | None:
+        """The load of a register and what happens only where it is true, if a loop is no more.
+
+        As nothing happens any more where it is false, a renderer may end the loop there.
+        """
+        if self.kind != "serial" or len(self.body) != 2:
+            return None
+        load, test = self.body
+        if not isinstance(load, Load) or not isinstance(test, If) or test.test != load.result:
+            return None
+        is_one = load.buffer.space == "register" and load.buffer.size == 1
+        return (load, test.body) if is_one and not load.mask and not test.mask else None
+
 
 @record(eq=False)
 class Barrier:
     """All threads of a block come here before any goes on, and see what the others wrote."""
+
+
+@record(eq=False)
+class Commit:
+    """What a thread stores `later`, and is in no group yet, becomes a group."""
+
+
+@record(eq=False)
+class Wait:
+    """A thread waits until all its groups but the last ``pending`` ones have come."""
+
+    pending: int
 
 
 @record(eq=False)
@@ -195,7 +232,7 @@ class Shuffle:
     mask: int
 
 
-Stmt = Let | Load | Store | Alloc | If | For | Barrier | Shuffle
+Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
 #: Statements with statements within them; a union would be made anew for each test.
 NESTING = (For, If)
@@ -266,11 +303,13 @@ def _collect(body: Body, result: list[Stmt]) -> None:
 __all__ = [
     "CONCURRENT",
     "NESTING",
+    "OF_BLOCK",
     "PRIVATE",
     "Alloc",
     "Barrier",
     "Body",
     "Buffer",
+    "Commit",
     "For",
     "Func",
     "If",
@@ -284,6 +323,7 @@ __all__ = [
     "Space",
     "Stmt",
     "Store",
+    "Wait",
     "named_axis",
     "statements",
 ]

@@ -5,15 +5,16 @@ the function is the only item of level 0, and each such loop that is open adds a
 are iterations of one item of the level above.  Items are numbered row-major through all levels, so
 the ancestors of an item follow from its number.
 
-Two accesses of one element conflict if one of them writes, neither item is an ancestor of the
-other, and no synchronisation lies between them: the end of a loop of independent iterations, or a
-`Barrier` where the items are threads of one block.  After a synchronisation, accesses count as
-those of the item that the synchronised items have in common.
+Two accesses of one element conflict if one of them writes, not both are atomic, neither item is an
+ancestor of the other, and no synchronisation lies between them: the end of a loop of independent
+iterations, or a `Barrier` where the items are threads of one block.  After a synchronisation,
+accesses count as those of the item that the synchronised items have in common.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,11 @@ class ItemTree:
         while self.levels[level].kind == "thread":
             level -= 1
         return level
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block that the open loops have."""
+        return math.prod(v.size for v in self.levels[self.block + 1 : self.depth + 1])
 
     def is_same_threads(self, loop: For) -> bool:
         """Whether the items of a loop that is about to be entered are threads that ran before."""
@@ -125,7 +131,7 @@ class _Last:
 
 
 class Accesses:
-    """The last readers and writers of the elements of one memory."""
+    """The last readers and writers of the elements of one memory, and what folded atomically."""
 
     def __init__(self, tree: ItemTree, size: int, *, private: bool) -> None:
         """private: every thread has this memory once more, where it is not a thread's own."""
@@ -133,22 +139,39 @@ class Accesses:
         self.own = _BEFORE if private else _ONCE
         self.writer = _Last(size)
         self.reader = _Last(size)
+        self.folder = _Last(size)
+
+    @property
+    def _lasts(self) -> tuple[_Last, ...]:
+        return self.writer, self.reader, self.folder
 
     def read(self, positions: Array, live: Array) -> tuple[int, str] | None:
         """Note a read by the items that run; which of them conflicts with others, and in what loop.
 
         positions: the elements read, of items where ``live``, of the items' shape, holds.
         """
+        return self._share(positions, live, self.reader, (self.writer, self.folder))
+
+    def fold(self, positions: Array, live: Array) -> tuple[int, str] | None:
+        """Note an atomic fold by the items that run; see `read`."""
+        return self._share(positions, live, self.folder, (self.writer, self.reader))
+
+    def _share(
+        self, positions: Array, live: Array, mine: _Last, others: Sequence[_Last]
+    ) -> tuple[int, str] | None:
+        """Note an access that several items may do to one element."""
         items = self._items(live)
-        conflict = self._conflict(self.writer, positions, items)
-        if conflict is None:
-            self._note_read(positions, items)
-        return conflict
+        for last in others:
+            conflict = self._conflict(last, positions, items)
+            if conflict is not None:
+                return conflict
+        self._note_shared(mine, positions, items)
+        return None
 
     def write(self, positions: Array, live: Array) -> tuple[int, str] | None:
         """Note a write by the items that run; see `read`."""
         items = self._items(live)
-        for last in (self.writer, self.reader):
+        for last in self._lasts:
             conflict = self._conflict(last, positions, items)
             if conflict is not None:
                 return conflict
@@ -189,8 +212,8 @@ class Accesses:
         of = self.tree.levels[level]
         return f"{of.kind} loop {of.name}" + (", without a barrier" if of.kind == "thread" else "")
 
-    def _note_read(self, positions: Array, items: list[Array]) -> None:
-        """The new reader of an element is what all of its readers have in common."""
+    def _note_shared(self, last: _Last, positions: Array, items: list[Array]) -> None:
+        """The new reader of an element is what all of its readers have in common; as for folds."""
         order = np.argsort(positions, kind="stable")
         positions = positions[order]
         starts = np.flatnonzero(np.r_[True, positions[1:] != positions[:-1]])[: positions.size]
@@ -205,9 +228,9 @@ class Accesses:
             level[apart], who[apart] = len(common) - 1, _BELOW
             common.append(least)
         before, item, was = (
-            self.reader.level[positions],
-            self.reader.item[positions],
-            self.reader.who[positions],
+            last.level[positions],
+            last.item[positions],
+            last.who[positions],
         )
         shared = np.full(positions.size, _NOBODY)
         for k, ids in enumerate(common):
@@ -223,14 +246,14 @@ class Accesses:
         below &= before != _NOBODY
         level = np.where(below, shared, level)
         who = np.where(below, _BELOW, who)
-        self.reader.set(positions, level, np.choose(level, common), who)
+        last.set(positions, level, np.choose(level, common), who)
 
     # -- synchronisation ---------------------------------------------------------------------------
 
     def join(self) -> None:
         """The innermost loop, of independent iterations, is about to be left."""
         above = self.tree.depth - 1
-        for last in (self.writer, self.reader):
+        for last in self._lasts:
             below = last.level > above
             self._raise(last, below, above, self.own)
             last.who[(last.level == above) & (last.who == _BELOW)] = self.own
@@ -238,16 +261,20 @@ class Accesses:
     def barrier(self, blocks: Array) -> None:
         """The threads of these blocks have met."""
         level = self.tree.block
-        for last in (self.writer, self.reader):
+        for last in self._lasts:
             below = last.level >= level
             ancestors = self.tree.ancestors(last.item[below], last.level[below], level)
             below[below] = np.isin(ancestors, blocks)
             self._raise(last, below, level, _BEFORE)
 
+    def arrive(self, positions: Array, level: int, blocks: Array) -> None:
+        """Elements that threads of these blocks sent have come: no thread sees that by itself."""
+        self.writer.set(positions, level, blocks, _BELOW)
+
     def strangers(self) -> None:
         """Other threads than those that ran before go on in a block."""
         level = self.tree.depth
-        for last in (self.writer, self.reader):
+        for last in self._lasts:
             self._raise(last, last.level > level, level, _BELOW)
 
     def _raise(self, last: _Last, positions: Array, level: int, who: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis, Bound
-from bringup.loops.form import CONCURRENT, Alloc, Buffer, For, Func, If, Load, Stmt, Store
+from bringup.loops.form import CONCURRENT, OF_BLOCK, Alloc, Buffer, For, Func, If, Load, Stmt, Store
 from bringup.records import record
 
 
@@ -55,7 +55,7 @@ def walk_block(body: Sequence[Stmt], scope: Scope) -> Iterator[tuple[Stmt, Scope
             yield from walk_block(stmt.body, scope.within(stmt))
         elif isinstance(stmt, Alloc):
             home = scope.loops
-            if stmt.buffer.space == "shared":
+            if stmt.buffer.space in OF_BLOCK:
                 home = tuple(loop for loop in home if loop.kind != "thread")
             homes = {**scope.homes, stmt.buffer: home}
             scope = Scope(scope.loops, scope.mask, scope.guarded, homes)

@@ -22,6 +22,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -35,6 +36,7 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    Wait,
     named_axis,
 )
 from bringup.ops.table import lookup
@@ -56,10 +58,9 @@ _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
 _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
 _STORE = (
-    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (\w*)= %(\w+)(?: \* %(\w+))?(?: (tf32))?(?: if (.*))?"
+    rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (atomic |later )?(\w*)= %(\w+)(?: \* %(\w+))?"
+    r"(?: (tf32))?(?: if (.*))?"
 )
-
-
 _SHUFFLE = r"shuffle %(\w+) over ([\w.]+) xor (\d+)"
 
 
@@ -93,7 +94,7 @@ def _head(stmt: For | If) -> str:
     return f"for {stmt.name} in {stmt.axis.size}{until}{kind}"
 
 
-def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
+def _line(stmt: Let | Load | Store | Alloc | Barrier | Commit | Wait | Shuffle) -> str:
     match stmt:
         case Let():
             return f"{stmt.result}: {stmt.result.dtype} = {_computed(stmt)}"
@@ -104,11 +105,16 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier | Shuffle) -> str:
             place = _place(stmt.buffer, stmt.index, stmt.operands)
             value = f"{stmt.value} * {stmt.factor}" if stmt.factor else str(stmt.value)
             less = f" {stmt.precision}" if stmt.precision != "highest" else ""
-            return f"{place} {stmt.fold}= {value}{less}{_where(stmt.mask)}"
+            how = "atomic " if stmt.atomic else "later " if stmt.later else ""
+            return f"{place} {how}{stmt.fold}= {value}{less}{_where(stmt.mask)}"
         case Alloc():
             return f"alloc {stmt.buffer}"
         case Barrier():
             return "barrier"
+        case Commit():
+            return "commit"
+        case Wait():
+            return f"wait {stmt.pending}"
         case Shuffle():
             place = f"{stmt.value} over {stmt.axis.name} xor {stmt.mask}"
             return f"{stmt.result}: {stmt.result.dtype} = shuffle {place}"
@@ -239,6 +245,10 @@ class _Reader:
         stmt: Stmt
         if line == "barrier":
             stmt = Barrier()
+        elif line == "commit":
+            stmt = Commit()
+        elif line.startswith("wait "):
+            stmt = self.wait(line)
         elif line.startswith("alloc "):
             stmt = self.alloc(line, scope)
         elif line.startswith("%"):
@@ -278,6 +288,12 @@ class _Reader:
             self.fail("expected a buffer such as alloc t: scratch f32[8]")
         scope.buffers.pop(found[1], None)
         return Alloc(self.buffer(found[1], found[3], space, scope))
+
+    def wait(self, line: str) -> Wait:
+        count = line.removeprefix("wait ")
+        if not count.isdecimal():
+            self.fail("expected a number of groups such as wait 2")
+        return Wait(int(count))
 
     def scalar(self, line: str, scope: _Scope) -> Let | Load | Shuffle:
         found = re.fullmatch(_LET, line)
@@ -339,12 +355,14 @@ class _Reader:
         return Store(
             scope.buffers[found[1]],
             self.expr(found[2], scope),
-            self.value(found[5], scope),
-            self.mask(found[8], scope),
-            found[4],
-            self.value(found[6], scope) if found[6] else None,
-            _PRECISIONS[found[7]],
+            self.value(found[6], scope),
+            self.mask(found[9], scope),
+            found[5],
+            self.value(found[7], scope) if found[7] else None,
+            _PRECISIONS[found[8]],
             self.values(found[3], scope),
+            found[4] == "atomic ",
+            found[4] == "later ",
         )
 
     def value(self, name: str, scope: _Scope) -> Scalar:

@@ -17,10 +17,12 @@ from bringup.graph.ir import attrs_key
 from bringup.kernel.ranges import expr_value, is_row_major, mask_value, outside, positions, span
 from bringup.loops.conflicts import races
 from bringup.loops.form import (
+    OF_BLOCK,
     PRIVATE,
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -33,8 +35,10 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    Wait,
     statements,
 )
+from bringup.loops.fragments import disagreements
 from bringup.loops.scopes import accesses, walk
 from bringup.loops.text import print_stmt
 from bringup.ops.monoids import MONOIDS
@@ -104,8 +108,8 @@ def _buffers(func: Func) -> Problems:
         if isinstance(stmt, Alloc):
             if stmt.buffer.space not in get_args(Space):
                 yield stmt, f"{stmt.buffer.space!r} is no space"
-            if stmt.buffer.space == "shared" and not any(v.kind == "block" for v in scope.loops):
-                yield stmt, f"{stmt.buffer} is common to the threads of a block, yet in no block"
+            if stmt.buffer.space in OF_BLOCK and not any(v.kind == "block" for v in scope.loops):
+                yield stmt, f"{stmt.buffer} is memory of a block, yet in no block"
 
 
 def _names(func: Func) -> Problems:
@@ -214,7 +218,12 @@ def _let(stmt: Let) -> str | None:
 
 def _access_types(func: Func) -> Problems:
     read_only = set(func.inputs)
+    folds: dict[Buffer, str] = {}
     for stmt, _ in accesses(func):
+        if isinstance(stmt, Store) and stmt.atomic:
+            first = folds.setdefault(stmt.buffer, stmt.fold)
+            if first != stmt.fold:
+                yield stmt, f"{stmt.buffer.name} is folded into atomically by {first}, too"
         scalar = stmt.result if isinstance(stmt, Load) else stmt.value
         if scalar.dtype is not stmt.buffer.dtype:
             yield stmt, f"{stmt.buffer} is accessed as {scalar.dtype}"
@@ -232,6 +241,11 @@ def _fold(stmt: Store) -> str | None:
         return f"there is no fold {stmt.fold!r}"
     if stmt.fold and dtype not in MONOIDS[stmt.fold].dtypes:
         return f"fold {stmt.fold!r} does not take {dtype}"
+    if stmt.atomic:
+        if not stmt.fold or stmt.factor is not None or not MONOIDS[stmt.fold].is_exact(dtype):
+            return "only a fold that gives the same bits in any order is atomic"
+        if stmt.buffer.space in PRIVATE:
+            return f"a fold into {stmt.buffer.name}, which is private, is not atomic"
     if stmt.factor is not None:
         if stmt.fold != "add":
             return "a product is summed: only fold 'add' has a factor"
@@ -315,6 +329,28 @@ def _registers(func: Func) -> Problems:
             yield stmt, f"register buffer {stmt.buffer.name} is indexed by {loops}, not unrolled"
 
 
+def _later(func: Func) -> Problems:
+    """Stores to come that are no copies from the caller's memory to that of a block."""
+    yield from _later_within(func.body)
+
+
+def _later_within(body: Sequence[Stmt]) -> Problems:
+    loads = {stmt.result: stmt for stmt in body if isinstance(stmt, Load)}
+    for stmt in body:
+        if isinstance(stmt, For | If):
+            yield from _later_within(stmt.body)
+        elif isinstance(stmt, Wait) and stmt.pending < 0:
+            yield stmt, "there are no fewer groups than none"
+        elif isinstance(stmt, Store) and stmt.later:
+            load = loads.get(stmt.value)
+            if stmt.buffer.space != "shared" or stmt.fold or stmt.mask:
+                yield stmt, f"{stmt.buffer.name} cannot be stored later"
+            elif load is None or load.buffer.space != "global":
+                yield stmt, f"{stmt.value} is no element of the caller's memory, loaded here"
+            elif any(load.result in _read_by(other) for other in body if other is not stmt):
+                yield stmt, f"{stmt.value} is used before it comes"
+
+
 def _outputs(func: Func) -> Problems:
     for buffer in (param.buffer for param in func.params if param.role == "out"):
         stores = [(s, c) for s, c in accesses(func) if isinstance(s, Store) and s.buffer == buffer]
@@ -351,10 +387,14 @@ def _barriers(func: Func) -> Problems:
     blocks = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "block"]
     inside = {s for block in blocks for s in statements(block.body)}
     for stmt in statements(func.body):
-        if isinstance(stmt, Barrier) and stmt not in inside:
-            yield stmt, "a barrier stands outside of a block"
+        if isinstance(stmt, Barrier | Commit | Wait) and stmt not in inside:
+            yield stmt, f"{_place_of(stmt)} stands outside of a block"
     yield from _shuffles(func)
     yield from _barriers_within(func.body, (), frozenset(), (), alone=False)
+
+
+def _place_of(stmt: Barrier | Commit | Wait) -> str:
+    return "a barrier" if isinstance(stmt, Barrier) else "a commit or a wait"
 
 
 def _shuffles(func: Func) -> Problems:
@@ -381,11 +421,11 @@ class _Choice:
     axes: frozenset[Axis] | None
     is_end: bool = False
 
-    def parts(self, stmt: Barrier | Shuffle) -> bool:
+    def parts(self, stmt: Barrier | Shuffle | Commit | Wait) -> bool:
         """Whether some threads come to a statement and others, who should, do not."""
-        if isinstance(stmt, Barrier):
-            return not self.is_end
-        return self.axes is None or stmt.axis in self.axes
+        if isinstance(stmt, Shuffle):
+            return self.axes is None or stmt.axis in self.axes
+        return not self.is_end
 
 
 def _barriers_within(
@@ -405,10 +445,10 @@ def _barriers_within(
     """
     alone = alone and sum(not isinstance(stmt, Alloc) for stmt in body) == 1
     for stmt in body:
-        if isinstance(stmt, Barrier | Shuffle):
+        if isinstance(stmt, Barrier | Shuffle | Commit | Wait):
             for choice in choices:
                 if choice.parts(stmt):
-                    what = "barrier" if isinstance(stmt, Barrier) else "shuffle"
+                    what = "shuffle" if isinstance(stmt, Shuffle) else "barrier"
                     why = print_stmt(choice.stmt)
                     yield stmt, f"only some threads may come to a {what}: {why}"
             varying |= {stmt.result} if isinstance(stmt, Shuffle) else frozenset()
@@ -454,6 +494,16 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     FuncRule("loops", "loops may end early, after one iteration; threads are in a block", _loops),
     FuncRule("ranges", "where its mask holds, an access lies inside the buffer", _ranges),
     FuncRule("registers", "registers have constant indices once loops are unrolled", _registers),
+    FuncRule(
+        "fragments",
+        "all accesses of a fragment say the same thread for each of its elements, and a register",
+        disagreements,
+    ),
+    FuncRule(
+        "later",
+        "what is stored later is loaded from global memory for that, and goes to shared memory",
+        _later,
+    ),
     FuncRule("outputs", "every element of an out buffer is written", _outputs),
     FuncRule(
         "races",
@@ -462,7 +512,7 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     ),
     FuncRule(
         "barriers",
-        "all threads of a block come to a barrier, and all of a loop to its shuffles",
+        "all threads of a block come to a barrier, a commit and a wait, all of a loop to a shuffle",
         _barriers,
     ),
 )

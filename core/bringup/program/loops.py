@@ -23,8 +23,9 @@ def step_loops(
     loops = library_loops(step.op.name, operands, results, step.attrs, target)
     if loops is None:
         return None
-    funcs = loops.funcs[1:] if loops.copies and in_place else loops.funcs
-    return replace(loops, funcs=tuple(replace(f, name=prefix + f.name) for f in funcs))
+    skipped = int(loops.copies and in_place)
+    funcs = tuple(replace(func, name=prefix + func.name) for func in loops.funcs[skipped:])
+    return replace(loops, funcs=funcs, given=loops.arguments[skipped:])
 
 
 def numbered_loops(program: Program, number: int, target: Target = UNKNOWN) -> StepLoops | None:

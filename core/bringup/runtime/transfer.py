@@ -84,6 +84,20 @@ def upload(device: Device, data: Host) -> Any:
     return buffer
 
 
+def borrow(device: Device, data: Host) -> Any:
+    """A buffer with the elements of an array of the host that never changes: its own memory, where
+    the device reads it, else a copy.
+    """
+    dense = np.asarray(data, order="C")
+    alignment = device.capabilities.alignment
+    if dense.nbytes and not dense.ctypes.data % alignment:
+        with vendor_call(device, "borrow"):
+            handle = device.borrow(dense.reshape(-1).view(np.uint8).data)
+        if handle is not None:
+            return wrap(device, handle)
+    return upload(device, dense)
+
+
 def download(device: Device, buffer: Any, type_: TensorType) -> Host:
     """A new, writable array of the host."""
     out = np.empty(type_.shape, type_.dtype.numpy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -46,9 +47,13 @@ class TreeDef:
     leaves: int = dataclasses.field(compare=False)
 
     def __repr__(self) -> str:
+        return self.text(repeat("*"))
+
+    def text(self, leaves: Iterator[str]) -> str:
+        """The container with these texts as its leaves."""
         if self.kind is None:
-            return "*"
-        inner = [repr(child) for child in self.children]
+            return next(leaves)
+        inner = [child.text(leaves) for child in self.children]
         if self.kind is type(None):
             return "None"
         if self.kind is tuple:
@@ -156,6 +161,22 @@ def tree_map(fn: Callable[..., Any], tree: T, *rest: Any) -> T:
         columns.append(further_leaves)
     result: T = _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
     return result
+
+
+def definition(kind: type, rest: Hashable, children: Sequence[TreeDef]) -> TreeDef:
+    """The definition of a container of these parts.
+
+    Raises ConversionError for a class that is no container.
+
+    >>> definition(dict, ("w", "b"), [LEAF, definition(tuple, None, [LEAF])])
+    {'b': (*,), 'w': *}
+    """
+    container = _CONTAINERS.get(kind) or _recognise(kind)
+    if container is None:
+        raise ConversionError(f"{kind.__name__} is no container", fix="see `register`")
+    ordered, steps, identity = container[0](container[1](rest, children))
+    leaves = sum(child.leaves for child in ordered)
+    return TreeDef(kind, identity, tuple(ordered), tuple(steps), leaves)
 
 
 def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:

@@ -226,8 +226,8 @@ def test_answers_compute_what_the_foreign_functions_do(
 
 #: Expressions that are but the beginning of an answer, or hold a function, a file or a window.
 UNTRIED = """
-    array_repr bartlett blackman delete dtype fromfunction hamming hanning insert kaiser load
-    nn.bilinear nn.orthogonal nn.pixel_shuffle packbits save savez unpackbits
+    array_repr bartlett blackman delete dtype fromfunction hamming hanning insert kaiser nn.bilinear
+    nn.orthogonal nn.pixel_shuffle packbits savez unpackbits
 """
 
 

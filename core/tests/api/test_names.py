@@ -122,7 +122,8 @@ ASKED = {
     "sigmoid": "bringup.nn.sigmoid",
     "softmax": "bringup.nn.softmax",
     "logsumexp": "bringup.nn.logsumexp",
-    "save": "numpy.savez",
+    "savez": "numpy.savez",
+    "serialize": "bringup.save",
     "time": "waits",
     "profiler": "BRINGUP_TRACE",
     "argmx": "bringup.argmax",
@@ -130,7 +131,7 @@ ASKED = {
 #: Names of numpy, JAX and PyTorch that are missing here; each gets an answer of its own.
 MISSING = """
     callback linalg.expm special.gammainc disable_jit unique make_jaxpr
-    optim.RMSprop optim.adagrad optim.masked synchronize export
+    optim.RMSprop optim.adagrad optim.masked synchronize
 """
 
 

@@ -150,6 +150,32 @@ func vectors(a: in f32[60], b: in f32[160], h: in f16[32], y: out f32[64], z: ou
 }
 """,
     # Threads of a block that meet, and memory that they share.
+    # A loop that ends where a register is false.
+    "powers": """
+func powers(x: in f32[40], y: out f32[40]) {
+  for i in 40 parallel {
+    alloc more: register bool[1]
+    %0: bool = true
+    more[0] = %0
+    alloc v: register f32[1]
+    %1: f32 = x[i]
+    v[0] = %1
+    for k in 20 until i + 2 {
+      %2: bool = more[0]
+      if %2 {
+        %3: f32 = v[0]
+        %4: f32 = add(%3, %3)
+        v[0] = %4
+        %5: f32 = 100.0
+        %6: bool = compare(%4, %5) {direction="lt"}
+        more[0] = %6
+      }
+    }
+    %7: f32 = v[0]
+    y[i] = %7
+  }
+}
+""",
     "block_sum": """
 func block_sum(x: in f32[4096], y: out f32[16]) {
   for b in 16 block {

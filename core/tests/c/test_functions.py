@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,10 @@ def test_values(compiled: Compiled, name: str, parts: int) -> None:
     arrays = arrays_of(func, parts)
     compiled.run(name, arrays, parts)
     check(func, arrays, parts)
+
+
+def test_a_loop_that_is_one_condition_ends_where_it_is_false() -> None:
+    assert re.search(r"k < k_end && more != 0; k\+\+", render_c(parse_func(TEXTS["powers"]), C11))
 
 
 def test_a_call_of_no_units_writes_nothing(compiled: Compiled) -> None:

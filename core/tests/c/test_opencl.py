@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from functions import TEXTS
-from library_cases import EXACT, judge, loops_of, matrices, reference, run_loops
+from library_cases import EXACT, judge, judged, loops_of, reference, run_loops
 from scalars import COUNT, all_ops
 from test_functions import arrays_of
 from test_functions import check as check_func
@@ -80,7 +80,7 @@ def test_library(name: str) -> None:
         run(func, arrays, blocks=3, threads=4)
 
     exact = name in EXACT
-    cases = EXACT[name](np.random.default_rng(13)) if exact else matrices(name)
+    cases = EXACT[name](np.random.default_rng(13)) if exact else judged(name)
     # A buffer of OpenCL has elements.
     drawn = [case for case in cases if all(x.size for x in case[0])]
     for arrays, attrs in drawn[::17] if exact else drawn[::5]:

@@ -9,7 +9,8 @@ import pytest
 from func_helper import run, text_of
 
 from bringup.errors import UnsupportedError
-from bringup.loops import parse_func
+from bringup.loops import evaluate_func, parse_func
+from bringup.loops.form import For, statements
 
 Array = np.ndarray[Any, Any]
 
@@ -692,3 +693,52 @@ def test_what_a_cpu_does_not_run(reason: str) -> None:
     func = parse_func(f"func f(y: out f32[16]) {{\n{_REFUSED[reason]}\n}}")
     with pytest.raises(UnsupportedError, match=reason):
         text_of(func)
+
+
+WHILE = """
+func powers(x: in f32[6], y: out f32[6], n: out i32[6]) {
+  for i in 6 parallel {
+    alloc more: register bool[1]
+    %0: bool = true
+    more[0] = %0
+    alloc v: register f32[1]
+    %1: f32 = x[i]
+    v[0] = %1
+    alloc count: register i32[1]
+    %2: i32 = 0
+    count[0] = %2
+    for k in 20 until 2*i + 8 {
+      %3: bool = more[0]
+      if %3 {
+        %4: f32 = v[0]
+        %5: f32 = add(%4, %4)
+        v[0] = %5
+        %6: i32 = 1
+        count[0] add= %6
+        %7: f32 = 100.0
+        %8: bool = compare(%5, %7) {direction="lt"}
+        more[0] = %8
+      }
+    }
+    %9: f32 = v[0]
+    y[i] = %9
+    %10: i32 = count[0]
+    n[i] = %10
+  }
+}"""
+
+
+def test_a_loop_that_is_one_condition_ends_where_it_is_false() -> None:
+    func = parse_func(WHILE)
+    x = np.array([1, 60, 0.001, 99, 5, 1e-6], np.float32)
+    y, n = np.zeros(6, np.float32), np.zeros(6, np.int32)
+    evaluate_func(func, [x, y, n])
+    assert n.tolist() == [7, 1, 12, 1, 5, 18]
+    assert [a.tolist() for a in run(func, x)] == [y.tolist(), n.tolist()]
+    (loop,) = [s for s in statements(func.body) if isinstance(s, For) and s.name == "k"]
+    assert loop.while_true is not None
+    assert "while" in text_of(func)[1]
+    # Another statement beside the condition happens in every iteration.
+    after = parse_func(WHILE.replace("      if %3 {", "      count[0] add= %2\n      if %3 {"))
+    (loop,) = [s for s in statements(after.body) if isinstance(s, For) and s.name == "k"]
+    assert loop.while_true is None

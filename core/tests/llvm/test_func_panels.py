@@ -222,3 +222,79 @@ func f(x: in i32[60], y: out i32[60]) {
     assert code.count("udiv i64") + code.count("urem i64") >= 1
     inner = body[body.rindex("phi i64") :]
     assert "udiv" not in inner.split("br label")[0]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "bool"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("mask", ["", "0 <= i + 4*b < 11", "0 <= k + 2*b < 13", "both"])
+def test_what_lanes_read_far_apart_is_read_in_squares(lanes: int, mask: str, dtype: str) -> None:
+    """With masks of whole rows, of their elements, and of both; never by gathers."""
+    if mask == "both":
+        mask = "0 <= i + 4*b < 11 and 0 <= k + 2*b < 13"
+    rows, by = lanes + 8, lanes + 4
+    where = f" if {mask}" if mask else ""
+    text = f"""
+func f(x: in {dtype}[{rows * by}], y: out {dtype}[{3 * lanes * lanes}]) {{
+  for b in 3 {{
+    for k in {lanes} unroll {{
+      for i in {lanes} vector {{
+        %0: {dtype} = x[{by}*i + {4 * by + 2}*b + k]{where}
+        y[{lanes * lanes}*b + {lanes}*k + i] = %0
+      }}
+    }}
+  }}
+}}"""
+    func = parse_func(text)
+    x = (
+        numbers(rows * by) > 0
+        if dtype == "bool"
+        else numbers(rows * by, func.inputs[0].dtype.numpy)
+    )
+    assert_as_evaluated(text, x)
+    assert "gather" not in text_of(func)[1]
+
+
+COPIED = """
+func f(x: in f32[64], z: in f32[6144], y: out f32[4096]) {
+  for b in 2 {
+    alloc s: scratch f32[8]
+    alloc t: scratch f32[2048]
+    for k in 8 {
+      %0: f32 = 0.0
+      s[k] = %0
+      for r in 4 {
+        %1: f32 = x[8*r + k]
+        s[k] add= %1 * %1
+      }
+    }
+    for i in 32 {
+      for j.o in 16 {
+        for j.i in 4 unroll {
+          %2: f32 = z[2048*b + 96*i + 4*j.o + j.i]
+          t[32*j.i + 128*j.o + i] = %2
+        }
+      }
+    }
+    for q in 2048 {
+      %3: f32 = t[q]
+      %4: f32 = s[0]
+      %5: f32 = add(%3, %4)
+      y[2048*b + q] = %5
+    }
+  }
+}"""
+
+
+def test_rows_that_are_copied_behind_products_are_asked_for_before_them() -> None:
+    assert_as_evaluated(COPIED, numbers(64), numbers(6144))
+    text = text_of(parse_func(COPIED))[1]
+    before, _, behind = text.partition("fma")
+    # A row of 64 f32 has four cache lines.
+    assert before.count("call void @llvm.prefetch") == 4
+    assert "call void @llvm.prefetch" not in behind
+    for changed in (
+        COPIED.replace("add= %1 * %1", "add= %1"),  # no products
+        COPIED.replace("96*i", "64*i"),  # no rows apart
+        COPIED.replace("for i in 32", "for i in 2"),  # too little to wait for
+    ):
+        assert "llvm.prefetch" not in text_of(parse_func(changed))[1]

@@ -57,6 +57,17 @@ def really_meets_only_within(one: Access, other: Access, axis: Axis) -> bool:
     )
 
 
+def test_columns_are_apart_where_lines_have_gaps() -> None:
+    """A step along a line is no multiple of what its parts are."""
+    loops = [named_axis(name, size) for name, size in (("r", 4), ("q", 2), ("w", 2), ("l", 32))]
+    index = Expr()
+    for axis, c in zip(loops, (136, 64, 32, 1), strict=True):
+        index = index + Expr.of(axis) * c
+    place = Access(Load(Scalar("0", f32), Buffer("x", f32, 600), index), (), ())
+    for axis in loops:
+        assert meets_only_within(place, place, axis, frozenset(loops))
+
+
 @pytest.mark.parametrize(
     ("one", "other", "axis", "decided"),
     [

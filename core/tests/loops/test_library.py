@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from library_cases import EXACT, Array, judge, loops_of, matrices, reference, run_loops
+from library_cases import EXACT, Array, judge, judged, loops_of, reference, run_loops
 
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.library import LIBRARY
@@ -22,32 +23,53 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which long lines and long runs are cut, so that small ones are, too."""
     monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
-    monkeypatch.setattr("bringup.loops.library.scattering._RUN", 4)
-    monkeypatch.setattr("bringup.loops.library.scattering._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.attention._BLOCK", 12)
+    monkeypatch.setattr("bringup.loops.library.attention._FEW_BLOCK", 8)
+    monkeypatch.setattr("bringup.loops.library.updates._RUN", 4)
+    monkeypatch.setattr("bringup.loops.library.updates._SHARED_RUN", 2)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES", 8)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES_EACH", 1)
+    monkeypatch.setattr("bringup.loops.library.side_by_side._CHUNK", 2)
+    monkeypatch.setattr("bringup.loops.library.radix_sorts._ITEMS", 2)
     monkeypatch.setattr("bringup.loops.library.panels._COLUMNS", 2)
     monkeypatch.setattr("bringup.loops.library.tiles._ROWS", 2)
     monkeypatch.setattr("bringup.loops.library.tiles._USUAL_BITS", 64)
 
 
-#: Units, and bits of vectors.
-MACHINES = [
-    *((name, units, 0) for name in EXACT for units in (1, 64)),
-    ("cumulative", 1, 128),
-    ("cumulative", 64, 256),
+#: Blocks of few threads.
+THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
+#: Units, and what else machines say.
+MACHINES: list[tuple[str, int, dict[str, Any]]] = [
+    *((name, units, {}) for name in EXACT for units in (1, 64)),
+    ("cumulative", 1, {"vector_bits": 128}),
+    ("cumulative", 64, {"vector_bits": 256}),
+    *((name, 64, THREADS) for name in EXACT),
 ]
 
 
-@pytest.mark.parametrize(("name", "units", "bits"), MACHINES)
-def test_every_bit(name: str, units: int, bits: int) -> None:
+@pytest.mark.parametrize(("name", "units", "machine"), MACHINES, ids=str)
+def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
     for arrays, attrs in EXACT[name](np.random.default_rng(7)):
-        loops = loops_of(name, arrays, units, bits, **attrs)
+        loops = loops_of(name, arrays, units, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         for got, want in zip(results, reference(name, arrays, **attrs), strict=True):
             assert got.tobytes() == want.tobytes(), (attrs, arrays, got, want)
 
 
-@pytest.mark.parametrize("name", sorted(LIBRARY.keys() - EXACT.keys()))
-def test_matrices(name: str) -> None:
-    for arrays, attrs in matrices(name):
-        results = run_loops(loops_of(name, arrays, 1, **attrs), arrays, interpret)
+#: Blocks that share enough memory for a matrix, and blocks that do not.
+OF_MATRICES = {"shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
+#: Ops that blocks of threads do together.
+TOGETHER = ("cholesky", "lu", "qr", "triangular_solve")
+INEXACT: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in sorted(LIBRARY.keys() - EXACT.keys())),
+    *((name, OF_MATRICES[machine]) for name in TOGETHER for machine in ("shared", "temporary")),
+    ("attention", {"vector_bits": 128}),
+]
+
+
+@pytest.mark.parametrize(("name", "machine"), INEXACT, ids=str)
+def test_within_bounds(name: str, machine: dict[str, Any]) -> None:
+    for arrays, attrs in judged(name):
+        loops = loops_of(name, arrays, 2, machine, **attrs)
+        results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)

@@ -23,6 +23,7 @@ from schedule_functions import (
     WITHIN,
 )
 from schedule_product_cases import PRODUCT_CASES
+from schedule_tile_cases import TILE_CASES
 from schedules import assert_equal_values
 
 from bringup.loops import parse_func
@@ -32,6 +33,7 @@ from bringup.loops.schedule import PRIMITIVES, Schedule, apply
 CASES: dict[str, tuple[str, str, str]] = {
     **MORE_CASES,
     **PRODUCT_CASES,
+    **TILE_CASES,
     "split: a size that divides has no end": (
         NEST,
         """

@@ -51,6 +51,18 @@ class _Choices:
         scalars = [str(s.result) for s in statements(func.body) if isinstance(s, Let | Load)]
         return scalars[self.below(len(scalars))] if scalars else "%none"
 
+    def precompute(self, func: Func, loop: str) -> Step:
+        layout = ",".join(self.loops(func))
+        space = ("scratch", "shared", "register")[self.below(3)]
+        pad = 0 if space == "register" else self.below(2)
+        at = "." if self.below(3) == 0 else loop
+        place = (self.scalar(func), at, self.name(), layout)
+        return Step("precompute", place, (("space", space), ("pad", pad)))
+
+    def allocated(self, func: Func) -> str:
+        allocs = [s.buffer.name for s in statements(func.body) if isinstance(s, Alloc)]
+        return allocs[self.below(len(allocs))] if allocs else "none"
+
     def step(self, func: Func) -> Step:
         name = list(PRIMITIVES)[self.below(len(PRIMITIVES))]
         loop = self.loop(func)
@@ -68,9 +80,9 @@ class _Choices:
             case "bind":
                 return Step(name, (loop, ("block", "thread")[self.below(2)]))
             case "set_space":
-                allocs = [s.buffer.name for s in statements(func.body) if isinstance(s, Alloc)]
-                buffer = allocs[self.below(len(allocs))] if allocs else "none"
-                return Step(name, (buffer, ("scratch", "shared", "register")[self.below(3)]))
+                buffer = self.allocated(func)
+                spaces = ("scratch", "shared", "register", "fragment")
+                return Step(name, (buffer, spaces[self.below(4)]))
             case "rfactor" | "cross_lane":
                 folds = [s.buffer.name for s in statements(func.body)
                          if isinstance(s, Store) and s.fold]  # fmt: skip
@@ -108,13 +120,14 @@ class _Choices:
             case "share":
                 return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":
-                layout = ",".join(self.loops(func))
-                space = ("scratch", "scratch", "register")[self.below(3)]
-                at = "." if self.below(3) == 0 else loop
-                args = (self.scalar(func), at, self.name(), layout)
-                return Step(name, args, (("space", space),))
+                return self.precompute(func, loop)
             case "narrow":
                 return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
+            case "widen":
+                return Step(name, (self.allocated(func), ("i32", "i64")[self.below(2)]))
+            case "double_buffer":
+                later = (self.allocated(func),) if self.below(2) else ()
+                return Step(name, (loop, 2 + self.below(2), *later))
             case "overwrite":
                 buffers = [s.buffer.name for s in statements(func.body) if isinstance(s, Store)]
                 return Step(name, (buffers[self.below(len(buffers))] if buffers else "none",))

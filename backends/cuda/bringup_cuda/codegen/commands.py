@@ -36,13 +36,12 @@ Argument = Slot | Scratch
 class Launch:
     """Launch ``kernel``.
 
-    arguments: one for each parameter: a pointer to global memory, aligned to at least 16 bytes, or
-    an integer of 32 bits.
+    arguments: one for each parameter: a pointer to global memory, aligned to at least 16 bytes.
     step: the step that it belongs to, for errors and timelines.
     """
 
     kernel: SimtKernel
-    arguments: tuple[Argument | int, ...]
+    arguments: tuple[Argument, ...]
     step: KernelStep | OpStep
 
 
@@ -142,7 +141,5 @@ def read_extents(lines: Iterable[str]) -> Mapping[str, Sequence[int]]:
     return extents
 
 
-def _bytes(argument: Argument | int) -> int:
-    if isinstance(argument, int):
-        return 0
+def _bytes(argument: Argument) -> int:
     return argument.nbytes if isinstance(argument, Scratch) else argument.type.nbytes

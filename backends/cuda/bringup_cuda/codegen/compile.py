@@ -105,12 +105,12 @@ def _encoded_commands(program: Program, commands: Sequence[Command]) -> list[lis
     for command in commands:
         if isinstance(command, Launch):
             kernel = [getattr(command.kernel, field.name) for field in fields(SimtKernel)]
-            arguments = list(map(_encoded_argument, command.arguments))
+            arguments = list(map(_encoded_memory, command.arguments))
             encoded.append(["launch", numbers[id(command.step)], kernel, arguments])
         elif isinstance(command, Clear):
-            encoded.append(["clear", _encoded_argument(command.target), command.nbytes])
+            encoded.append(["clear", _encoded_memory(command.target), command.nbytes])
         elif isinstance(command, Copy):
-            pair = map(_encoded_argument, (command.source, command.target))
+            pair = map(_encoded_memory, (command.source, command.target))
             encoded.append(["copy", *pair, command.nbytes])
         else:
             pairs = zip(command.step.programs, command.programs, strict=True)
@@ -136,14 +136,12 @@ def _decoded_commands(program: Program, encoded: Sequence[Sequence[Any]]) -> tup
                 commands.append(Control(step, bodies))
             else:
                 _, kernel, arguments = rest
-                decoded = [a if isinstance(a, int) else _decoded_memory(a) for a in arguments]
-                commands.append(Launch(SimtKernel(*kernel), tuple(decoded), step))
+                memory = tuple(map(_decoded_memory, arguments))
+                commands.append(Launch(SimtKernel(*kernel), memory, step))
     return tuple(commands)
 
 
-def _encoded_argument(argument: Argument | int) -> int | list[Any]:
-    if isinstance(argument, int):
-        return argument
+def _encoded_memory(argument: Argument) -> list[Any]:
     if isinstance(argument, Scratch):
         return [argument.offset, argument.nbytes]
     return [argument.space, argument.index, argument.offset, str(argument.type)]

@@ -13,6 +13,8 @@ from typing import Any
 from bringup.backend import Lowered
 from bringup.errors import CompileError
 from bringup.llvm.simt import SimtKernel, emit_simt
+from bringup.llvm.simt.matrix import emit_tiles
+from bringup.loops.schedule import Schedule
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
@@ -24,6 +26,7 @@ from bringup_cuda.codegen.commands import (
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
+from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
@@ -70,7 +73,7 @@ def _translate_kernel(codegen: CodegenContext, step: KernelStep) -> Launch | Non
     """The launch of a kernel, a contraction or any other; None if there is nothing to do."""
     plan = plan_contraction(step.kernel, codegen.target)
     if plan is not None:
-        return Launch(_emit_contraction(codegen, plan), step.slots, step)
+        return Launch(_emit_contraction(codegen, plan, step.schedule), step.slots, step)
     kernel = _emit_simt(codegen, step, _constant_buffers(codegen, step))
     return Launch(kernel, step.slots, step) if kernel.blocks else None
 
@@ -95,11 +98,24 @@ def _emit_simt(codegen: CodegenContext, step: KernelStep, constant: frozenset[in
     )
 
 
-def _emit_contraction(codegen: CodegenContext, plan: ContractionPlan) -> SimtKernel:
-    """The function of a contraction, which equal ones share."""
+def _emit_contraction(
+    codegen: CodegenContext, plan: ContractionPlan, steps: Schedule | None
+) -> SimtKernel:
+    """The function of a contraction, which equal ones share.  steps: how its loops run, in place of
+    the choice for the architecture.
+    """
     kernel = plan.contraction.kernel
-    key = f"contraction\n{kernel.content}"
-    return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
+    if plan.tensor is not None:
+        key = f"contraction\n{kernel.content}"
+        return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
+    registers = codegen.row.registers // (plan.tile.threads * plan.resident)
+
+    def emit(name: str) -> SimtKernel:
+        func = scheduled_contraction(plan, steps).after
+        return emit_tiles(codegen.module, func, name, codegen.row, SIMT, registers)
+
+    key = f"contraction\n{steps or ''}\n{kernel.content}"
+    return codegen.emit_once(key, kernel.name, emit)
 
 
 # -- PTX -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
-from bringup.llvm.simt import SimtDialect
+from bringup.llvm.simt import Copies, SimtDialect
 from bringup.llvm.text import Builder, Module, Val, const, vec
 from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
@@ -27,6 +27,20 @@ def _attributes(threads: int, registers: int) -> str:
     return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 
 
+def _start_copy(b: Builder, to: Val, source: Val, nbytes: int, amount: Val) -> None:
+    cache = "cg" if nbytes == 16 else "ca"
+    name = f"llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}.s"
+    b.intrinsic(name, ir.void, (to, source, amount), ())
+
+
+def _commit_copies(b: Builder) -> None:
+    b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
+
+
+def _wait_for_copies(b: Builder, pending: int) -> None:
+    b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (const(ir.i32, pending),), ())
+
+
 SIMT = SimtDialect(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
@@ -36,6 +50,7 @@ SIMT = SimtDialect(
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
     attributes=_attributes,
+    copies=Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies),
 )
 
 

@@ -180,7 +180,7 @@ class ProgramCommands:
     """The commands of one program, which may be the body of a loop.
 
     They run on a table: addresses of inputs, outputs, constants, the arena and scratch memory,
-    then addresses inside these, and integers that are arguments themselves.
+    then addresses inside these.
     """
 
     __slots__ = (
@@ -212,8 +212,8 @@ class ProgramCommands:
         }
         self._first_entry = arena + 2
         #: Index in the table by base and offset; an integer has no base.
-        self._offsets: dict[tuple[int | None, int], int] = {}
-        self._entries: list[tuple[int | None, int]] = []
+        self._offsets: dict[tuple[int, int], int] = {}
+        self._entries: list[tuple[int, int]] = []
         self._items: list[CommandList | ControlCommand] = []
 
     def add(self, command: Launch | Clear | Copy) -> None:
@@ -246,9 +246,7 @@ class ProgramCommands:
         """Queue all commands, on these addresses.  The context must be current."""
         table = [*inputs, *outputs, *self._constants, arena, scratch]
         if self._entries:
-            table += [
-                offset if base is None else table[base] + offset for base, offset in self._entries
-            ]
+            table += [table[base] + offset for base, offset in self._entries]
         for item in self._items:
             item.run(table)
 
@@ -258,23 +256,20 @@ class ProgramCommands:
             item.close()
         self._items.clear()
 
-    def _table_index(self, argument: Argument | int) -> int:
-        base: int | None
-        if isinstance(argument, int):
-            base, offset = None, argument
-        elif isinstance(argument, Slot):
+    def _table_index(self, argument: Argument) -> int:
+        if isinstance(argument, Slot):
             base, offset = self._space_starts[argument.space], argument.offset
             base += argument.index if argument.space != "arena" else 0
         else:
             base, offset = self._space_starts["scratch"], argument.offset
-        if base is not None and not offset:
+        if not offset:
             return base
         new_index = self._first_entry + len(self._offsets)
         return self._offsets.setdefault((base, offset), new_index)
 
     def _launch(self, command: Launch) -> Action:
         kernel, gpu = command.kernel, self._gpu
-        letters = "".join("i" if isinstance(a, int) else "P" for a in command.arguments)
+        letters = "P" * len(command.arguments)
         arguments = _tuple_getter([self._table_index(a) for a in command.arguments])
         function = self._module.function(kernel.name, letters, kernel.shared_bytes)
         blocks = blocks_to_launch(kernel, function, gpu.driver, gpu.processors)

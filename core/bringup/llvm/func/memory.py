@@ -23,9 +23,12 @@ from bringup.llvm.text.masked import (
 )
 from bringup.llvm.transpose import transposed
 from bringup.loops.form import Load, Store
+from bringup.loops.text import print_stmt
 
 #: Bytes of the smallest page of any CPU.
 _PAGE = 4096
+#: Words of 8 bytes of the longest vector.
+_LONGEST = 64
 
 
 class Memory:
@@ -35,6 +38,7 @@ class Memory:
     alive: the lanes of the open vector loop that exist; None means all.
     guarded: whether it may be that no lane exists, as in an `If` that differs between lanes.
     first_lanes: how many lanes exist, if they are the first ones and not all.
+    zeros: constants that are read in place of what is not there, if there are any.
     """
 
     def __init__(self, b: Builder, indices: Indices, registers: Registers) -> None:
@@ -45,6 +49,7 @@ class Memory:
         self.alive: Val | None = None
         self.guarded = False
         self.first_lanes: Val | None = None
+        self.zeros: Val | None = None
 
     # -- loads -------------------------------------------------------------------------------------
 
@@ -60,23 +65,41 @@ class Memory:
         Where the copies read side by side what the lanes read far apart, a square of contiguous
         vectors is loaded and transposed in registers.  None where that is not so.
         """
-        b, indices, lane = self.b, self.indices, self.indices.lane
-        if lane is None or copies.size != indices.lanes or stmt.mask or stmt.operands:
+        indices, lane = self.indices, self.indices.lane
+        if lane is None or copies.size != indices.lanes or stmt.operands:
             return None
         if stmt.buffer.space == "register" or self.alive is not None:
             return None
         stride = stmt.index.coefficient(lane) or 0
         if stmt.index.coefficient(copies) != 1 or abs(stride) < 2:
             return None
-        indices.axes[copies] = indices.const(0)
-        element = memory_type(stmt.result.dtype)
-        wide, align = vec(element, copies.size), element.bits // 8
-        name = stmt.buffer.name
-        rows = [
-            b.load(wide, self._address(name, stmt.index + n * stride, (), element), align)
-            for n in range(copies.size)
-        ]
-        return [self._from_memory(row, stmt.result.dtype) for row in transposed(b, rows)]
+        rows: list[Val] = []
+        indices.lane, indices.axes[copies] = copies, indices.const(0)
+        for n in range(copies.size):
+            indices.axes[lane] = indices.const(n)
+            rows.append(self._load_row(stmt))
+        indices.lane, indices.axes[lane] = lane, indices.const(0)
+        return [self._from_memory(row, stmt.result.dtype) for row in transposed(self.b, rows)]
+
+    def _load_row(self, stmt: Load) -> Val:
+        """The vector of a load whose lanes are contiguous; of zeros elsewhere if it is not there.
+
+        LLVM compiles shuffles of vectors very slowly that are chosen by a scalar condition.
+        """
+        b, element = self.b, memory_type(stmt.result.dtype)
+        address = self._address(stmt.buffer.name, stmt.index, (), element)
+        whole = [bound for bound in stmt.mask if not self.indices.varies(bound.expr)]
+        wide, align = vec(element, self.indices.lanes), element.bits // 8
+        inside = self.indices.inside(whole)
+        if inside is not None:
+            if self.zeros is None:
+                name = f"{b.function.name}.zeros"
+                self.zeros = b.module.global_constant(name, ir.i64, [0] * _LONGEST)
+            address = b.select(inside, address, self.zeros)
+        mask = self.indices.inside([bound for bound in stmt.mask if bound not in whole])
+        if mask is None:
+            return b.load(wide, address, align)
+        return masked_load(b, wide, address, mask, ir.zero(wide), align)
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))
@@ -224,6 +247,9 @@ class Memory:
         if stmt.buffer.name in self.registers.padded and not self.guarded:
             alive = None
         mask = self.indices.both(self.indices.inside(stmt.mask, loaded), alive)
+        if stmt.atomic:
+            self._fold_atomically(stmt, value, mask, loaded)
+            return
         stride = self._stride(stmt, loaded)
         differs = self.indices.lanes > 1 and (
             value.type.lanes > 1 or (mask is not None and mask.type.lanes > 1)
@@ -343,6 +369,12 @@ class Memory:
             before = self.b.load(wide, address, element.bits // 8)
         after = self._folded(stmt, self._from_memory(before, dtype), value, factor)
         self._put(after, dtype, address, mask)
+
+    def _fold_atomically(
+        self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]
+    ) -> None:
+        """Fold where others may fold at the same time."""
+        raise UnsupportedError(f"nothing folds atomically here: {print_stmt(stmt)}")
 
     def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
         b, indices, dtype = self.b, self.indices, stmt.buffer.dtype

@@ -9,6 +9,8 @@ from bringup.graph.index import Axis, Bound, Expr
 from bringup.loops.form import Buffer, For, If, Load, Stmt, Store, statements
 from bringup.records import record
 
+#: Bytes of a copy that are worth it.
+_MANY = 2048
 #: An element whose cache line is asked for.
 Ahead = tuple[Buffer, Expr]
 
@@ -132,4 +134,68 @@ def _are_apart(results: Results) -> bool:
     return abs(index.coefficient(results.rows.axis) or 0) > width
 
 
-__all__ = ["Ahead", "Results", "prefetches", "results_behind"]
+@record(eq=False)
+class Fill:
+    """Memory of the caller's that is copied behind a loop that sums products.
+
+    rows: loops over rows that are far apart.  index: where a row begins.  length: of a row.
+    """
+
+    rows: tuple[For, ...]
+    buffer: Buffer
+    index: Expr
+    length: int
+
+
+def fills_behind(body: Sequence[Stmt]) -> dict[For, list[Fill]]:
+    """What is copied behind each loop that sums products, and asked for before it."""
+    found: dict[For, list[Fill]] = {}
+    _find_fills(body, found)
+    return found
+
+
+def _find_fills(body: Sequence[Stmt], found: dict[For, list[Fill]]) -> None:
+    last: For | None = None
+    for stmt in body:
+        alone = stmt.body[0] if isinstance(stmt, If) and len(stmt.body) == 1 else stmt
+        if isinstance(alone, For) and alone.kind == "serial" and _sums_products(alone):
+            last = alone
+        elif last is not None and isinstance(stmt, For) and (fill := _fill(stmt)) is not None:
+            found.setdefault(last, []).append(fill)
+        if isinstance(stmt, For | If):
+            _find_fills(stmt.body, found)
+
+
+def _sums_products(loop: For) -> bool:
+    stores = [stmt for stmt in statements(loop.body) if isinstance(stmt, Store)]
+    return all(s.buffer.space != "global" for s in stores) and any(s.factor for s in stores)
+
+
+def _fill(loop: For) -> Fill | None:
+    """A nest that copies rows to private memory; None for another one."""
+    nest: list[For] = []
+    body: Sequence[Stmt] = (loop,)
+    while len(body) == 1 and isinstance(body[0], For):
+        nest.append(body[0])
+        body = body[0].body
+    if not body:
+        return None
+    load, store = body[0], body[-1]
+    if not isinstance(load, Load) or not isinstance(store, Store) or not _is_far(load):
+        return None
+    if store.fold or any(isinstance(stmt, Load | For | If) for stmt in body[1:]):
+        return None
+    length = 1
+    steps = {loop: load.index.coefficient(loop.axis) or 0 for loop in nest}
+    for each in sorted(nest, key=lambda loop: steps[loop]):
+        if steps[each] == length:
+            length *= each.axis.size
+            nest.remove(each)
+    near = length * load.buffer.dtype.itemsize
+    if not nest or length == 1 or math.prod(each.axis.size for each in nest) * near < _MANY:
+        return None
+    index = load.index.substitute({x.axis: Expr() for x in steps if x not in nest})
+    return Fill(tuple(nest), load.buffer, index, length)
+
+
+__all__ = ["Ahead", "Fill", "Results", "fills_behind", "prefetches", "results_behind"]

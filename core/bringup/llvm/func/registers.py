@@ -47,7 +47,11 @@ class Registers:
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
-        forms = {_form(*access) for access in _accesses(scope, None) if access[0].buffer == buffer}
+        forms = {
+            _form(*access)
+            for access in _accesses(scope, None)
+            if access[0].buffer.name == buffer.name
+        }
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
         if lanes > 1:

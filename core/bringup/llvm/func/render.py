@@ -24,8 +24,15 @@ from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
-from bringup.llvm.func.prefetch import Ahead, Results, prefetches, results_behind
-from bringup.llvm.func.registers import Registers
+from bringup.llvm.func.prefetch import (
+    Ahead,
+    Fill,
+    Results,
+    fills_behind,
+    prefetches,
+    results_behind,
+)
+from bringup.llvm.func.registers import Part, Registers
 from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
@@ -176,6 +183,8 @@ class FuncEmitter:
 
     #: Whether each lane of a vector is a register of its own, as it is on GPUs.
     lane_registers = False
+    #: What LLVM is told of serial loops.
+    loop_hints = ""
 
     def __init__(self, func: Func, function: Function, memory: Memory) -> None:
         self.func = func
@@ -194,12 +203,14 @@ class FuncEmitter:
         self.tile_bytes = 0
         self.ahead: dict[For, Sequence[Ahead]] = {}
         self.results: Mapping[For, Sequence[Results]] = {}
+        self.fills: Mapping[For, Sequence[Fill]] = {}
         self.quotients: dict[For, list[Expr]] = {}
 
     def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
         self.results = results_behind(self.func.body)
+        self.fills = fills_behind(self.func.body)
         _fixed_quotients(self.func.body, (), self.quotients)
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
@@ -552,6 +563,20 @@ class FuncEmitter:
             with b.if_then(inside), self.indices.block():
                 emit()
 
+    def _prefetch_fill(self, fill: Fill, rows: Sequence[For]) -> None:
+        """Ask for the rows of a copy, whose memory may be pages apart."""
+        b = self.b
+        if rows:
+            stop = self.indices.const(rows[0].axis.size)
+            with b.loop(self.indices.const(0), stop) as loop, self.indices.block():
+                self.indices.axes[rows[0].axis] = loop.index
+                self._prefetch_fill(fill, rows[1:])
+            return
+        element = memory_type(fill.buffer.dtype)
+        for start in range(0, fill.length, LINE_BYTES // fill.buffer.dtype.itemsize):
+            offset = self.indices.scalar(fill.index + start)
+            prefetch(b, b.gep(self.memory.pointers[fill.buffer.name], offset, element, flags=""))
+
     def _end(self, stmt: For) -> Val | None:
         """Where a loop ends early; None if it does not."""
         if stmt.end is None or stmt.end.first >= stmt.axis.size:
@@ -573,16 +598,19 @@ class FuncEmitter:
             stop = b.smin(end, self.indices.const(axis.size))
         for results in self.results.get(stmt, ()):
             self._prefetch_results(results)
+        for fill in self.fills.get(stmt, ()):
+            self._prefetch_fill(fill, fill.rows)
         for quotient in self.quotients.get(stmt, ()):
             self.indices.scalar(quotient)
         parts = self.registers.stored(stmt.body)
         values = self.registers.values
         carried = [values[part] for part in parts]
-        meta = self._hints(stop)
-        with (
-            b.loop(self.indices.const(0), stop, 1, carried, meta=meta) as loop,
-            self.indices.block(),
-        ):
+        guard = stmt.while_true
+        if guard is not None and (guard[0].buffer.name, 0) in parts and self.indices.lanes == 1:
+            self._while(stmt, guard, stop, parts)
+            return
+        start, hints = self.indices.const(0), self._hints(stop)
+        with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
             self.body(stmt.body)
@@ -591,7 +619,26 @@ class FuncEmitter:
 
     def _hints(self, stop: Val) -> str:
         """What LLVM is told of a serial loop that ends at ``stop``."""
-        return ""
+        return self.loop_hints
+
+    def _while(self, stmt: For, guard: tuple[Load, Body], stop: Val, parts: Sequence[Part]) -> None:
+        """A serial loop that ends where a register is false.  parts: the registers it changes."""
+        b, values, (load, body) = self.b, self.registers.values, guard
+        number = 1 + parts.index((load.buffer.name, 0))
+        first = [self.indices.const(0), *(values[part] for part in parts)]
+
+        def goes_on(carried: Sequence[Val]) -> Val:
+            return b.and_(b.icmp("slt", carried[0], stop), carried[number])
+
+        with b.while_loop(first, goes_on) as loop, self.indices.block():
+            index, *carried = loop.carried
+            self.indices.axes[stmt.axis] = index
+            values.update(zip(parts, carried, strict=True))
+            self.scalars[load.result.name] = const(ir.i1, 1)
+            self.body(body)
+            after = b.add(index, self.indices.const(1), "nuw nsw")
+            loop.next(after, *(values[part] for part in parts))
+        values.update(zip(parts, loop.carried[1:], strict=True))
 
     def _vector(self, stmt: For, end: Val | None) -> None:
         """The lanes of a vector loop; those beyond its end are masked."""

@@ -22,8 +22,8 @@ _OVERFLOW, _NORMAL = 0x477FF000, 0x38800000
 def provide_halves(engine: Engine) -> Code:
     """Compile the functions of `HALVES`, and make them known to what is loaded from now on."""
     module = Module()
-    _extend(module)
-    _truncate(module)
+    define_extend(module, "half_extend")
+    define_truncate(module, "half_truncate")
     code = engine.compile_native(str(module), tuple(HALVES), 0)
     for name, symbol in HALVES.items():
         engine.symbol(symbol, code.addresses[name])
@@ -34,8 +34,9 @@ def _word(value: int) -> Val:
     return const(i32, value)
 
 
-def _extend(module: Module) -> None:
-    b, (half,) = define(module, "half_extend", f32, [("x", f16)], internal=False)
+def define_extend(module: Module, name: str) -> None:
+    """Define ``float name(half)``."""
+    b, (half,) = define(module, name, f32, [("x", f16)], internal=False)
     bits = b.zext(b.bitcast(half, i16), i32)
     sign = b.shl(b.and_(bits, _word(_SIGN)), _word(16))
     rest = b.and_(bits, _word(_REST))
@@ -49,8 +50,9 @@ def _extend(module: Module) -> None:
     b.ret(b.bitcast(b.or_(magnitude, sign), f32))
 
 
-def _truncate(module: Module) -> None:
-    b, (x,) = define(module, "half_truncate", f16, [("x", f32)], internal=False)
+def define_truncate(module: Module, name: str) -> None:
+    """Define ``half name(float)``, to nearest even."""
+    b, (x,) = define(module, name, f16, [("x", f32)], internal=False)
     bits = b.bitcast(x, i32)
     sign = b.and_(b.lshr(bits, _word(16)), _word(_SIGN))
     rest = b.and_(bits, _word(0x7FFFFFFF))

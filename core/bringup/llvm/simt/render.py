@@ -16,7 +16,7 @@ from functools import partial
 from itertools import product
 
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Expr
+from bringup.graph.index import Axis, Bound, Div, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.memory import Memory
@@ -25,6 +25,7 @@ from bringup.llvm.func.render import FuncEmitter
 from bringup.llvm.index import Indices, fits_i32
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.access import WIDEST, divides, is_even
+from bringup.llvm.simt.atomics import fold_atomically
 from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
@@ -62,11 +63,14 @@ def emit_threads(
     dialect: SimtDialect,
     constant: frozenset[str] = frozenset(),
     registers: int = 0,
+    *,
+    fixed: bool = False,
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
     constant: parameters that nobody writes while the function runs.
     registers: that a thread should have.
+    fixed: it is launched with a block for each unit, so that no block loops over units.
     Raises UnsupportedError for what GPUs do not run.
     """
     nest, body = _blocks(func)
@@ -83,16 +87,20 @@ def emit_threads(
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
-    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant)
+    memory = _ThreadMemory(b, _ThreadIndices(b, index), Registers(b, func.body), constant, dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     if constant:
         memory.invariant = f", !invariant.load {module.metadata('!{}')}"
     emitter = _ThreadEmitter(func, function, memory, target, dialect, threads)
-    emitter.shared = _Shared(module, name, dialect, shared)
-    if units:
+    fixed = fixed and 0 < units <= MAX_BLOCKS
+    emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
+    if fixed:
+        emitter.unit(nest, body, emitter.special(dialect.block_index))
+    elif units:
         emitter.units(nest, body, units)
     b.ret()
-    return SimtKernel(name, min(units, MAX_BLOCKS), threads, emitter.shared.dynamic_bytes)
+    blocks, nbytes = min(units, MAX_BLOCKS), emitter.shared.dynamic_bytes
+    return SimtKernel(name, blocks, threads, nbytes, fixed)
 
 
 class _Shared:
@@ -104,11 +112,18 @@ class _Shared:
     """
 
     def __init__(
-        self, module: Module, name: str, dialect: SimtDialect, allocs: Sequence[Alloc]
+        self,
+        module: Module,
+        name: str,
+        dialect: SimtDialect,
+        allocs: Sequence[Alloc],
+        *,
+        loops: bool,
     ) -> None:
+        """loops: whether a block has several iterations."""
         self.allocs = allocs
         sizes = [round_up(_bytes(stmt.buffer), 16) for stmt in allocs]
-        self.is_double = 2 * sum(sizes) <= SHARED_BYTES // 2
+        self.is_double = loops and 2 * sum(sizes) <= SHARED_BYTES // 2
         self.dynamic_bytes = sum(sizes) if sum(sizes) > SHARED_BYTES else 0
         self.arrays: dict[Alloc, Val] = {}
         if self.dynamic_bytes:
@@ -176,6 +191,15 @@ class _ThreadIndices(Indices):
         is_one = is_even(bound, self.lane, self.lanes)
         return not is_one or self.stride(bound.expr, loaded) is None
 
+    def _divided(self, atom: Div | Mod, value: Val) -> Val:
+        """Powers of two divide negative numbers, too, by a shift or a mask."""
+        by = atom.by
+        if value.integer is not None or atom.of.first >= 0 or by & (by - 1):
+            return super()._divided(atom, value)
+        if isinstance(atom, Mod):
+            return self.b.and_(value, const(value.type, by - 1))
+        return self.b.binary("ashr", value, const(value.type, by.bit_length() - 1))
+
 
 class _ThreadMemory(Memory):
     """Accesses of threads.
@@ -186,32 +210,33 @@ class _ThreadMemory(Memory):
     """
 
     def __init__(
-        self, b: Builder, indices: Indices, registers: Registers, constant: frozenset[str]
+        self,
+        b: Builder,
+        indices: Indices,
+        registers: Registers,
+        constant: frozenset[str],
+        dialect: SimtDialect,
     ) -> None:
         super().__init__(b, indices, registers)
         self.constant = constant
+        self.dialect = dialect
         self.invariant = ""
         self.present: Val | None = None
 
-    def _address(
-        self,
-        name: str,
-        index: Expr,
-        loaded: Sequence[Val],
-        element: Type,
-        condition: Val | None = None,
-    ) -> Val:
-        """The address of an element, or of the first one where a condition does not hold."""
-        offset = self.indices.scalar(index, loaded)
-        if condition is not None:
-            offset = self.b.select(condition, offset, self.indices.const(0))
-        return self.b.gep(self.pointers[name], self.b.sext(offset, ir.i64), element)
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        offset = self.b.sext(self.indices.scalar(index, loaded), ir.i64)
+        return self.b.gep(self.pointers[name], offset, element)
 
-    def _may_load_another(self, stmt: Load, mask: Val | None) -> bool:
+    def _address_or_first(self, stmt: Load, alive: Val, element: Type) -> Val:
+        """The address of an element, or of the first one where a condition does not hold."""
+        b, indices = self.b, self.indices
+        offset = b.select(alive, indices.scalar(stmt.index), indices.const(0))
+        return b.gep(self.pointers[stmt.buffer.name], b.sext(offset, ir.i64), element)
+
+    def _may_load_another(self, stmt: Load, alive: Val, mask: Val | None) -> bool:
         """Whether a load that a loop does not have may be of any element, as nobody reads it."""
-        alive = self.alive
-        is_scalar = mask is None and alive is not None and alive.type.lanes == 1
-        return is_scalar and stmt.buffer.name in self.constant and not stmt.operands
+        is_plain = mask is None and not stmt.operands and alive.type.lanes == 1
+        return is_plain and stmt.buffer.name in self.constant
 
     def _lane_addresses(
         self, name: str, index: Expr, loaded: Sequence[Val], element: Type
@@ -238,8 +263,8 @@ class _ThreadMemory(Memory):
         is_whole = self._is_whole(stmt.index, loaded)
         is_uniform = self.indices.stride(stmt.index, loaded) == 0
         one = is_whole or is_uniform
-        if self._may_load_another(stmt, mask) and one:
-            address = self._address(name, stmt.index, loaded, element, self.alive)
+        if one and self.alive is not None and self._may_load_another(stmt, self.alive, mask):
+            address = self._address_or_first(stmt, self.alive, element)
             return self._guarded(vec(element, lanes if is_whole else 1), address, None, name)
         mask = self.indices.both(mask, self.alive)
         if one and (mask is None or mask.type.lanes == 1):
@@ -288,6 +313,29 @@ class _ThreadMemory(Memory):
                 condition = self.b.extractelement(mask, lane)
             self._put(self.b.extractelement(value, lane), dtype, address, condition)
 
+    def _fold_atomically(
+        self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]
+    ) -> None:
+        b, lanes, dtype = self.b, self.indices.lanes, stmt.buffer.dtype
+        scope = self.dialect.block_scope
+        if stmt.buffer.space != "shared":
+            scope = self.dialect.device_scope
+        value = self.indices.splat(value) if lanes > 1 else value
+        element = memory_type(dtype)
+        addresses = self._lane_addresses(stmt.buffer.name, stmt.index, loaded, element)
+        for lane, address in enumerate(addresses):
+            one, condition = value, mask
+            if lanes > 1:
+                one = b.extractelement(value, lane)
+            if mask is not None and mask.type.lanes > 1:
+                condition = b.extractelement(mask, lane)
+            fold = partial(fold_atomically, b, stmt.fold, dtype, address, one, scope)
+            if condition is None:
+                fold()
+            else:
+                with b.if_then(condition):
+                    fold()
+
     def _put_aligned(self, value: Val, address: Val, mask: Val | None, align: int) -> None:
         align = min(WIDEST, align * value.type.lanes)
         if mask is None:
@@ -307,7 +355,7 @@ class _ThreadEmitter(FuncEmitter):
     lane_registers = True
     memory: _ThreadMemory
     shared: _Shared
-    parity: Val
+    parity = const(ir.i32, 0)
 
     def __init__(
         self,
@@ -323,35 +371,37 @@ class _ThreadEmitter(FuncEmitter):
         self.threads = threads
         self.is_in_threads = False
         self.inner: dict[Axis, int] = {}
-        self.thread = self._special(dialect.thread)
+        self.thread = self.special(dialect.thread)
 
-    def _special(self, intrinsic: str) -> Val:
+    def special(self, intrinsic: str) -> Val:
+        """The number of the thread or the block, or the size of the grid."""
         return self.b.zext(self.b.intrinsic(intrinsic, ir.i32, (), ()), self.indices.type)
 
     def units(self, nest: Sequence[For], body: tuple[Stmt, ...], units: int) -> None:
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
-        first, step = (
-            self._special(self.dialect.block_index),
-            self._special(self.dialect.grid_size),
-        )
+        first, step = map(self.special, (self.dialect.block_index, self.dialect.grid_size))
         meta = self._hints(first)
         with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
-            unit: Val = loop.index
             (self.parity,) = loop.carried
-            for n, each in reversed(list(enumerate(nest))):
-                size = const(each.axis.size)
-                self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
-                unit = b.binary("udiv", unit, size) if n else unit
-            if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
-                self._inside_ends(nest, body)
-            else:
-                with b.if_then(b.icmp("eq", self.thread, const(0))):
-                    self.is_in_threads = True
-                    self._inside_ends(nest, body)
+            self.unit(nest, body, loop.index)
             if self.shared.allocs and not self.shared.is_double:
                 self._barrier()
             loop.next(b.xor(self.parity, const(1)))
+
+    def unit(self, nest: Sequence[For], body: tuple[Stmt, ...], unit: Val) -> None:
+        """One unit."""
+        b, const = self.b, self.indices.const
+        for n, each in reversed(list(enumerate(nest))):
+            size = const(each.axis.size)
+            self.indices.axes[each.axis] = b.binary("urem", unit, size) if n else unit
+            unit = b.binary("udiv", unit, size) if n else unit
+        if any(isinstance(s, For) and s.kind == "thread" for s in statements(body)):
+            self._inside_ends(nest, body)
+        else:
+            with b.if_then(b.icmp("eq", self.thread, const(0))):
+                self.is_in_threads = True
+                self._inside_ends(nest, body)
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
         if isinstance(stmt, Barrier):
@@ -434,7 +484,7 @@ class _ThreadEmitter(FuncEmitter):
     def _hints(self, stop: Val) -> str:
         """Loops of which only the running function knows the length are not written out."""
         if stop.integer is not None:
-            return ""
+            return super()._hints(stop)
         return self.b.module.loop_hints("llvm.loop.unroll.disable")
 
     # -- conditions --------------------------------------------------------------------------------

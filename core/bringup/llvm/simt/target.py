@@ -18,6 +18,22 @@ SHARED_BYTES = 40 << 10
 
 
 @record
+class Copies:
+    """Copies from global to shared memory that a thread starts, and does not wait for.
+
+    sizes: bytes that one may have.
+    start: ``start(b, to, source, nbytes, amount)``; what is beyond ``amount`` bytes becomes 0.
+    commit: what was started becomes a group.
+    wait: waits for all groups but the last ones of this number.
+    """
+
+    sizes: tuple[int, ...]
+    start: Callable[[Builder, Val, Val, int, Val], None]
+    commit: Callable[[Builder], None]
+    wait: Callable[[Builder, int], None]
+
+
+@record
 class SimtDialect:
     """The names of a GPU's registers, barrier and address spaces, as LLVM spells them.
 
@@ -28,6 +44,8 @@ class SimtDialect:
     attributes: function attributes of a kernel, given the threads of a block and the registers that
     each of them needs.
     global_space, shared_space: address spaces.
+    device_scope, block_scope: of what is atomic between all threads, and between those of a block.
+    copies: None where every copy goes through registers.
     """
 
     calling_convention: str
@@ -40,6 +58,9 @@ class SimtDialect:
     attributes: Callable[[int, int], str] = lambda threads, registers: ""
     global_space: int = 1
     shared_space: int = 3
+    device_scope: str = "device"
+    block_scope: str = "block"
+    copies: Copies | None = None
 
 
 @record

@@ -46,14 +46,6 @@ class NativeStep:
 StepEmitter = Callable[[Module, OpStep, str, Target], NativeStep]
 
 
-def split_unit(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
-    """Quotient and remainder of the number of a unit."""
-    if count == 1:
-        return unit, i64_const(0)
-    size = i64_const(count)
-    return b.udiv(unit, size), b.urem(unit, size)
-
-
 class PhaseBuilder:
     """The function of a phase, and what its emitter needs.
 
@@ -137,7 +129,8 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 #: Ops whose loops are those of the op library.
 FROM_LIBRARY = (
-    "cholesky", "cumulative", "dynamic_update_slice", "lu", "qr", "scatter", "triangular_solve",
+    "attention", "cholesky", "cumulative", "dynamic_update_slice", "lu", "qr", "scatter",
+    "triangular_solve",
 )  # fmt: skip
 #: Threads for which library ops are cut, however many there are: results, such as those of sums in
 #: chunks, must not depend on their number.
@@ -145,7 +138,6 @@ _THREADS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
-        **_of("attention", "attention"),
         **_of("block_sparse", "block_sparse_dot"),
         **_of("eigh", "eigh", "svd"),
         **_of("sort.emit", "sort"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bringup.integers import ceil_power_of_two, round_up
+from bringup.lazy import LazyTable
 from bringup.llvm.func.render import emit_func
 from bringup.llvm.loops.schedule import LINE_BYTES
 from bringup.llvm.steps.base import NativeStep
@@ -12,11 +15,17 @@ from bringup.loops.library import StepLoops
 from bringup.loops.schedule import Schedule, Step, apply
 from bringup.loops.target import Target
 
+#: The schedules of ops for which vectors along memory are not enough.
+_STEPS: LazyTable[Callable[[Func, Target], Schedule]] = LazyTable(
+    {"attention": ("bringup.llvm.func.schedules.attention", "attention_steps")}
+)
+
 
 def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep:
     """Emit the functions of a step, under their names."""
+    steps = _STEPS.get(loops.call.name, vectors_of)
     phases = [
-        emit_func(module, apply(func, vectors_of(func, target)), func.name) for func in loops.funcs
+        emit_func(module, apply(func, steps(func, target)), func.name) for func in loops.funcs
     ]
     offsets, end = [], 0
     for buffer in loops.temporaries:

@@ -33,6 +33,7 @@ _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 #: What numbers of elements are computed with.
 INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
+    "attention": LibraryOp("attention", ("add", "sub", "mul", "div", "exp", *_ORDER)),
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
@@ -59,7 +60,9 @@ def library_loops(
 
     operands, results: their types.
     target: the machine.  So many iterations of parallel loops as it has threads are made where that
-    takes more work; its vectors count where an op needs lanes beside each other.
+    takes more work; its vectors count where an op needs lanes beside each other.  If its blocks of
+    threads fold atomically, neighbouring iterations have neighbouring elements, and some functions
+    have block and thread loops.
 
     >>> from bringup.dtypes import f32
     >>> attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}

@@ -13,6 +13,7 @@ from bringup.dtypes import DType
 from bringup.graph.index import ZERO, Bound, Expr
 from bringup.integers import round_up
 from bringup.loops.form import Buffer, Scalar
+from bringup.loops.library import block_factors
 from bringup.loops.library.builder import FuncBuilder, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.panels import Panel
@@ -22,6 +23,8 @@ from bringup.records import record
 
 def qr(call: OpCall) -> StepLoops:
     """R by reflections, a panel of columns after the other; Q as their product."""
+    if call.threads:
+        return block_factors.qr(call)
     (x,), (q_, r_) = call.operands, call.results
     (m, n), stack = call.types[0].shape[-2:], math.prod(call.types[0].shape[:-2])
     size, k_most = call.types[1].shape[-1], min(m, n)

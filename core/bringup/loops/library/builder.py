@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from bringup.dtypes import DType, f32
+from bringup.dtypes import DType, Precision, f32
 from bringup.graph import Literal
-from bringup.graph.index import ZERO, Bound, Dyn, Expr
+from bringup.graph.index import ZERO, Axis, Bound, Dyn, Expr
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.loops.form import (
     Alloc,
+    Barrier,
     Buffer,
     For,
     Func,
@@ -22,6 +23,7 @@ from bringup.loops.form import (
     Param,
     Role,
     Scalar,
+    Shuffle,
     Space,
     Stmt,
     Store,
@@ -36,6 +38,11 @@ Named = Sequence[Scalar]
 def below(expr: Expr, end: int) -> Bound:
     """The condition ``0 <= expr < end``."""
     return Bound(expr, 0, end)
+
+
+def at_least_one(expr: Expr) -> Bound:
+    """The condition ``1 <= expr``: that a loop which ends there has an iteration."""
+    return Bound(expr, 1, max(expr.last, 1) + 1)
 
 
 def data(size: int, number: int = 0) -> Expr:
@@ -72,6 +79,7 @@ class FuncBuilder:
         self.params = tuple(Param(buffer, role) for role, buffer in params)
         self._block: list[Stmt] = []
         self._scalars = 0
+        self._open: list[Bound] = []
         self._uses = Counter[str]()
 
     def func(self) -> Func:
@@ -99,10 +107,18 @@ class FuncBuilder:
             self._block = outer
             return
         stmt: Stmt = For(axis, tuple(self._block), kind, until)
-        if until is not None and until.first < 1:
-            stmt = If((Bound(until, 1, max(until.last, 1) + 1),), (stmt,))
+        some = None if until is None else at_least_one(until)
+        if some is not None and not some.always and some not in self._open:
+            stmt = If((some,), (stmt,))
         self._block = outer
         self._block.append(stmt)
+
+    @contextmanager
+    def strided(self, name: str, stop: int | Expr, step: int, first: Expr) -> Iterator[Expr]:
+        """A loop over every ``step``-th number from ``first`` to ``stop``."""
+        count = (first * -1 + stop + (step - 1)) // step
+        with self.loop(name, max(count.last, 0), until=count) as index:
+            yield index * step + first
 
     @contextmanager
     def lines(self, outer: int, inner: int) -> Iterator[tuple[Expr, Expr]]:
@@ -124,10 +140,30 @@ class FuncBuilder:
         """A condition: what always holds is left out."""
         mask = tuple(bound for bound in mask if not bound.always)
         outer, self._block = self._block, []
+        self._open += mask
         yield
+        del self._open[len(self._open) - len(mask) :]
         body = tuple(self._block)
         self._block = outer
         self._block += [If(mask, body, test)] if mask or test is not None else body
+
+    @contextmanager
+    def goes_on(self, more: Buffer) -> Iterator[None]:
+        """All of a loop, which ends where a `variable` is false."""
+        with self.where(test=self.load(more)):
+            yield
+
+    def barrier(self) -> None:
+        """The threads of the block meet."""
+        self._block.append(Barrier())
+
+    def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
+        """The value of another thread, whose index differs in the bits of ``mask``."""
+        ((axis, _),) = thread.terms
+        assert isinstance(axis, Axis)
+        result = self._fresh(value.dtype)
+        self._block.append(Shuffle(result, value, axis, mask))
+        return result
 
     # -- scalars -----------------------------------------------------------------------------------
 
@@ -204,19 +240,26 @@ class FuncBuilder:
         *,
         fold: str = "",
         factor: Scalar | None = None,
+        precision: Precision = "highest",
         mask: Sequence[Bound] = (),
         named: Named = (),
+        atomic: bool = False,
     ) -> None:
         """Write an element where bounds hold, or fold a value into it, times a factor."""
         mask = tuple(bound for bound in mask if not bound.always)
-        stmt = Store(buffer, index, value, mask, fold, factor, operands=tuple(named))
+        stmt = Store(buffer, index, value, mask, fold, factor, precision, tuple(named), atomic)
         self._block.append(stmt)
 
     def set(
-        self, variable: Buffer, value: Scalar, fold: str = "", factor: Scalar | None = None
+        self,
+        variable: Buffer,
+        value: Scalar,
+        fold: str = "",
+        factor: Scalar | None = None,
+        precision: Precision = "highest",
     ) -> None:
         """Change a `variable`."""
-        self.store(variable, Expr(), value, fold=fold, factor=factor)
+        self.store(variable, Expr(), value, fold=fold, factor=factor, precision=precision)
 
     def _fresh(self, dtype: DType) -> Scalar:
         self._scalars += 1

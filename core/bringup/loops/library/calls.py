@@ -26,6 +26,16 @@ class OpCall:
     attrs: Attrs
     target: Target = UNKNOWN
 
+    @property
+    def threads(self) -> int:
+        """The threads of a block, where blocks fold atomically; 0 on other machines."""
+        return self.target.block if "atomic" in self.target.instructions else 0
+
+    @property
+    def warp(self) -> int:
+        """How many neighbouring threads exchange values."""
+        return self.target.warp
+
     @classmethod
     def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, target: Target) -> OpCall:
         """The call of an op, with buffers for its operands and results."""
@@ -47,16 +57,25 @@ def _buffer(name: str, type_: TensorType) -> Buffer:
 class StepLoops:
     """Functions that run one after the other, each of which sees what those before it wrote.
 
-    Their parameters are some of ``buffers``: the call's, and temporaries, which last from the first
+    Their arguments are some of ``buffers``: the call's, and temporaries, which last from the first
     function to the last and hold nothing at first.
     copies: the first function copies operand 0 to result 0, which may be one memory: then it need
     not run.
+    given: the buffers that each function is given, where they are not its parameters.
     """
 
     call: OpCall
     funcs: tuple[Func, ...]
     temporaries: tuple[Buffer, ...] = ()
     copies: bool = False
+    given: tuple[tuple[Buffer, ...], ...] | None = None
+
+    @property
+    def arguments(self) -> tuple[tuple[Buffer, ...], ...]:
+        """The buffers that each function is given."""
+        if self.given is not None:
+            return self.given
+        return tuple(tuple(param.buffer for param in func.params) for func in self.funcs)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -65,9 +84,9 @@ class StepLoops:
 
     @property
     def numbers(self) -> tuple[tuple[int, ...], ...]:
-        """Which of ``buffers`` each function takes."""
+        """Which of ``buffers`` each function is given."""
         number = {buffer: n for n, buffer in enumerate(self.buffers)}
-        return tuple(tuple(number[p.buffer] for p in func.params) for func in self.funcs)
+        return tuple(tuple(number[buffer] for buffer in given) for given in self.arguments)
 
 
 __all__ = ["OpCall", "StepLoops"]

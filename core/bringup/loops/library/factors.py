@@ -12,6 +12,7 @@ from bringup.dtypes import bool_, i32
 from bringup.graph.index import ZERO, Bound, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.loops.form import Buffer, Scalar
+from bringup.loops.library import block_factors
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.panels import Panel
@@ -23,6 +24,8 @@ def triangular_solve(call: OpCall) -> StepLoops:
 
     A tile of rows has the products with all rows above it subtracted, then is solved in registers.
     """
+    if call.threads:
+        return block_factors.triangular_solve(call)
     attrs, n = call.attrs, call.types[0].shape[-1]
     rows, columns = call.types[1].shape[-2:]
     m = columns if attrs["left"] else rows
@@ -69,6 +72,8 @@ def cholesky(call: OpCall) -> StepLoops:
     """U with A = Uᵀ U, one band of rows after the other: less the products of the rows above it,
     then its corner on the diagonal, then the columns to the right by substitution.
     """
+    if call.threads:
+        return block_factors.cholesky(call)
     (x,), (y,) = call.operands, call.results
     n, stack = call.types[0].shape[-1], math.prod(call.types[0].shape[:-2])
     b = FuncBuilder(call.name, [("in", x), ("out", y)])
@@ -130,6 +135,8 @@ def lu(call: OpCall) -> StepLoops:
     """One panel of columns after the other: elimination with exchanges of rows, then the columns to
     its right, in tiles.
     """
+    if call.threads:
+        return block_factors.lu(call)
     (x,), (y, order) = call.operands, call.results
     (m, n), stack = call.types[0].shape[-2:], math.prod(call.types[0].shape[:-2])
     b, dtype = FuncBuilder(call.name, [("in", x), ("out", y), ("out", order)]), wide(x.dtype)

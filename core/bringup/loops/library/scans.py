@@ -3,6 +3,9 @@
 On a machine with vectors, lanes are neighbouring lines.  Where lines are contiguous, a vector is
 scanned in log2(lanes) steps, and its last lane is carried on.  A few long lines are cut into
 chunks, whose folds come first.
+
+On a machine with blocks of threads each iteration has a chunk of a line, and the chunks are short.
+Contiguous lines are scanned by several threads together (`row_scans`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.row_scans import row_scan
 from bringup.ops.monoids import MONOIDS
 from bringup.records import record
 
@@ -25,6 +29,10 @@ _LEAST_CHUNK = 1 << 15
 _MOST_CHUNKS = 256
 #: A longer chain of additions would make the errors of sums too large, if there are several.
 _LONGEST_CHAIN = 1 << 13
+#: The elements of a thread's chunk, and how many of them it loads at a time.
+_THREAD_CHUNKS, _AHEAD = (32, 1024), 4
+#: Bits of the widest access of a thread.
+_ACCESS_BITS = 128
 #: Vectors of neighbouring lines that walk along the dimension together.
 _COLUMNS = 4
 
@@ -34,6 +42,10 @@ def cumulative(call: OpCall) -> StepLoops:
     (shape, _), dim = (type_.shape for type_ in call.types), call.attrs["dim"]
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     dtype = wide(call.operands[0].dtype)
+    if call.threads and inner == 1:
+        return row_scan(call, call.operands[0], call.results[0], (outer, length))
+    if call.threads:
+        return _column_scan(call, (outer, length, inner))
     lanes = call.target.lanes(max(32, dtype.bits))
     if inner > 1:
         lanes = min(lanes, ceil_power_of_two(inner))
@@ -44,17 +56,29 @@ def cumulative(call: OpCall) -> StepLoops:
     if is_whole or call.target.threads == 1:
         size = max(length, 1)
     scan = _Scan(call, dtype, outer, length, inner, lanes, size, max(ceil_div(length, size), 1))
-    if scan.chunks == 1:
-        return StepLoops(call, (scan.func(None, call.name),))
-    totals = Buffer("totals", dtype, outer * inner * scan.chunks)
-    first = scan.func(totals, f"{call.name}_totals", is_first=True)
-    return StepLoops(call, (first, scan.func(totals, call.name)), (totals,))
+    return scan.loops()
+
+
+def _column_scan(call: OpCall, sizes: tuple[int, int, int]) -> StepLoops:
+    """A chunk of a line, or of some neighbouring lines, for each thread."""
+    outer, length, inner = sizes
+    dtype, lanes = call.operands[0].dtype, 1
+    if outer * inner >= 2 * call.target.threads:
+        lanes = math.gcd(inner, _ACCESS_BITS // dtype.bits)
+    least, most = _THREAD_CHUNKS
+    by_threads = min(ceil_div(call.target.threads * lanes, outer * inner), length // least)
+    chunks = max(ceil_div(length, most), by_threads, 1)
+    size = round_up(ceil_div(length, chunks), _AHEAD)
+    chunks = ceil_div(length, size)
+    return _Scan(call, wide(dtype), outer, length, inner, lanes, size, chunks, 1, _AHEAD).loops()
 
 
 @record(eq=False)
 class _Scan:
     """dtype: of the folds.  lanes: of a vector, which are neighbouring lines, or elements of one
     line if ``inner`` is 1.  size, chunks: of a line's chunks.
+    columns: vectors of neighbouring lines that walk along the dimension together.
+    ahead: elements of a line that are loaded at a time.
     """
 
     call: OpCall
@@ -65,6 +89,17 @@ class _Scan:
     lanes: int
     size: int
     chunks: int
+    columns: int = _COLUMNS
+    ahead: int = 1
+
+    def loops(self) -> StepLoops:
+        """The scan of each chunk, behind the folds of the chunks if there are several."""
+        call = self.call
+        if self.chunks == 1:
+            return StepLoops(call, (self.func(None, call.name),))
+        totals = Buffer("totals", self.dtype, self.outer * self.inner * self.chunks)
+        first = self.func(totals, f"{call.name}_totals", is_first=True)
+        return StepLoops(call, (first, self.func(totals, call.name)), (totals,))
 
     @property
     def kind(self) -> str:
@@ -91,7 +126,7 @@ class _Scan:
         b = FuncBuilder(name, params if is_first else [*params, ("out", y)])
         chunk = _Chunk(self, b, totals, is_first)
         along = self.inner == 1 and self.lanes > 1
-        columns = 1 if self.lanes == 1 else min(_COLUMNS, ceil_div(self.inner, self.lanes))
+        columns = 1 if self.lanes == 1 else min(self.columns, ceil_div(self.inner, self.lanes))
         lines = 1 if along else self.lanes * columns
         blocks, left = ceil_div(self.inner, lines), self.inner % lines
         with b.parallel(o=self.outer, c=self.chunks, i=blocks) as (o, c, block):
@@ -167,22 +202,55 @@ class _Chunk:
     def lines(self, place: tuple[Expr, Expr, Expr], count: int) -> None:
         """Lanes that are ``count`` neighbouring lines."""
         b, scan, (o, c, i) = self.b, self.scan, place
-        exclusive = scan.call.attrs["exclusive"]
         total, lanes = self.start(place, count), self.whole(count)
-        with b.loop("k", scan.size, until=c * -scan.size + scan.length) as k:
-            index = scan.index(o, i, c * scan.size + k)
-            with self.lanes(lanes) as lane:
-                before = b.load(total, lane)
-                exists = below(lane, count)
-                value = b.load(scan.call.operands[0], index + lane, exists)
-                self.fold(total, lane, b.convert(value, scan.dtype))
-                if not self.is_first:
-                    value = before if exclusive else b.load(total, lane)
-                    self.put(index + lane, value, exists)
+        left, ahead = c * -scan.size + scan.length, scan.ahead
+        if ahead > 1:
+            with b.loop("q", scan.size // ahead, until=left // ahead) as q:
+                self.several(total, place, q * ahead, count)
+            rest = scan.length % ahead
+            with b.where(Bound(c, scan.chunks - 1, scan.chunks)), b.loop("k", rest) as k:
+                self.step(total, scan.index(o, i, k + (scan.length - rest)), count)
+        else:
+            with b.loop("k", scan.size, until=left) as k:
+                self.step(total, scan.index(o, i, c * scan.size + k), count)
         if self.totals is not None and self.is_first:
             with self.lanes(lanes) as lane:
                 to = (o * scan.chunks + c) * scan.inner + i + lane
                 b.store(self.totals, to, b.load(total, lane), mask=[below(lane, count)])
+
+    def several(
+        self, total: Buffer, place: tuple[Expr, Expr, Expr], first: Expr, count: int
+    ) -> None:
+        """Some elements of the chunk, which are loaded before the first of them is used."""
+        b, scan, (o, c, i) = self.b, self.scan, place
+        x, lanes = scan.call.operands[0], self.whole(count)
+        loaded = b.alloc("loaded", x.dtype, scan.ahead * lanes, "register")
+        with b.loop("u", scan.ahead, "unroll") as u, self.lanes(lanes) as lane:
+            index = scan.index(o, i, c * scan.size + first + u)
+            b.store(loaded, u * lanes + lane, b.load(x, index + lane))
+        with b.loop("u", scan.ahead, "unroll") as u:
+            self.step(total, scan.index(o, i, c * scan.size + first + u), count, loaded, u * lanes)
+
+    def step(
+        self,
+        total: Buffer,
+        index: Expr,
+        count: int,
+        source: Buffer | None = None,
+        at: Expr | None = None,
+    ) -> None:
+        """Fold an element of each line, those at ``index``, which may have been loaded before."""
+        b, scan = self.b, self.scan
+        with self.lanes(self.whole(count)) as lane:
+            before, exists = b.load(total, lane), below(lane, count)
+            if source is None or at is None:
+                value = b.load(scan.call.operands[0], index + lane, exists)
+            else:
+                value = b.load(source, at + lane)
+            self.fold(total, lane, b.convert(value, scan.dtype))
+            if not self.is_first:
+                value = before if scan.call.attrs["exclusive"] else b.load(total, lane)
+                self.put(index + lane, value, exists)
 
     def row(self, o: Expr, c: Expr) -> None:
         """Lanes along one line: vectors, and the rest of the last chunk."""

@@ -17,6 +17,8 @@ from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data
 from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.codes import KeyCode
+from bringup.loops.library.radix_sorts import SortLines, radix_sort
 from bringup.records import record
 
 #: A block has at least so many elements: merging few takes as long as searching for one.
@@ -29,6 +31,14 @@ def sort(call: OpCall) -> StepLoops:
     """Sort ``outer * inner`` lines of ``length`` elements."""
     shape, dim = call.types[0].shape, call.attrs["dim"]
     lines, length = math.prod(shape[:dim] + shape[dim + 1 :]), shape[dim]
+    if call.threads:
+        keys = tuple(
+            KeyCode(x.dtype, call.attrs["descending"])
+            for x in call.operands[: call.attrs["num_keys"]]
+        )
+        outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+        line = SortLines(call, call.operands, call.results, keys, outer, length, inner)
+        return radix_sort(line)
     share = ceil_div(length * lines, max(call.target.threads, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
     sizes = [block << n for n in range((ceil_div(length, block) - 1).bit_length())]

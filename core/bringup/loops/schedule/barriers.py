@@ -9,6 +9,7 @@ from bringup.graph.index import Axis, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     NESTING,
+    OF_BLOCK,
     Alloc,
     Barrier,
     Body,
@@ -66,9 +67,9 @@ class _Block:
                     access = Access(stmt, facts + stmt.mask, ())
                     self.check_private(stmt, threads)
                     self.events.append(_Event(access, threads, self.phase, self.within))
-                case Alloc() if threads and stmt.buffer.space != "shared":
+                case Alloc() if threads and stmt.buffer.space not in OF_BLOCK:
                     private.add(stmt.buffer)
-                case Alloc() if stmt.buffer.space != "shared":
+                case Alloc() if stmt.buffer.space not in OF_BLOCK:
                     self.outer.add(stmt.buffer)
                 case If():
                     self.walk_inside(stmt.body, facts + stmt.mask, threads, private)
@@ -133,6 +134,8 @@ class _Block:
 
 
 def _needs_order(one: _Event, other: _Event) -> bool:
+    if one.access.is_atomic and other.access.is_atomic:
+        return False
     if one.access.kind == other.access.kind != "load":
         return one.access.buffer == other.access.buffer
     return may_conflict(one.access, other.access)
@@ -163,7 +166,7 @@ def check_threads(func: Func, bound: str = "", independent: bool = False) -> Non
 
 def _check_nesting(body: Body, outer: tuple[LoopKind, ...]) -> None:
     for stmt in body:
-        if isinstance(stmt, Alloc) and stmt.buffer.space == "shared" and "block" not in outer:
+        if isinstance(stmt, Alloc) and stmt.buffer.space in OF_BLOCK and "block" not in outer:
             raise ScheduleError(
                 f"{stmt.buffer.name} is in no block, so no threads share it",
                 fix="bind a loop round it to block first",

@@ -55,6 +55,11 @@ class Access:
         return "load" if isinstance(self.stmt, Load) else self.stmt.fold or "store"
 
     @property
+    def is_atomic(self) -> bool:
+        """Whether iterations side by side may do it to one element."""
+        return isinstance(self.stmt, Store) and self.stmt.atomic
+
+    @property
     def buffer(self) -> Buffer:
         """What it touches."""
         return self.stmt.buffer
@@ -198,8 +203,8 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     inner: the axes that may differ between the two; all others have one value.
 
     With the index ``a·x + b·y + c·z``, where ``a`` and every greater coefficient is a multiple of
-    more than ``b·y + c·z`` can differ by, equal indices have equal parts; so do then ``y`` and
-    ``z``.
+    more than ``b·y + c·z`` can differ by, equal indices have equal parts ``a·x``, and equal rests;
+    so do then ``y`` and ``z``.
     """
     if one.index == other.index and axis in _settled(one.index):
         return True
@@ -351,13 +356,16 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
     if isinstance(atom, Dyn) or any(isinstance(a, Dyn) for a in Expr(0, ((atom, 1),)).atoms()):
         return False
     shift = one.const - other.const
-    greater = {(a, f) for p in (one, other) for a, f in p.terms.items() if abs(f) > c}
-    if not _are_multiples(one, other, c, [f for _, f in greater]):
-        # Atoms that have one value, too, cancel; the greatest of them do not depend on the others.
-        both = {a for a, f in greater if one.terms.get(a) == other.terms.get(a) == f}
-        left = [f for a, f in greater if a not in both or not _agrees(one, other, a)]
-        if len(left) == len(greater) or not _are_multiples(one, other, c, left):
-            return False
+    greater = [f for p in (one, other) for f in p.terms.values() if abs(f) > c]
+    # Greater parts are equal, and out of question, where smaller ones cannot make up for a step.
+    group: list[int] = []
+    for size in sorted(set(map(abs, greater)), reverse=True):
+        group += [f for f in greater if abs(f) == size]
+        (low, high), (least, most) = one.span(size - 1), other.span(size - 1)
+        if max(high - least + shift, most - low - shift) < math.gcd(*group):
+            group = []
+    if group:
+        return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
 

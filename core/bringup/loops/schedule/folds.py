@@ -288,7 +288,7 @@ def folds_into(loop: For, buffer: str) -> list[Store]:
         )
     first = folds[0]
     if len(folds) < len(mine) or any(
-        s.fold != first.fold or s.index != first.index or s.operands for s in folds
+        s.fold != first.fold or s.index != first.index or s.operands or s.atomic for s in folds
     ):
         raise ScheduleError(
             f"loop {loop.name} does more with {buffer} than folds of one kind into one element",

@@ -1,8 +1,8 @@
-"""Primitives that change the iterations of one loop: split, peel, fuse, pad, and how it runs."""
+"""Primitives that change the iterations of one loop: split, peel, fuse, and how it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal as OneOf
 from typing import TypeGuard, get_args
 
@@ -14,27 +14,20 @@ from bringup.loops.form import (
     CONCURRENT,
     Alloc,
     Body,
-    Buffer,
     For,
     Func,
     If,
-    Let,
-    Load,
     LoopKind,
-    Scalar,
     Stmt,
-    Store,
     named_axis,
     statements,
 )
 from bringup.loops.schedule.dependences import (
     Access,
-    accesses,
     conflicts,
     has_barrier,
     meets_only_within,
     outliving,
-    private_accesses,
 )
 from bringup.loops.schedule.rewrite import (
     Names,
@@ -48,11 +41,11 @@ from bringup.loops.schedule.rewrite import (
     guarded,
     loop_until,
     loops_of,
-    map_statements,
     rebuilt,
     rewrite_block,
     rewrite_loops,
     with_body,
+    with_fragments,
     with_kind,
 )
 
@@ -535,135 +528,6 @@ def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
     return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 
 
-def pad(func: Func, *loops: str) -> Func:
-    """The loops run to their whole length where that changes nothing but private memory.
-
-    A loop whose early end keeps loads inside their buffers gets masks on these loads in its place,
-    and iterations that did not exist compute with zeros.  Loops that write memory of the caller
-    keep their end, so a register tile is computed whole and stored in part.
-    Raises ScheduleError if loops of a name end early and none of them could be padded.
-
-    >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[10], y: out f32[10]) {
-    ...   for i.o in 3 {
-    ...     alloc t: register f32[4]
-    ...     for i.i in 4 until -4*i.o + 10 {
-    ...       %0: f32 = x[i.i + 4*i.o]
-    ...       t[i.i] = %0
-    ...     }
-    ...     for i.i in 4 until -4*i.o + 10 {
-    ...       %1: f32 = t[i.i]
-    ...       y[i.i + 4*i.o] = %1
-    ...     }
-    ...   }
-    ... }''')
-    >>> print(pad(func, "i.i"))
-    func f(x: in f32[10], y: out f32[10]) {
-      for i.o in 3 {
-        alloc t: register f32[4]
-        for i.i in 4 {
-          %0: f32 = x[i.i + 4*i.o] if 1 <= -1*i.i + -4*i.o + 10 < 11
-          t[i.i] = %0
-        }
-        for i.i in 4 until -4*i.o + 10 {
-          %1: f32 = t[i.i]
-          y[i.i + 4*i.o] = %1
-        }
-      }
-    }
-    """
-    private = private_accesses(func)
-    padded: set[str] = set()
-    short: set[str] = set()
-
-    def change(old: For, facts: Mask) -> Body:
-        if old.end is None:
-            return (old,)
-        short.add(old.name)
-        zeros = _zero_products(old)
-        if not _may_pad(old, facts, private, zeros):
-            return (old,)
-        padded.add(old.name)
-        return (For(old.axis, _masked(old, facts, needs_zeros=bool(zeros)), old.kind),)
-
-    result = rewrite_loops(func, loops, change)
-    for name in loops:
-        if name in short - padded:
-            raise ScheduleError(
-                f"no loop {name} that ends early writes private memory alone, one element for each "
-                "iteration",
-                fix="distribute the loop, so that a part of it does",
-            )
-    return result
-
-
-def _zero_products(loop: For) -> set[Stmt]:
-    """The folds within a loop that add 0 where loads that depend on the loop give 0."""
-    zeros: set[Scalar] = set()
-    result: set[Stmt] = set()
-    for stmt in statements(loop.body):
-        if isinstance(stmt, Load) and loop.axis in stmt.index.axes():
-            zeros.add(stmt.result)
-        elif isinstance(stmt, Let):
-            operands = [operand in zeros for operand in stmt.operands]
-            if (stmt.op.name == "convert" and all(operands)) or (
-                stmt.op.name == "mul" and any(operands) and stmt.result.dtype.is_integer
-            ):
-                zeros.add(stmt.result)
-        elif isinstance(stmt, Store) and stmt.fold == "add" and stmt.value in zeros:
-            result.add(stmt)
-    return result
-
-
-def _may_pad(
-    loop: For,
-    facts: Mask,
-    private: Mapping[Buffer, Sequence[Access]],
-    zeros: Collection[Stmt],
-) -> bool:
-    """Whether iterations past the end write only elements that no other iteration writes.
-
-    zeros: folds that add 0 there.
-    """
-    for access in outliving(loop.body, facts):
-        if access.stmt.operands:
-            return False  # A loaded index of such an iteration could lie anywhere.
-        if access.kind == "load":
-            continue
-        others = private.get(access.buffer)
-        if others is None or _leaves(access):
-            return False
-        if access.stmt in zeros:
-            continue
-        inner = frozenset(axis for other in others for axis in other.axes)
-        writes = [other for other in others if other.kind != "load"]
-        if not all(meets_only_within(access, other, loop.axis, inner) for other in writes):
-            return False
-    return True
-
-
-def _leaves(access: Access) -> bool:
-    """Whether an access may be outside its buffer."""
-    low, high = span(access.index, access.facts)
-    return low < 0 or high >= access.buffer.size
-
-
-def _masked(loop: For, facts: Mask, *, needs_zeros: bool) -> Body:
-    """The block of a padded loop: loads past its end give 0, at least where they would leave their
-    buffers.
-    """
-    masked: dict[int, Stmt] = {}
-    for access in accesses(loop.body, facts):
-        load = access.stmt
-        # An index that does not depend on the loop is that of an iteration that exists.
-        if not isinstance(load, Load) or loop.axis not in load.index.axes():
-            continue
-        if needs_zeros or _leaves(access):
-            mask = load.mask + tuple(b for b in loop.bounds if b not in load.mask)
-            masked[id(load)] = Load(load.result, load.buffer, load.index, mask, load.operands)
-    return map_statements(loop.body, lambda stmt: masked.get(id(stmt), stmt))
-
-
 #: Kinds of loops whose iterations stay in order.
 ORDERED = ("serial", "unroll")
 
@@ -698,6 +562,7 @@ def with_independent_kind(
     func: Func, loops: Iterable[str], kind: LoopKind, check: Callable[[Func], Func] = checked
 ) -> Func:
     """The loops run in another way, whose iterations must not need one another's results."""
+    loops = tuple(loops)
 
     def change(old: For, facts: Mask) -> Body:
         if old.kind == "thread" and kind != "thread" and has_barrier(old.body):
@@ -729,7 +594,11 @@ def with_independent_kind(
             )
         return (with_kind(old, kind),)
 
-    return rewrite_loops(func, tuple(loops), change, check)
+    before = {loop.kind for loop in loops_of(func.body) if loop.name in loops}
+    if kind in (*ORDERED, "vector") and before.isdisjoint(("block", "thread")):
+        # In which order one thread goes on is no matter between threads.
+        return rewrite_loops(func, loops, change, with_fragments)
+    return rewrite_loops(func, loops, change, check)
 
 
 def _is_common(stmt: Stmt) -> TypeGuard[Alloc]:
@@ -746,7 +615,12 @@ def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> No
     pairs = list(conflicts(found))
     if kind != "vector":
         folds = [a for a in found if a.kind not in ("load", "store")]
-        pairs += [(a, b) for n, a in enumerate(folds) for b in folds[n:] if a.buffer == b.buffer]
+        pairs += [
+            (a, b)
+            for n, a in enumerate(folds)
+            for b in folds[n:]
+            if a.buffer == b.buffer and not (a.is_atomic and b.is_atomic)
+        ]
     for one, other in pairs:
         if not meets_only_within(one, other, loop.axis, inner):
             raise ScheduleError(
@@ -763,7 +637,6 @@ def _independence_fix(one: str, other: str) -> str:
 
 __all__ = [
     "fuse",
-    "pad",
     "parallelize",
     "peel",
     "segment",

@@ -1,18 +1,18 @@
-"""Primitives that compute scalars in other places and dtypes: precompute, narrow."""
+"""Primitives that compute scalars in other places and dtypes: precompute, narrow, widen."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bringup.dtypes import as_dtype
+from bringup.dtypes import DType, as_dtype
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     Alloc,
+    Barrier,
     Body,
     Buffer,
     For,
@@ -34,6 +34,8 @@ from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
     check_new_names,
+    check_word,
+    checked,
     exprs_of,
     loop_until,
     rebuilt,
@@ -41,11 +43,18 @@ from bringup.loops.schedule.rewrite import (
     with_body,
     without_dead,
 )
+from bringup.ops.table import lookup
 from bringup.records import record
 
 
 def precompute(
-    func: Func, scalar: str, at: str, buffer: str, layout: str, space: Space = "scratch"
+    func: Func,
+    scalar: str,
+    at: str,
+    buffer: str,
+    layout: str,
+    space: Space = "scratch",
+    pad: int = 0,
 ) -> Func:
     """Each iteration of loop ``at`` computes a scalar for all points of loops inside it first.
 
@@ -53,57 +62,62 @@ def precompute(
     buffer: the name of the buffer that has the values.  The loops that fill it are named
     ``buffer.0``, ``buffer.1``, …
     layout: the loops, as ``j.o,k,j.i``; the last are neighbours in memory.
-    space: ``scratch``, or ``register``, which unrolls the loops of the layout.
-    Raises ScheduleError where the scalar depends on other loops inside ``at``, and where ``at``
-    writes what it is computed from.
+    space: ``scratch``; ``register``, which unrolls the loops of the layout; or ``shared``, where
+    all threads meet behind the loops that fill the buffer, and at the end of ``at``.
+    pad: elements between two lines of the last loop, so that a column is in several banks.
+    Raises ScheduleError for a scalar of other loops inside ``at``, and for one that ``at`` changes.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[5], y: out f32[4]) {
     ...   for i in 4 {
     ...     %0: f32 = x[i]
-    ...     %1: f32 = exp(%0)
-    ...     y[i] = %1
+    ...     y[i] = %0
     ...   }
     ... }''')
-    >>> print(precompute(func, "%1", ".", "e", "i"))
+    >>> print(precompute(func, "%0", ".", "e", "i"))
     func f(x: in f32[5], y: out f32[4]) {
       alloc e: scratch f32[4]
       for e.0 in 4 {
         %0_1: f32 = x[e.0]
-        %1_1: f32 = exp(%0_1)
-        e[e.0] = %1_1
+        e[e.0] = %0_1
       }
       for i in 4 {
-        %1: f32 = e[i]
-        y[i] = %1
+        %0: f32 = e[i]
+        y[i] = %0
       }
     }
     """
     wanted, names, found = layout.split(","), Names(func), 0
     check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
-    if space not in ("scratch", "register"):
-        raise ScheduleError(f"cannot compute into {space} memory", fix="use scratch or register")
-    if names.buffer(buffer) != buffer:
-        raise ScheduleError(f"a buffer {buffer} exists already", fix="choose a free name")
+    _check_copy(buffer, space, pad, names)
 
     def change(body: Body, facts: Mask) -> Body:
         nonlocal found
         place = _Place.of(body, scalar.removeprefix("%"))
-        if place is None:
-            return body
-        found += 1
-        return _Filling(place, body, scalar, at, facts).filled(buffer, wanted, space, names)
+        found += place is not None
+        filling = place and _Filling(place, body, scalar, at, facts)
+        return filling.filled(buffer, wanted, space, pad, names) if filling else body
 
-    def change_loop(loop: For, facts: Mask) -> Body:
-        return (with_body(loop, change(loop.body, facts + loop.bounds)),)
-
-    if at == ".":
-        result = Func(func.name, func.params, change(func.body, ()))
+    if at != ".":
+        result = rewrite_loops(func, (at,), lambda loop, facts: _changed(loop, facts, change))
     else:
-        result = rewrite_loops(func, (at,), change_loop)
+        result = checked(Func(func.name, func.params, change(func.body, ())))
     if not found:
         raise ScheduleError(f"{scalar} is not computed in {at}", fix="name a loop round it")
     return result
+
+
+def _changed(loop: For, facts: Mask, change: Callable[[Body, Mask], Body]) -> Body:
+    return (with_body(loop, change(loop.body, facts + loop.bounds)),)
+
+
+def _check_copy(buffer: str, space: Space, pad: int, names: Names) -> None:
+    """Raise ScheduleError for a buffer that values cannot be computed into."""
+    check_word("values are not computed first in", space, "scratch", "register", "shared")
+    if pad and space == "register":
+        raise ScheduleError("registers have no banks", fix="leave out pad")
+    if names.buffer(buffer) != buffer:
+        raise ScheduleError(f"a buffer {buffer} exists already", fix="choose a free name")
 
 
 def narrow(func: Func, scalar: str, dtype: str) -> Func:
@@ -157,6 +171,115 @@ def narrow(func: Func, scalar: str, dtype: str) -> Func:
     if not found:
         raise ScheduleError(f"{scalar} is no converted scalar", fix="name one that convert gives")
     return Func(func.name, func.params, body)
+
+
+def widen(func: Func, buffer: str, dtype: str) -> Func:
+    """A buffer of integers whose elements are sums keeps them in more bits.
+
+    Sums and products of the low bits are the low bits of those of all bits, so that what is read is
+    the same.
+    Raises ScheduleError for a parameter, for other folds than sums, and for a dtype that is no
+    wider integer.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(x: in i8[4], y: out i8[1]) {
+    ...   alloc r: register i8[1]
+    ...   %0: i8 = 0
+    ...   r[0] = %0
+    ...   for i in 4 {
+    ...     %1: i8 = x[i]
+    ...     %2: i8 = mul(%1, %1)
+    ...     r[0] add= %2
+    ...   }
+    ...   %3: i8 = r[0]
+    ...   y[0] = %3
+    ... }''')
+    >>> print(widen(func, "r", "i32"))
+    func f(x: in i8[4], y: out i8[1]) {
+      alloc r: register i32[1]
+      %0: i8 = 0
+      %0_1: i32 = convert(%0) {dtype=i32}
+      r[0] = %0_1
+      for i in 4 {
+        %1: i8 = x[i]
+        %1_1: i32 = convert(%1) {dtype=i32}
+        %1_2: i32 = convert(%1) {dtype=i32}
+        %2_1: i32 = mul(%1_1, %1_2)
+        r[0] add= %2_1
+      }
+      %3_1: i32 = r[0]
+      %3: i8 = convert(%3_1) {dtype=i8}
+      y[0] = %3
+    }
+    """
+    body = _Widening(func, buffer, as_dtype(dtype)).block(func.body)
+    return Func(func.name, func.params, without_dead(body))
+
+
+class _Widening:
+    """A buffer whose elements get more bits."""
+
+    def __init__(self, func: Func, buffer: str, dtype: DType) -> None:
+        self.buffer, self.dtype, self.names = buffer, dtype, Names(func)
+        self.convert, self.lets = lookup("convert"), dict[Scalar, Let]()
+        old = next(
+            (s.buffer for s in statements(func.body) if isinstance(s, Alloc)
+             and s.buffer.name == buffer), None,
+        )  # fmt: skip
+        if old is None:
+            raise ScheduleError(
+                f"{func.name} allocates no buffer {buffer}", fix="name one of its alloc statements"
+            )
+        if not (old.dtype.is_integer and dtype.is_integer and dtype.bits > old.dtype.bits):
+            raise ScheduleError(
+                f"{dtype} is no wider integer than {old.dtype}", fix="name a wider integer"
+            )
+        self.new = Buffer(old.name, dtype, old.size, old.space)
+
+    def block(self, body: Body) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            match stmt:
+                case For() | If():
+                    result.append(rebuilt(stmt, self.block(stmt.body)))
+                case Alloc() if stmt.buffer.name == self.buffer:
+                    result.append(Alloc(self.new))
+                case Load() if stmt.buffer.name == self.buffer:
+                    wide = self.names.scalar(stmt.result.name, self.dtype)
+                    result.append(Load(wide, self.new, stmt.index, stmt.mask, stmt.operands))
+                    result.append(self.converted(stmt.result, wide))
+                case Store() if stmt.buffer.name == self.buffer:
+                    result += self.stored(stmt)
+                case Let():
+                    self.lets[stmt.result] = stmt
+                    result.append(stmt)
+                case _:
+                    result.append(stmt)
+        return tuple(result)
+
+    def converted(self, result: Scalar, source: Scalar) -> Let:
+        return Let(result, self.convert, (source,), {"dtype": result.dtype})
+
+    def wide(self, scalar: Scalar) -> Let:
+        return self.converted(self.names.scalar(scalar.name, self.dtype), scalar)
+
+    def stored(self, stmt: Store) -> list[Stmt]:
+        """A store of the low bits, as one of all bits."""
+        if stmt.fold not in ("", "add") or stmt.factor is not None:
+            raise ScheduleError(
+                f"{self.buffer} is no sum of integers", fix="name a buffer into which add folds"
+            )
+        let = self.lets.get(stmt.value)
+        before: list[Let] = []
+        if stmt.fold and let is not None and let.op.name == "mul":
+            before = [self.wide(operand) for operand in let.operands]
+            value = self.names.scalar(stmt.value.name, self.dtype)
+            before.append(Let(value, let.op, tuple(b.result for b in before), {}))
+        else:
+            before = [self.wide(stmt.value)]
+        value, fold = before[-1].result, stmt.fold
+        new = Store(self.new, stmt.index, value, stmt.mask, fold, operands=stmt.operands)
+        return [*before, new]
 
 
 @record(eq=False)
@@ -217,7 +340,9 @@ class _Filling:
                 raise self.error(f"{one.buffer.name} may be written there", "name an inner loop")
         return tuple(reversed(result))
 
-    def filled(self, buffer: str, wanted: Sequence[str], space: Space, names: Names) -> Body:
+    def filled(
+        self, buffer: str, wanted: Sequence[str], space: Space, pad: int, names: Names
+    ) -> Body:
         """The body with the values computed first and loaded later."""
         loops = [self.inner.get(name) for name in wanted]
         missing = [name for name, loop in zip(wanted, loops, strict=True) if loop is None]
@@ -234,17 +359,21 @@ class _Filling:
                 "name that loop in the layout too",
             )
         old = self.place.before[-1].result
-        copy = Buffer(buffer, old.dtype, math.prod(loop.axis.size for loop in nest), space)
-        filling = self.filling(copy, nest, others, names)
-        index = _flat([loop.axis for loop in nest])
+        index = _flat([loop.axis for loop in nest], pad)
+        copy = Buffer(buffer, old.dtype, index.last + 1, space)
+        filling = self.filling(copy, nest, others, pad, names)
         body = _replaced(self.body, self.place.before[-1], Load(old, copy, index))
         body = without_dead(body)
         if space == "register":
             body = unrolled(body, wanted)
             filling = unrolled(filling, [f"{buffer}.{n}" for n in range(len(wanted))])
+        if space == "shared":
+            body = _met(body, copy)
         return (Alloc(copy), *filling, *body)
 
-    def filling(self, copy: Buffer, nest: Sequence[For], others: set[Axis], names: Names) -> Body:
+    def filling(
+        self, copy: Buffer, nest: Sequence[For], others: set[Axis], pad: int, names: Names
+    ) -> Body:
         """The loops that fill the buffer; they end where those that read it do."""
         axes = [named_axis(f"{copy.name}.{n}", loop.axis.size) for n, loop in enumerate(nest)]
         table = {loop.axis: Expr.of(axis) for loop, axis in zip(nest, axes, strict=True)}
@@ -263,7 +392,7 @@ class _Filling:
         body = tuple(_inside(stmt, known[-1]) for stmt in body)
         last = body[-1]
         assert isinstance(last, Let | Load)
-        body += (Store(copy, _flat(axes), last.result),)
+        body += (Store(copy, _flat(axes, pad), last.result),)
         for axis, end, facts in zip(
             reversed(axes), reversed(ends), reversed(known[:-1]), strict=True
         ):
@@ -282,12 +411,27 @@ def _inside(stmt: Stmt, facts: Mask) -> Stmt:
     return Load(stmt.result, stmt.buffer, stmt.index, mask, stmt.operands)
 
 
-def _flat(axes: Sequence[Axis]) -> Expr:
-    """The row-major index of loops."""
-    index = Expr()
-    for axis in axes:
-        index = index * axis.size + Expr.of(axis)
+def _flat(axes: Sequence[Axis], pad: int) -> Expr:
+    """The row-major index of loops, with ``pad`` elements behind each line of the last one."""
+    *outer, last = axes
+    index, size = Expr.of(last), last.size + pad
+    for axis in reversed(outer):
+        index, size = Expr.of(axis) * size + index, size * axis.size
     return index
+
+
+def _met(body: Body, copy: Buffer) -> Body:
+    """The block with a barrier before the first statement that reads the copy, and one at its end,
+    unless they are there.
+    """
+    first = next(
+        number
+        for number, stmt in enumerate(body)
+        if any(isinstance(s, Load) and s.buffer == copy for s in statements((stmt,)))
+    )
+    if not any(isinstance(stmt, Barrier) for stmt in body[:first]):
+        body = (*body[:first], Barrier(), *body[first:])
+    return body if isinstance(body[-1], Barrier) else (*body, Barrier())
 
 
 def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:
@@ -304,4 +448,4 @@ def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:
     return body if same else tuple(result)
 
 
-__all__ = ["narrow", "precompute"]
+__all__ = ["narrow", "precompute", "widen"]

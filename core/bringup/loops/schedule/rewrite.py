@@ -116,8 +116,8 @@ def with_place(
     mask = stmt.mask if mask is None else mask
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, mask, stmt.operands)
-    fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    return Store(buffer, index, stmt.value, mask, fold, factor, precision, stmt.operands)
+    how = stmt.fold, stmt.factor, stmt.precision, stmt.operands, stmt.atomic, stmt.later
+    return Store(buffer, index, stmt.value, mask, *how)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:
@@ -136,6 +136,21 @@ def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
         from bringup.loops.schedule.barriers import check_threads
 
         check_threads(func, bound, independent)
+    return with_fragments(func)
+
+
+def with_fragments(func: Func) -> Func:
+    """The function, if threads agree which of them has an element of a fragment.
+
+    Raises ScheduleError otherwise.
+    """
+    if "fragment" in contents(func).spaces:
+        from bringup.loops.fragments import disagreements
+
+        for _, what in disagreements(func):
+            raise ScheduleError(
+                what, fix="bind the same loops round all accesses, and unroll those within them"
+            )
     return func
 
 
@@ -361,6 +376,21 @@ def without_dead(body: Body) -> Body:
     return _live(body, set())
 
 
+def without_unread(body: Body) -> Body:
+    """Without private buffers of the block that nothing reads, and what only they need."""
+    read = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Load)}
+    own = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)} - read
+
+    def walk(block: Body) -> Body:
+        return tuple(
+            rebuilt(stmt, walk(stmt.body)) if isinstance(stmt, NESTING) else stmt
+            for stmt in block
+            if not (isinstance(stmt, Alloc | Store) and stmt.buffer in own)
+        )
+
+    return without_dead(walk(body))
+
+
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
@@ -533,7 +563,8 @@ class Substitution:
         old = (stmt.index, stmt.value, stmt.mask, stmt.factor, stmt.operands)
         if all(map(is_, new, old)):
             return stmt
-        return Store(stmt.buffer, index, value, mask, stmt.fold, factor, stmt.precision, operands)
+        how = stmt.fold, factor, stmt.precision, operands, stmt.atomic, stmt.later
+        return Store(stmt.buffer, index, value, mask, *how)
 
     def _loop(self, stmt: For) -> Sequence[Stmt]:
         end = None if stmt.end is None else self.expr(stmt.end)

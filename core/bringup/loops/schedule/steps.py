@@ -17,10 +17,12 @@ Argument = str | int
 #: The modules of the primitives.  A schedule takes few of them, so the others are not imported.
 _NAMES = {
     "folds": "overwrite rfactor",
+    "iteration": "fuse parallelize peel segment serialize specialize split unroll vectorize",
     "keep": "keep",
-    "iteration": "fuse pad parallelize peel segment serialize specialize split unroll vectorize",
     "order": "distribute hoist reorder sink",
-    "precompute": "narrow precompute",
+    "padding": "pad",
+    "pipeline": "double_buffer",
+    "precompute": "narrow precompute widen",
     "replicate": "replicate",
     "staging": "stage",
     "threads": "add_loop bind cross_lane set_space share",

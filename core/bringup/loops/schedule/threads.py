@@ -8,6 +8,7 @@ from typing import Literal as OneOf
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Body,
@@ -23,7 +24,7 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.loops.schedule.dependences import accesses
+from bringup.loops.schedule.dependences import accesses, has_barrier, outliving
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
@@ -38,8 +39,10 @@ from bringup.loops.schedule.rewrite import (
     map_statements,
     rewrite_loops,
     with_body,
+    with_fragments,
     with_place,
     without_dead,
+    without_unread,
 )
 
 
@@ -112,8 +115,10 @@ def set_space(func: Func, buffer: str, space: Space) -> Func:
       }
     }
     """
-    check_word("nothing is allocated in", space, "scratch", "shared", "register")
-    return checked(_moved(func, buffer, space))
+    check_word("nothing is allocated in", space, "scratch", "shared", "register", "fragment")
+    moved = _moved(func, buffer, space)
+    # Threads that share nothing but fragments need no barrier.
+    return with_fragments(moved) if space == "fragment" else checked(moved)
 
 
 def _moved(func: Func, buffer: str, space: Space) -> Func:
@@ -152,10 +157,10 @@ def share(func: Func, *names: str, pad: int = 0) -> Func:
     names: the loops, then the scalars, as ``%1``.  A nest of loops ``name.in`` in this order
     computes the scalars and stores them, with an element for each iteration, the last loop's side
     by side; behind a barrier the nest itself loads them.  So one nest may go along one axis and the
-    other one along another.
+    other one along another.  Loops within the nest that fill private memory go to the first.
     pad: elements between two rows, so that a column is in several banks of the memory.
     Raises ScheduleError for an unknown loop or scalar, for loops that are no perfect nest of
-    parallel loops round straight code, and outside of a block.
+    parallel loops, where loops within them write other memory, and outside of a block.
 
     >>> from bringup.loops.text import parse_func
     >>> func = parse_func('''func f(x: in f32[6], y: out f32[6]) {
@@ -215,11 +220,17 @@ def _shared_nest(
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
         nest[body[0].name] = body[0]
         body = body[0].body
-    if set(nest) != set(loops) or not all(isinstance(s, Let | Load | Store) for s in body):
+    inside = [stmt for stmt in body if isinstance(stmt, NESTING)]
+    writes = [access for access in outliving(body) if access.kind != "load"]
+    is_cut = all(access.stmt in body for access in writes) and not has_barrier(body)
+    if set(nest) != set(loops) or not is_cut:
         raise ScheduleError(
             f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
             fix="name all loops of a nest before they are bound",
         )
+    results = [access.stmt for access in writes]
+    # One element, which straight code only reads behind the loops that fill it.
+    sums = {s.buffer for s in body if isinstance(s, Alloc) and s.buffer.size == 1 and inside}
     defined = {s.result.name: s for s in body if isinstance(s, Let | Load)}
     missing = [name for name in scalars if name not in defined]
     if missing:
@@ -228,27 +239,32 @@ def _shared_nest(
         )
     inner = {nest[name].axis: named_axis(f"{name}.in", nest[name].axis.size) for name in loops}
     *outer, last = (nest[name].axis for name in loops)
-    index, size, rows = Expr.of(last), last.size + pad, 1
+    index, size = Expr.of(last), last.size + pad
     for axis in reversed(outer):
-        index, size, rows = index + Expr.of(axis) * size, size * axis.size, rows * axis.size
-    allocs: list[Stmt] = []
-    stores: list[Stmt] = []
+        index, size = index + Expr.of(axis) * size, size * axis.size
+    stores: list[Store] = []
     loads: list[Stmt] = []
+    known: dict[Buffer, Buffer] = {}
     for name in scalars:
-        scalar = defined[name].result
-        buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
-        allocs.append(Alloc(buffer))
-        stores.append(Store(buffer, index, scalar))
+        source = defined[name]
+        scalar = source.result
+        register = source.buffer if isinstance(source, Load) and source.buffer in sums else None
+        if register not in known:
+            buffer = Buffer(names.buffer(f"v{name}"), scalar.dtype, size, "shared")
+            stores.append(Store(buffer, index, scalar))
+        if register is not None:
+            buffer = known.setdefault(register, buffer)
         loads.append(Load(scalar, buffer, index))
     place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
-    first = place(without_dead((*(s for s in body if not isinstance(s, Store)), *stores)))
+    first = place(without_dead((*(s for s in body if s not in results), *stores)))
     rest = tuple(s for s in body if not (isinstance(s, Let | Load) and s.result.name in scalars))
+    rest = without_unread(rest) if inside else rest
     for name in reversed(loops):
         first = (For(inner[nest[name].axis], first, "parallel", nest[name].end),)
     rest = without_dead((*loads, *rest))
     for loop in reversed(nest.values()):
         rest = (with_body(loop, rest),)
-    return (*allocs, *first, Barrier(), *rest)
+    return (*(Alloc(store.buffer) for store in stores), *first, Barrier(), *rest)
 
 
 def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:

@@ -1,4 +1,4 @@
-"""The kernel of a contraction: blocks of tiles, a pipeline of copies, products, and the epilogue.
+"""The kernel of a contraction on tensor cores: tiles, a pipeline of copies, and the epilogue.
 
 Each block keeps the sums of a tile of rows times columns.  Tiles of both factors come in stages:
 while one is multiplied, the next ones are on their way.  The sums then pass through shared memory,
@@ -20,7 +20,6 @@ from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module, Param, Val, const, vec
 from bringup_cuda.codegen.contraction.engines import (
     Engine,
-    FmaEngine,
     TensorEngine,
     WarpgroupEngine,
 )
@@ -103,9 +102,7 @@ class _ContractionEmitter:
     def _engine(self) -> Engine:
         plan = self.plan
         layouts = plan.copies[0].layout, plan.copies[1].layout
-        if plan.tensor is None:
-            dtype = self.contraction.fold.dtype
-            return FmaEngine(self.b, plan.tile, layouts, dtype, self.thread)
+        assert plan.tensor is not None, "all other contractions have steps"
         engine = WarpgroupEngine if plan.tile.warpgroups else TensorEngine
         return engine(self.b, plan.tile, layouts, plan.tensor, self.thread)
 

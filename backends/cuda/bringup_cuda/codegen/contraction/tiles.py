@@ -150,6 +150,11 @@ def sum_type(dtype: DType) -> Type:
     return ir.i32 if dtype.bits <= 32 else ir.i64
 
 
+def sum_gap(dtype: DType) -> int:
+    """Elements between rows of sums in shared memory; see `sum_stride`."""
+    return 2 * CHUNK // dtype.itemsize
+
+
 def sum_stride(columns: int, sums: Type) -> int:
     """Sums from row to row in shared memory, such that pairs of four rows lie in other banks."""
     return columns + 2 * CHUNK // (sums.bits // 8)

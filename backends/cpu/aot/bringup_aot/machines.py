@@ -1,0 +1,180 @@
+"""The machines that libraries are run on, a row each: how to link for one, and how to run there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bringup.aot import Library
+from bringup.backend import NoHardware
+from bringup.errors import DeviceError
+from bringup.records import record
+
+_HERE = Path(__file__).parent
+#: A run of a program of the suite takes much less, emulated as well.
+_SECONDS = 300
+
+
+@record
+class Machine:
+    """A machine.
+
+    target: what libraries are made for.
+    compiler: the usual one.  zig: what the wheel ``ziglang`` calls the target.
+    flags: of the compiler.  emulator: what runs a program, before its path; empty for itself.
+    """
+
+    target: str
+    compiler: str
+    zig: str
+    flags: tuple[str, ...] = ()
+    emulator: tuple[str, ...] = ()
+
+    def link(self, library: Library, folder: Path) -> Path:
+        """A program of a library, in a folder.  Raises DeviceError."""
+        library.write(folder)
+        code = folder / next(name for name in library.files if name.endswith((".o", ".c")))
+        runner, program = folder / "runner.o", folder / "program"
+        runner.write_bytes(_runner(self))
+        _call([*compiler(self), *self.flags, str(runner), str(code), "-lm", "-o", str(program)])
+        return program
+
+    def run(self, program: Path, data: bytes) -> bytes:
+        """What a program writes, of what it reads.  Raises DeviceError."""
+        command = [*self.emulator, str(program)]
+        done = subprocess.run(
+            command, input=data, capture_output=True, check=False, timeout=_SECONDS
+        )
+        if done.returncode:
+            raise DeviceError(
+                f"the program ended with status {done.returncode}",
+                notes=(done.stderr.decode(errors="replace")[-500:],),
+            )
+        return done.stdout
+
+
+class Board(Machine):
+    """A processor without a system, which reads and writes files through its debugger."""
+
+    def run(self, program: Path, data: bytes) -> bytes:
+        """Start the board and wait until it stops."""
+        folder = program.parent
+        (folder / "input").write_bytes(data)
+        command = [*self.emulator, str(program)]
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, check=False, timeout=_SECONDS
+        )
+        output = folder / "output"
+        if done.returncode or not output.is_file():
+            raise DeviceError(
+                f"the board stopped with status {done.returncode}",
+                notes=(done.stderr.decode(errors="replace")[-500:],),
+            )
+        return output.read_bytes()
+
+
+class Browser(Machine):
+    """A machine of WebAssembly, in this process."""
+
+    def run(self, program: Path, data: bytes) -> bytes:
+        """Run a module, with its reads and writes in files."""
+        folder = program.parent
+        import wasmtime
+
+        (folder / "input").write_bytes(data)
+        engine = _engine()
+        store = wasmtime.Store(engine)
+        system = wasmtime.WasiConfig()
+        system.stdin_file = str(folder / "input")
+        system.stdout_file = str(folder / "output")
+        store.set_wasi(system)
+        linker = wasmtime.Linker(engine)
+        linker.define_wasi()
+        module = wasmtime.Module.from_file(engine, str(program))
+        start: Any = linker.instantiate(store, module).exports(store)["_start"]
+        try:
+            start(store)
+        except wasmtime.ExitTrap as stopped:
+            if stopped.code:
+                raise DeviceError(f"the module ended with status {stopped.code}") from None
+        except wasmtime.Trap as trap:
+            raise DeviceError(f"the module stopped: {trap.message}") from None
+        return (folder / "output").read_bytes()
+
+
+@cache
+def _engine() -> Any:
+    import wasmtime
+
+    return wasmtime.Engine()
+
+
+_M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-nostartfiles")
+_BOARD = (*_M4, "--specs=nosys.specs", f"-T{_HERE / 'board.ld'}")
+_C11 = (
+    "-std=c11",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
+MACHINES: Sequence[Machine] = (
+    Machine("x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
+    Machine(
+        "aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
+        ("-static",), ("qemu-aarch64",),
+    ),
+    Machine(
+        "riscv64-linux-gnu", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
+        ("-static",), ("qemu-riscv64",),
+    ),
+    Machine(
+        "riscv64-linux-gnu+v", "riscv64-linux-gnu-gcc", "riscv64-linux-musl",
+        ("-static",), ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128"),
+    ),
+    Browser("wasm32", "", "wasm32-wasi", ("-msimd128",)),
+    Board(
+        "thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD,
+        ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel"),
+    ),
+    # C source, for this machine: warnings are errors, and sanitizers watch.
+    Machine("c11", "gcc", "", _C11),
+)  # fmt: skip
+
+
+def compiler(machine: Machine) -> Sequence[str]:
+    """The command that links for a machine.  Raises NoHardware."""
+    if machine.emulator and not shutil.which(machine.emulator[0]):
+        raise NoHardware(f"{machine.emulator[0]} is not installed")
+    if isinstance(machine, Browser) and not find_spec("wasmtime"):
+        raise NoHardware("the wheel wasmtime is not installed")
+    if machine.compiler and (path := shutil.which(machine.compiler)):
+        return (path,)
+    if machine.zig and find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc", "-target", machine.zig)
+    raise NoHardware(f"neither {machine.compiler or 'a compiler'} nor the wheel ziglang is there")
+
+
+@cache
+def _runner(machine: Machine) -> bytes:
+    """The runner, compiled once."""
+    with TemporaryDirectory(prefix="bringup-aot-") as folder:
+        result = Path(folder) / "runner.o"
+        flags = [flag for flag in machine.flags if not flag.startswith("-T")]
+        _call([*compiler(machine), "-O1", *flags, "-c", str(_HERE / "runner.c"), "-o", str(result)])
+        return result.read_bytes()
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DeviceError("linking failed", notes=(done.stderr[-1000:],))

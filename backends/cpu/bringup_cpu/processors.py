@@ -1,0 +1,84 @@
+"""The processors that libraries are made for ahead of time, a row each."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from bringup.errors import UnsupportedError
+from bringup.loops.target import Target
+from bringup.records import record
+from bringup_cpu.target import X86_LEVELS
+
+
+@record
+class Processor:
+    """A processor, as LLVM and the emitters know it.
+
+    triple: of the machine and its system.  cpu, features: LLVM's names.
+    architecture: as `platform.machine` calls it, for the control register of floats.
+    row: what schedules are chosen by.  pointer_bits: of an address.
+    relocatable: whether its libraries may be loaded anywhere.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    architecture: str
+    row: Target
+    pointer_bits: int = 64
+    relocatable: bool = True
+
+
+_V2, _V3, _V4 = (
+    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name])
+    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+)
+#: Registers of 128 bits are what every AArch64 has, and what RISC-V's V extension promises.
+_NEON = Target(vector_bits=128, registers=32)
+#: Without vector registers: pairs keep two multiply-adds in flight.
+_SCALAR = Target(vector_bits=64, registers=32)
+_ARM, _RISCV = "aarch64-linux-gnu", "riscv64-linux-gnu"
+#: Rows of a name are levels of one architecture: the code chooses among them when it runs.
+_ROWS: dict[str, Sequence[Processor]] = {
+    "x86_64-linux-gnu": (_V2, _V3, _V4),
+    "x86-64-v2": (_V2,),
+    "x86-64-v3": (_V3,),
+    "x86-64-v4": (_V4,),
+    "aarch64-linux-gnu": (Processor(_ARM, "generic", "+neon", "aarch64", _NEON),),
+    "riscv64-linux-gnu": (
+        Processor(_RISCV, "generic-rv64", "+m,+a,+f,+d,+c", "riscv64", _SCALAR),
+    ),
+    "riscv64-linux-gnu+v": (
+        Processor(_RISCV, "generic-rv64", "+m,+a,+f,+d,+c,+v,+zvl128b", "riscv64", _NEON),
+    ),
+    "wasm32": (
+        Processor("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory", "wasm32",
+                  Target(vector_bits=128, registers=16), 32, relocatable=False),
+    ),
+    "thumbv7em-none-eabihf": (
+        Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",
+                  Target(vector_bits=64, registers=16), 32, relocatable=False),
+    ),
+}  # fmt: skip
+
+
+def names() -> Sequence[str]:
+    """What `processors` takes."""
+    return tuple(_ROWS)
+
+
+def processors(name: str) -> Sequence[Processor]:
+    """The processors of a name, least first.  Raises UnsupportedError."""
+    if name not in _ROWS:
+        known = ", ".join(_ROWS)
+        raise UnsupportedError(f"no library is made for {name!r}", fix=f"use one of: {known}")
+    rows = _ROWS[name]
+    if len(rows) > 1 and platform.machine() not in ("x86_64", "AMD64"):
+        # pragma: no cover - only other processors
+        raise UnsupportedError(
+            f"{name!r} asks the processor for its level by an instruction that LLVM assembles only "
+            "on one of its kind",
+            fix="make a library of one level, such as x86-64-v3",
+        )
+    return rows

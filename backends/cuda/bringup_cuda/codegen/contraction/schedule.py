@@ -1,0 +1,302 @@
+"""How a block of threads runs a contraction, as steps that can be printed and edited.
+
+A block has a tile of rows times columns.  The tiles of both factors go to shared memory, some steps
+of the inner axes ahead of the products; sums are a fragment.  They pass through shared memory, too,
+so that the epilogue, which is the part of the fused kernel after its sum, reads and writes
+neighbouring elements in wide accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.dtypes import i32
+from bringup.kernel.contraction import size, vector
+from bringup.loops import lower_kernel
+from bringup.loops.form import Func, Let, Load, Store, statements
+from bringup.loops.schedule import Schedule, Scheduled, Step
+from bringup_cuda.codegen.contraction.planning import ContractionPlan
+from bringup_cuda.codegen.contraction.staging import CopyPlan
+from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_gap
+
+#: Rows of tiles whose blocks follow each other, so that they find the same columns in L2.
+_RASTER_ROWS = 8
+#: Threads of a warp down and across: four rows, so that one read serves eight threads.
+_WARP_SHAPE = (4, 8)
+
+
+def scheduled_contraction(plan: ContractionPlan, steps: Schedule | None = None) -> Scheduled:
+    """The loops of a contraction as blocks of threads run them.
+
+    steps: in place of those that follow from the plan.
+    """
+    if steps is not None:
+        return Scheduled.of(lower_kernel(plan.contraction.kernel), steps)
+    tiled = _Tiled(plan)
+    before = tiled.func
+    tiled.run()
+    return Scheduled(before, Schedule(tuple(tiled.steps)), tiled.func)
+
+
+class _Tiled:
+    """The steps of one contraction, each applied as soon as it is chosen.
+
+    The loops over rows are ``r.o`` over tiles and ``r.i`` within one, those over columns ``c.o``
+    and ``c.i``, and those over inner indices ``k.o`` and ``k.i``.  Products are made in nests of
+    ``r.i.in`` and ``c.i.in``.
+
+    threads, unrolled, vectors: the loops that are bound, unrolled and vectorized at last.
+    """
+
+    def __init__(self, plan: ContractionPlan) -> None:
+        self.plan = plan
+        self.contraction = plan.contraction
+        self.func: Func = lower_kernel(plan.contraction.kernel)
+        self.steps: list[Step] = []
+        self.threads: list[str] = []
+        self.unrolled: list[str] = []
+        self.vectors: list[str] = []
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether sums have more bits than the kernel says."""
+        dtype = self.contraction.fold.dtype
+        return dtype.is_integer and dtype.bits < i32.bits
+
+    def add(self, name: str, *args: str | int, **options: str | int) -> None:
+        """Apply a step."""
+        step = Step(name, args, tuple(options.items()))
+        self.func = step(self.func)
+        self.steps.append(step)
+
+    def run(self) -> None:
+        """Choose and apply all steps."""
+        self.grid()
+        self.inner()
+        self.sums()
+        left, right = self.factors()
+        self.fill("left", left, self.plan.copies[0])
+        self.fill("right", right, self.plan.copies[1])
+        self.products(left, right)
+        self.copies("left", self.plan.copies[0])
+        self.copies("right", self.plan.copies[1])
+        self.epilogue()
+        for loop in self.threads:
+            self.add("bind", loop, "thread")
+        self.add("unroll", *self.unrolled)
+        self.add("set_space", "r0", "fragment")
+        self.add("vectorize", *self.vectors)
+        later = [
+            name
+            for name, copy in zip(("left", "right"), self.plan.copies, strict=True)
+            if copy.asynchronous
+        ]
+        tile = self.plan.tile
+        self.add("double_buffer", "k.o", tile.stages, *later, ahead=tile.prefetch)
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def grid(self) -> None:
+        """Blocks of the batch and of tiles."""
+        contraction, tile = self.contraction, self.plan.tile
+        batch, rows, columns = (
+            [f"g{axis.id}" for axis in axes]
+            for axes in (contraction.batch, contraction.left.axes, contraction.right.axes)
+        )
+        if [f"g{axis.id}" for axis in contraction.kernel.grid] != [*batch, *rows, *columns]:
+            self.add("reorder", *batch, *rows, *columns)
+        self.add("split", self.fused(rows, "r"), "r.o", "r.i", tile.rows)
+        self.add("split", self.fused(columns, "c"), "c.o", "c.i", tile.columns)
+        down, across = self.plan.grid
+        blocks = ["c.o", "r.o"]
+        if down > _RASTER_ROWS and across > 1:
+            group = next((n for n in (8, 7, 6, 5) if down % n == 0), _RASTER_ROWS)
+            self.add("split", "r.o", "r.g", "r.h", group)
+            blocks = ["r.g", "c.o", "r.h"]
+        self.add("reorder", *blocks, "r.i", "c.i")
+        for name in (*batch, *blocks):
+            self.add("bind", name, "block")
+
+    def fused(self, loops: Sequence[str], name: str) -> str:
+        """One loop over all of some nested ones; its name."""
+        whole = loops[0]
+        for number, loop in enumerate(loops[1:], 2):
+            outer, whole = whole, name if number == len(loops) else f"{name}{number}"
+            self.add("fuse", outer, loop, whole)
+        return whole
+
+    def inner(self) -> None:
+        """Steps of inner indices, which are all whole: factors are 0 where there are none."""
+        contraction = self.contraction
+        stage = contraction.kernel.stages[0]
+        names = {axis: f"s0_{n}" for n, axis in enumerate(stage.axes)}
+        for limit in stage.limits:
+            self.add("pad", names[limit.axis])
+        loops = [names[axis] for axis in contraction.inner]
+        depth = self.plan.copies[0].layout.depth
+        if len(loops) > 1:
+            self.add("reorder", *loops)
+        self.add("split", self.fused(loops, "k"), "k.o", "k.i", depth)
+        if size(contraction.inner) % depth:
+            self.add("pad", "k.i")
+
+    def sums(self) -> None:
+        """Sums as a fragment, then in shared memory for the epilogue."""
+        dtype = self.contraction.fold.dtype
+        if self.is_widened:
+            dtype = i32
+            self.add("widen", "r0", str(dtype))
+        loads = [s for s in statements(self.func.body) if isinstance(s, Load)]
+        totals = [str(s.result) for s in loads if s.buffer.name == "r0"]
+        self.add("share", "r.i", "c.i", *totals, pad=sum_gap(dtype))
+        if any(extent % side for extent, side in self.extents()):
+            self.add("pad", "r.i.in", "c.i.in")
+        self.add("distribute", "r.i.in", "c.i.in", space="scratch", scalars="repeat")
+        self.add("reorder", "k.o", "k.i", "r.i.in", "c.i.in")
+        self.add("set_space", "r0", "shared")
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Rows and columns, each with the side of a tile."""
+        contraction, tile = self.contraction, self.plan.tile
+        sides = (contraction.left.axes, tile.rows), (contraction.right.axes, tile.columns)
+        return [(size(axes), side) for axes, side in sides]
+
+    def factors(self) -> tuple[str, str]:
+        """The scalars that are multiplied: of rows, and of columns."""
+        body = list(statements(self.func.body))
+        fold = next(s for s in body if isinstance(s, Store) and s.fold)
+        scalars = [fold.value, fold.factor]
+        if fold.factor is None:
+            product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
+            scalars = list(product.operands)
+        if self.is_widened:
+            # Tiles hold what was there before it got the bits of the sums.
+            lets = {s.result: s for s in body if isinstance(s, Let)}
+            scalars = [lets[scalar].operands[0] for scalar in scalars if scalar is not None]
+        instr = self.contraction.kernel.stages[0].body.outputs[0].producer
+        assert instr is not None
+        named = dict(zip(instr.operands, map(str, scalars), strict=False))
+        return named[self.contraction.left.value], named[self.contraction.right.value]
+
+    # -- tiles in shared memory --------------------------------------------------------------------
+
+    def fill(self, name: str, scalar: str, copy: CopyPlan) -> None:
+        """A tile of a factor, computed before the products of a step."""
+        own = "r.i.in" if name == "left" else "c.i.in"
+        layout = copy.layout
+        order = f"{own},k.i" if layout.inner_minor else f"k.i,{own}"
+        pad = layout.gap // layout.dtype.itemsize
+        self.add("precompute", scalar, "k.o", name, order, space="shared", pad=pad)
+
+    def copies(self, name: str, copy: CopyPlan) -> None:
+        """The threads that fill a tile: neighbours take neighbours in memory."""
+        threads, lanes = self.plan.tile.threads, copy.lanes
+        fast, slow = (f"{name}.1", f"{name}.0")
+        if copy.along_inner is not copy.layout.inner_minor:
+            fast, slow = slow, fast
+        order, vectors = [fast], list[str]()
+        if lanes > 1:
+            self.add("split", fast, f"{name}.x", f"{name}.v", lanes)
+            order, vectors = [f"{name}.x"], [f"{name}.v"]
+        units: list[str] = []
+        if copy.fast_units > threads:
+            self.add("split", order[0], f"{name}.n", f"{name}.t", threads)
+            units, order = [f"{name}.n"], [f"{name}.t"]
+        lines = max(1, threads // copy.fast_units)
+        if copy.slow_units > lines:
+            self.add("split", slow, f"{name}.u", f"{name}.y", lines)
+            units.append(f"{name}.u")
+            slow = f"{name}.y"
+        self.add("reorder", slow, *order, *units, *vectors)
+        self.threads += [*order, slow]
+        self.unrolled += units
+        self.vectors += vectors
+
+    # -- products ----------------------------------------------------------------------------------
+
+    def products(self, left: str, right: str) -> None:
+        """Each thread keeps a few rows times a few columns, quads of neighbours where it can."""
+        (down, across), (lanes_down, lanes_across) = self.plan.tile.warps, _WARP_SHAPE
+        copies = self.plan.copies
+        row = self.side("r", copies[0], down, lanes_down)
+        column = self.side("c", copies[1], across, lanes_across)
+        threads = [*row[0], *column[0], *row[1], *column[1]]
+        own = [*row[2], *column[2]]
+        self.add("reorder", *threads, *own)
+        self.add("reorder", *threads, "k.i", *own)
+        depths = [copy.layout.dtype.itemsize for copy in copies if copy.layout.inner_minor]
+        depth = CHUNK // max(depths) if depths else 1
+        if len(depths) == 2:
+            depth = max(depth // 2, 1)  # Elements of both factors would take more registers.
+        step, lines = "k.i", list[str]()
+        if depth > 1:
+            self.add("split", "k.i", "k.j", "k.v", depth)
+            step, lines = "k.j", ["k.v"]
+        for name, scalar, copy, loops in (
+            ("xs", left, copies[0], row[2]),
+            ("ys", right, copies[1], column[2]),
+        ):
+            order = [*loops, *lines] if copy.layout.inner_minor else [*lines, *loops]
+            self.elements(name, scalar, step, order)
+        self.threads += reversed(threads)
+        self.unrolled += [step, *lines, *own]
+
+    def side(
+        self, name: str, copy: CopyPlan, warps: int, lanes: int
+    ) -> tuple[list[str], list[str], list[str]]:
+        """The loops of a side of a tile: over warps, over threads of a warp, and within a thread.
+
+        A thread has quads of neighbours.  Where lines run along the inner axis, neighbours belong
+        to other threads instead, which keeps reads in different banks.
+        """
+        layout, threads = copy.layout, warps * lanes
+        count = layout.extent // threads
+        quad = 1 if layout.inner_minor else min(CHUNK // layout.dtype.itemsize, count)
+        loop, own = f"{name}.i.in", list[str]()
+        if count > quad:
+            self.add("split", loop, f"{name}.q", f"{name}.t", threads * quad)
+            loop, own = f"{name}.t", [f"{name}.q"]
+        if quad > 1:
+            self.add("split", loop, f"{name}.s", f"{name}.l", quad)
+            loop, own = f"{name}.s", [*own, f"{name}.l"]
+        if warps == 1:
+            return [], [loop], own
+        self.add("split", loop, f"{name}.w", f"{name}.z", lanes)
+        return [f"{name}.w"], [f"{name}.z"], own
+
+    def elements(self, name: str, scalar: str, step: str, order: Sequence[str]) -> None:
+        """The elements of a factor that a thread multiplies, in registers."""
+        self.add("precompute", scalar, step, name, ",".join(order), space="register")
+        self.vectors.append(f"{name}.{len(order) - 1}")
+
+    # -- the epilogue ------------------------------------------------------------------------------
+
+    def epilogue(self) -> None:
+        """Rows of neighbouring elements."""
+        tile, lanes = self.plan.tile, self.store_lanes()
+        vectors = tile.columns // lanes
+        lines = tile.threads // vectors
+        self.add("split", "r.i", "e.u", "e.y", lines)
+        threads, within = ["e.y", "c.i"], ["e.u"]
+        if lanes > 1:
+            self.add("split", "c.i", "e.x", "e.v", lanes)
+            threads, within = ["e.y", "e.x"], ["e.u", "e.v"]
+            self.vectors.append("e.v")
+        self.add("reorder", *threads, *within)
+        self.add("serialize", *within)
+        self.threads += reversed(threads)
+
+    def store_lanes(self) -> int:
+        """Lanes that make 16 bytes of the store with the smallest elements."""
+        kernel, walk = self.contraction.kernel, self.contraction.right.axes
+        sinks = [s for stage in self.contraction.epilogue for s in stage.stores]
+        widths = [
+            vector(
+                s.index, s.mask, walk, max(1, CHUNK // kernel.buffers[s.buffer].type.dtype.itemsize)
+            )
+            for s in sinks
+        ]
+        return min(max(widths, default=1), self.plan.tile.columns)
+
+
+__all__ = ["scheduled_contraction"]

@@ -1,0 +1,98 @@
+"""Libraries made ahead of time: programs become files that a build of C, C++ or Rust takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Literal as OneOf
+
+from bringup.aot.header import Interface, c_header, cpp_header, js_module, rust_module
+from bringup.aot.interface import Function
+from bringup.aot.weights import embedded, external
+from bringup.backend.device import Backend
+from bringup.backend.link import LinkOptions, LinkUnit
+from bringup.errors import BringupError
+from bringup.records import record
+
+WeightsPlace = OneOf["embedded", "external"]
+
+
+@record
+class Library:
+    """The files of a library, and what its header says.
+
+    name: of the library.  target: what it was made for.
+    arena_bytes: the scratch memory that a call of each function needs.
+    files: the content of each, by its name.
+    """
+
+    name: str
+    target: str
+    arena_bytes: Mapping[str, int]
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write the files into a folder, which is made if it is not there; their paths."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        paths = [place / name for name in self.files]
+        for path, content in zip(paths, self.files.values(), strict=True):
+            path.write_bytes(content)
+        return paths
+
+
+def make_library(
+    name: str,
+    functions: Sequence[Function],
+    backend: Backend,
+    target: str,
+    *,
+    weights: WeightsPlace = "embedded",
+    options: LinkOptions,
+) -> Library:
+    """A library of functions, by a backend that makes machine code.
+
+    Raises UnsupportedError, CompileError, and BringupError for an option that is none.
+    """
+    if weights not in ("embedded", "external"):
+        raise BringupError(
+            f"weights are no {weights!r}", fix="say weights='embedded' or weights='external'"
+        )
+    arrays = [array for function in functions for array in function.held]
+    files: dict[str, bytes] = {}
+    weights_file = ""
+    if weights == "external" and arrays:
+        held, offsets, file = external(arrays)
+        weights_file = f"{name}.safetensors"
+        files[weights_file] = file
+    else:
+        held, offsets = embedded(arrays)
+    units = [
+        LinkUnit(
+            f.symbol,
+            f.program,
+            len(f.arguments),
+            tuple(offsets[a.elements] for a in f.held),
+            f.prefix,
+            tuple(member.name for member in (*f.arguments, *f.results)),
+        )
+        for f in functions
+    ]
+    linked = backend.link(units, held, target, replace(options, name=name))
+    interface = Interface(
+        name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file
+    )
+    files = {
+        f"{name}{linked.suffix}": linked.data,
+        f"{name}.h": c_header(interface).encode(),
+        f"{name}.hpp": cpp_header(interface).encode(),
+        f"{name}.rs": rust_module(interface).encode(),
+        **({f"{name}.mjs": js_module(interface).encode()} if target == "wasm32" else {}),
+        **files,
+    }
+    arenas = {f.symbol: n for f, n in zip(functions, linked.arena_bytes, strict=True)}
+    return Library(name, target, arenas, files)
+
+
+__all__ = ["Library", "WeightsPlace", "make_library"]

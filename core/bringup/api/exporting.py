@@ -1,0 +1,168 @@
+"""`export`: functions as a library that is made ahead of time, for programs without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bringup.aot.interface import Function, check_name, members
+from bringup.aot.library import Library, WeightsPlace, make_library
+from bringup.aot.weights import HeldArray
+from bringup.api.program_files import Call, calls_of, program_pieces
+from bringup.api.trace import argument_name, graph_name
+from bringup.backend.link import LinkOptions
+from bringup.backend.registry import core_backends, load
+from bringup.errors import BringupError, TraceError
+from bringup.lazy import LazyTable
+from bringup.runtime.compiler import lower_graph
+
+if TYPE_CHECKING:
+    from bringup.api.jit import Jitted
+    from bringup.backend.device import Backend
+    from bringup.graph import Literal
+
+#: What makes source text of programs for no device, by target.
+SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
+#: The target of what runs on any device.
+PROGRAM = "program"
+
+
+def export(
+    name: str,
+    functions: Mapping[str, tuple[Any, ...]],
+    *,
+    target: str,
+    weights: WeightsPlace = "embedded",
+    small: bool = False,
+    threads: int = 1,
+) -> Library:
+    """Several functions as one library, which share the code that they have in common.
+
+    functions: by their names in C, each a tuple of a function and the types of its arguments.
+    The rest is as in the method ``export`` of a jitted function.
+
+    >>> functions = {"twice": (lambda x: x + x, bu.float32[8]),
+    ...              "square": (lambda x: x * x, bu.float32[8])}
+    >>> sorted(bu.export("maths", functions, target="wasm32").arena_bytes)
+    ['maths_square', 'maths_twice']
+    """
+    from bringup.api.jit import Jitted, jit
+
+    check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, calls_of(functions))
+    backend, architecture = backend_of(target)
+    made = []
+    for own_name, (fn, *args) in functions.items():
+        check_name(own_name)
+        jitted = fn if isinstance(fn, Jitted) else jit(fn)
+        prefix = f"{name}_{own_name}"
+        made.append(_function(jitted, prefix, prefix, args, {}, backend, architecture))
+    options = LinkOptions(small=small, threads=threads)
+    return make_library(name, made, backend, architecture, weights=weights, options=options)
+
+
+def export_one(
+    jitted: Jitted[..., Any],
+    name: str,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    target: str,
+    weights: WeightsPlace,
+    options: LinkOptions,
+) -> Library:
+    """One function as a library; see the method ``export`` of a jitted function."""
+    check_name(name)
+    if target == PROGRAM:
+        return _program_file(name, {graph_name(jitted._fn): (jitted, args, kwargs)})
+    backend, architecture = backend_of(target)
+    made = _function(jitted, name, f"{name}_run", args, kwargs, backend, architecture)
+    return make_library(name, [made], backend, architecture, weights=weights, options=options)
+
+
+def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
+    """Functions for any device; see `bringup.save`."""
+    file = b"".join(program_pieces(calls, {}))
+    return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
+
+
+def backend_of(target: str) -> tuple[Backend, str]:
+    """The backend that makes a library for a target, and the target as the backend knows it.
+
+    target: what a backend of core's own makes libraries for, a language of `SOURCES`, or
+    ``backend:target``.  Raises BringupError for one that no backend knows.
+    """
+    if target in SOURCES:
+        return SOURCES[target](), target
+    for own in core_backends():
+        backend = load(own)
+        if target in backend.link_targets():
+            return backend, target
+    name, _, architecture = target.partition(":")
+    try:
+        return load(name), architecture
+    except BringupError as error:
+        known = [known for own in core_backends() for known in load(own).link_targets()]
+        known += [*SOURCES, PROGRAM]
+        raise BringupError(
+            f"no library can be made for {target!r}",
+            notes=(error.what,),
+            fix=f"use {', '.join(known)}, or backend:target",
+        ) from None
+
+
+def _function(
+    jitted: Jitted[..., Any],
+    prefix: str,
+    symbol: str,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    backend: Backend,
+    architecture: str,
+) -> Function:
+    """A function of a library: traced, compiled, its arrays fetched."""
+    call = jitted._flattened(*jitted._described(tuple(args), kwargs))
+    entry = jitted._trace(call, None)
+    graph, captured = entry.function.graph, entry.function.captured
+    if any(array.is_traced for array in captured):
+        raise TraceError(
+            f"{graph_name(jitted._fn)} uses arrays of a function that is being traced",
+            fix="export outside of it",
+        )
+    program = lower_graph(graph, backend, architecture, options=jitted._options).program
+    passed = len(graph.inputs) - len(captured)
+    names = [
+        argument_name(jitted._fn, path).removeprefix("argument ").rpartition(" of ")[0]
+        for path in call.treedef.paths("arguments")
+    ]
+    results = entry.function.result.paths("result")
+    held = [
+        HeldArray(f"{symbol}.weight{n}", type_, _elements(np.asarray(array)))
+        for n, (array, type_) in enumerate(zip(captured, program.inputs[passed:], strict=True))
+    ]
+    literals: list[Literal] = [lit for each in program.programs for lit in each.constants]
+    held += [
+        HeldArray(f"{symbol}.constant{n}", literal.type, _elements(literal.array()))
+        for n, literal in enumerate(literals)
+    ]
+    return Function(
+        prefix,
+        symbol,
+        program,
+        members(names, program.inputs[:passed]),
+        members(results, program.outputs),
+        tuple(held),
+    )
+
+
+def _elements(array: np.ndarray[Any, Any]) -> bytes:
+    """The bytes of an array, in order of its indices, little-endian."""
+    ordered = np.ascontiguousarray(array)
+    if ordered.dtype.byteorder == ">":  # pragma: no cover - only big-endian machines
+        ordered = ordered.astype(ordered.dtype.newbyteorder("<"))
+    return ordered.tobytes()
+
+
+__all__ = ["backend_of", "export", "export_one"]

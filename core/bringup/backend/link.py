@@ -1,0 +1,87 @@
+"""Ahead of time: what core hands to a backend that makes machine code of programs for later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from bringup.program.program import Program
+from bringup.records import record
+
+
+@record
+class LinkUnit:
+    """One function of a library: ``int symbol(arguments, results, arena)``.
+
+    symbol: its name in C.  It takes three pointers: to the addresses of the arguments, to those of
+    the results, and to `Linked.arena_bytes` bytes.  It returns 0, or one of the codes in `STATUS`.
+    program: what it computes.
+    arguments: how many inputs of the program the caller passes, the first ones.
+    weights: where in `Weights.data` the other inputs stand, then the constants of each of
+    `Program.programs`, in bytes.
+    prefix: of the structs of addresses in the header, ``PREFIX_args`` and ``PREFIX_results``.
+    members: what these call the arguments, then the results.
+    """
+
+    symbol: str
+    program: Program
+    arguments: int
+    weights: tuple[int, ...] = ()
+    prefix: str = ""
+    members: tuple[str, ...] = ()
+
+
+@record
+class Weights:
+    """The arrays that the functions of a library hold, each at a multiple of 64 bytes.
+
+    data: all of them.
+    prefix: None where the data is part of the code.  Else the caller passes the address of a file
+    after the last argument, whose first bytes these are, and whose data begins at ``start``.
+    """
+
+    data: bytes = field(default=b"", repr=False)
+    prefix: bytes | None = None
+    start: int = 0
+
+
+@record
+class LinkOptions:
+    """How code is compiled ahead of time.
+
+    name: of the library; ``NAME.h`` is its header.
+    small: whether little code counts for more than speed.
+    threads: the most workers that share a run.  With more than one, functions take a fourth
+    pointer, to a `struct` of a function and its own data that runs parts of a loop; see
+    `bringup.aot.header`.  None there runs everything on the calling thread.
+    """
+
+    name: str = ""
+    small: bool = False
+    threads: int = 1
+
+
+@record
+class Linked:
+    """What a backend makes of the units of a library.
+
+    data: an object file that defines the symbols of all units, or source text of one.
+    arena_bytes: the scratch memory that a call of each unit needs, at a multiple of 64 bytes.
+    suffix: of the file; ``.c`` for C source.
+    """
+
+    data: bytes = field(repr=False)
+    arena_bytes: tuple[int, ...] = ()
+    suffix: str = ".o"
+
+
+#: What the functions of a library return, and why.
+STATUS: Sequence[tuple[str, str]] = (
+    ("OK", "the results are written"),
+    ("NULL_POINTER", "an argument, a result, the arena or one of the structs is null"),
+    ("MISALIGNED", "an address is no multiple of what its type, or the arena, needs"),
+    ("WRONG_WEIGHTS", "the weights are not those that the library was made with"),
+    ("WRONG_PROCESSOR", "the processor lacks instructions that the code has"),
+)
+
+__all__ = ["STATUS", "LinkOptions", "LinkUnit", "Linked", "Weights"]

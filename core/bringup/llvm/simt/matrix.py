@@ -1,0 +1,245 @@
+"""Functions whose blocks keep tiles in registers and fill shared memory ahead, for GPUs.
+
+They are rendered as `render` says, but for these.  A fragment's elements are registers of the
+threads.  A block runs one iteration of the block loops, and there is one for each.  Shared buffers
+that are not used at the same time, with a barrier between, have the same memory.  What is stored
+later goes by copies of the target that do not wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Bound, Expr
+from bringup.integers import round_up
+from bringup.llvm import text as ir
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.simt.access import divides
+from bringup.llvm.simt.render import (
+    _blocks,
+    _bytes,
+    _fits_words,
+    _ThreadEmitter,
+    _ThreadIndices,
+    _ThreadMemory,
+    _threads,
+)
+from bringup.llvm.simt.target import SHARED_BYTES, SimtDialect, SimtKernel, dynamic_shared
+from bringup.llvm.text import Builder, Module, Param, Type, Val, const
+from bringup.loops.form import (
+    NESTING,
+    Alloc,
+    Barrier,
+    Body,
+    Buffer,
+    Commit,
+    For,
+    Func,
+    Load,
+    Stmt,
+    Store,
+    Wait,
+    statements,
+)
+from bringup.loops.fragments import in_registers
+from bringup.loops.target import Target
+
+
+def emit_tiles(
+    module: Module,
+    func: Func,
+    name: str,
+    target: Target,
+    dialect: SimtDialect,
+    registers: int,
+) -> SimtKernel:
+    """Emit ``func`` into ``module`` as function ``name``.
+
+    registers: that a thread should have.
+    Raises UnsupportedError for what GPUs do not run.
+    """
+    func = Func(func.name, func.params, in_registers(func.body))
+    nest, body = _blocks(func)
+    units = math.prod(loop.axis.size for loop in nest)
+    threads = round_up(_threads(body), target.warp)
+    pointer = ir.pointer(dialect.global_space)
+    params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
+    function = module.function(
+        name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
+    )
+    b = Builder(function.block("entry"))
+    index = ir.i32 if _fits_words(func, units) else ir.i64
+    memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), dialect)
+    memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
+    emitter = _TileEmitter(func, function, memory, target, dialect, threads)
+    emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
+    places, size = shared_places(body)
+    base: Val | None = None
+    if size > SHARED_BYTES:
+        base = dynamic_shared(module, f"{name}_tiles", dialect)
+    elif size:
+        base = module.global_variable(
+            f"{name}.tiles", ir.array(ir.i8, size), "undef", align=16,
+            address_space=dialect.shared_space,
+        )  # fmt: skip
+    if base is not None:
+        emitter.places = {stmt: b.gep(base, at, ir.i8) for stmt, at in places.items()}
+    emitter.one_unit(nest, body)
+    b.ret()
+    return SimtKernel(name, units, threads, size if size > SHARED_BYTES else 0, fixed=True)
+
+
+# -- shared memory ---------------------------------------------------------------------------------
+
+
+def shared_places(body: Body) -> tuple[dict[Alloc, int], int]:
+    """Where the shared buffers of a block begin, and the bytes of all of them."""
+    barriers = [n for n, stmt in enumerate(body) if isinstance(stmt, Barrier)]
+    lives: list[tuple[int, int, Alloc]] = []
+    for alloc in (s for s in statements(body) if isinstance(s, Alloc)):
+        if alloc.buffer.space != "shared":
+            continue
+        used = [n for n, stmt in enumerate(body) if _uses(stmt, alloc.buffer)]
+        first, last = (used[0], used[-1]) if used else (0, 0)
+        lives.append((first, next((n for n in barriers if n > last), len(body)), alloc))
+    places: dict[Alloc, int] = {}
+    ends: list[tuple[int, int, int]] = []  # of those placed: until when, from where, to where
+    for first, until, alloc in sorted(lives, key=lambda life: life[0]):
+        size, at = round_up(_bytes(alloc.buffer), 16), 0
+        for other, low, high in sorted(ends, key=lambda end: end[1]):
+            if other > first and low < at + size and at < high:
+                at = high
+        places[alloc] = at
+        ends.append((until, at, at + size))
+    return places, max((high for *_, high in ends), default=0)
+
+
+def _uses(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(isinstance(s, Load | Store) and s.buffer == buffer for s in statements((stmt,)))
+
+
+class _TileIndices(_ThreadIndices):
+    """Indices whose conditions may count down, as those do that say where a loop ends."""
+
+    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
+        if self.lane is None or bound.expr.coefficient(self.lane) != -1:
+            return super().differs(bound, loaded)
+        least, most = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
+        least, most = (n if n in (bound.low, bound.high) else 1 for n in (least, most))
+        return super().differs(Bound(bound.expr * -1, 1 - most, 1 - least), loaded)
+
+
+class _TileMemory(_ThreadMemory):
+    """Accesses whose constant parts are apart, so that they are offsets of instructions.
+
+    sent: loads of what is stored later, by the name of their scalar.
+    """
+
+    def __init__(
+        self, b: Builder, indices: _ThreadIndices, registers: Registers, dialect: SimtDialect
+    ) -> None:
+        super().__init__(b, indices, registers, frozenset(), dialect)
+        self.sent: dict[str, Load] = {}
+
+    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
+        constant, terms = index.const, []
+        for atom, c in index.terms:
+            known = self.indices.axes[atom].integer if isinstance(atom, Axis) else None
+            if known is None:
+                terms.append((atom, c))
+            else:
+                constant += c * known
+        address = self.pointers[name]
+        if terms:
+            address = super()._address(name, Expr(0, tuple(terms)), loaded, element)
+        return self.b.gep(address, constant, element) if constant else address
+
+    def send(self, stmt: Store) -> None:
+        """Start to copy what a load of this scalar would give."""
+        load, copies, lanes = self.sent[stmt.value.name], self.dialect.copies, self.indices.lanes
+        if copies is None:
+            raise UnsupportedError("this GPU has no copies that do not wait")
+        element = memory_type(stmt.buffer.dtype)
+        size = lanes * element.bits // 8
+        is_whole = lanes == 1 or all(
+            self.indices.stride(s.index, ()) == 1 and divides(s.index, self.indices.lane, lanes)
+            for s in (load, stmt)
+        )
+        if not is_whole or size not in copies.sizes:
+            raise UnsupportedError(f"{size} bytes are no copy: {stmt.buffer.name}[{stmt.index}]")
+        inside = self.indices.both(self.indices.inside(load.mask, ()), self.alive)
+        if inside is not None and inside.type.lanes > 1:
+            raise UnsupportedError(f"lanes differ in whether they exist: {load.buffer.name}")
+        source = self._address(load.buffer.name, load.index, (), element)
+        to = self._address(stmt.buffer.name, stmt.index, (), element)
+        amount = const(ir.i32, size)
+        if inside is not None:
+            amount = self.b.select(inside, amount, const(ir.i32, 0))
+        copies.start(self.b, to, source, size, amount)
+
+
+class _TileEmitter(_ThreadEmitter):
+    """Emits what one block does.
+
+    places: the shared buffers.
+    """
+
+    memory: _TileMemory
+    places: dict[Alloc, Val]
+
+    def one_unit(self, nest: Sequence[For], body: Body) -> None:
+        """The unit of this block."""
+        number: Val = self.special(self.dialect.block_index)
+        for n, each in reversed(list(enumerate(nest))):
+            size = self.indices.const(each.axis.size)
+            self.indices.axes[each.axis] = self.b.binary("urem", number, size) if n else number
+            number = self.b.binary("udiv", number, size) if n else number
+        self.memory.sent = {
+            stmt.result.name: stmt for part in _parts(body) for stmt in _sent_from(part)
+        }
+        self._inside_ends(nest, body)
+
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+        copies = self.dialect.copies
+        if isinstance(stmt, Alloc) and stmt in self.places:
+            self.memory.pointers[stmt.buffer.name] = self.places[stmt]
+        elif isinstance(stmt, Commit) and copies is not None:
+            copies.commit(self.b)
+        elif isinstance(stmt, Wait) and copies is not None:
+            copies.wait(self.b, stmt.pending)
+        elif isinstance(stmt, Load) and stmt.result.name in self.memory.sent:
+            return
+        elif isinstance(stmt, Store) and stmt.later:
+            self.memory.send(stmt)
+        else:
+            super()._stmt(stmt, scope)
+
+    def _for(self, stmt: For) -> None:
+        is_sum = stmt.kind == "unroll" and any(isinstance(s, Store) and s.fold for s in stmt.body)
+        nest = stmt
+        while len(nest.body) == 1 and isinstance(nest.body[0], For):
+            nest = nest.body[0]
+            is_sum |= any(isinstance(s, Store) and bool(s.fold) for s in nest.body)
+        if stmt.kind == "unroll" and is_sum and self._copies(stmt):
+            return
+        super()._for(stmt)
+
+
+def _parts(body: Body) -> Iterator[Body]:
+    yield body
+    for stmt in body:
+        if isinstance(stmt, NESTING):
+            yield from _parts(stmt.body)
+
+
+def _sent_from(body: Body) -> Iterator[Load]:
+    """The loads of a block whose scalars are stored later."""
+    later = {stmt.value for stmt in body if isinstance(stmt, Store) and stmt.later}
+    return (stmt for stmt in body if isinstance(stmt, Load) and stmt.result in later)
+
+
+__all__ = ["emit_tiles", "shared_places"]

@@ -1,0 +1,157 @@
+"""Fragments: which thread has an element, and in which of its registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+from bringup.errors import UnsupportedError
+from bringup.graph.index import Axis, Dyn, Expr
+from bringup.loops.form import (
+    NESTING,
+    Alloc,
+    Body,
+    Buffer,
+    For,
+    Func,
+    If,
+    Load,
+    Stmt,
+    Store,
+)
+from bringup.loops.scopes import Scope, accesses
+
+
+def disagreements(func: Func) -> Iterator[tuple[Load | Store, str]]:
+    """Accesses of fragments that do not say which thread has an element, or say another one."""
+    threads: dict[Buffer, list[tuple[int, int]]] = {}
+    registers: dict[Buffer, set[int]] = {}
+    last: dict[Buffer, Load | Store] = {}
+    for stmt, scope in accesses(func):
+        buffer = stmt.buffer
+        if buffer.space != "fragment":
+            continue
+        what, mine = _threads_of(stmt, scope)
+        if what:
+            yield stmt, what
+            return
+        if threads.setdefault(buffer, mine) != mine:
+            yield stmt, f"other threads have the elements of {buffer.name} before"
+            return
+        loops = [loop for loop in scope.loops if loop.kind in ("unroll", "vector")]
+        registers.setdefault(buffer, set()).update(_own(stmt, loops))
+        last[buffer] = stmt
+    for buffer, mine in threads.items():
+        elements = np.array(sorted(registers[buffer]))
+        for size, step in mine:
+            elements = np.add.outer(elements, np.arange(size) * step).ravel()
+        if np.unique(elements).size < elements.size:
+            yield last[buffer], f"two threads have an element of {buffer.name}"
+
+
+def _threads_of(stmt: Load | Store, scope: Scope) -> tuple[str, list[tuple[int, int]]]:
+    """What is wrong with an access by itself, and the sizes and steps of its thread loops."""
+    name = stmt.buffer.name
+    if stmt.operands or any(isinstance(atom, Dyn) for atom in stmt.index.atoms()):
+        return f"fragment {name} is indexed by data", []
+    own = {loop.axis for loop in scope.loops if loop.kind in ("unroll", "vector", "thread")}
+    others = sorted(axis.name for axis in stmt.index.axes() - own)
+    if others:
+        return f"fragment {name} is indexed by {', '.join(others)}, which is not written out", []
+    loops = [loop for loop in scope.loops if loop.kind == "thread"]
+    if not loops:
+        return f"fragment {name} is used by no thread", []
+    if any(not isinstance(atom, Axis) for atom, _ in stmt.index.terms):
+        return f"fragment {name} is indexed by quotients", []
+    return "", [(loop.axis.size, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
+
+
+def in_registers(body: Body) -> Body:
+    """The block with a register buffer for each fragment: the elements that a thread has of it."""
+    offsets: dict[Buffer, set[int]] = {}
+    for stmt, loops in _fragment_accesses(body, ()):
+        offsets.setdefault(stmt.buffer, set()).update(_own(stmt, loops))
+    ranks = {
+        buffer: {offset: rank for rank, offset in enumerate(sorted(found))}
+        for buffer, found in offsets.items()
+    }
+    registers = {b: Buffer(b.name, b.dtype, len(found), "register") for b, found in ranks.items()}
+    moved: dict[Stmt, Stmt] = {}
+    for stmt, loops in _fragment_accesses(body, ()):
+        index = _in_ranks(stmt, loops, ranks[stmt.buffer])
+        moved[stmt] = _moved(stmt, registers[stmt.buffer], index)
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer in registers:
+            return Alloc(registers[stmt.buffer])
+        return moved.get(stmt, stmt)
+
+    return _mapped(body, change)
+
+
+def _fragment_accesses(
+    body: Body, loops: tuple[For, ...]
+) -> Iterator[tuple[Load | Store, tuple[For, ...]]]:
+    """The accesses of fragments, each with the loops round it that are written out."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            copied = stmt.kind in ("unroll", "vector")
+            yield from _fragment_accesses(stmt.body, (*loops, stmt) if copied else loops)
+        elif isinstance(stmt, NESTING):
+            yield from _fragment_accesses(stmt.body, loops)
+        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "fragment":
+            yield stmt, loops
+
+
+def _steps(stmt: Load | Store, loops: Sequence[For]) -> list[tuple[Axis, int]]:
+    """The loops that choose a register of a thread, each with its step in the fragment."""
+    steps = [(loop.axis, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
+    return [(axis, step) for axis, step in steps if step]
+
+
+def _own(stmt: Load | Store, loops: Sequence[For]) -> set[int]:
+    """The elements that thread 0 has of those that an access touches."""
+    result = {stmt.index.const}
+    for axis, step in _steps(stmt, loops):
+        result = {offset + step * n for offset in result for n in range(axis.size)}
+    return result
+
+
+def _in_ranks(stmt: Load | Store, loops: Sequence[For], ranks: dict[int, int]) -> Expr:
+    """The index of an access among the registers of a thread."""
+    start, steps = stmt.index.const, _steps(stmt, loops)
+    index = Expr(ranks[start])
+    for axis, step in steps:
+        if axis.size > 1:
+            index = index + Expr.of(axis) * (ranks[start + step] - ranks[start])
+    for point in product(*({0, axis.size - 1} for axis, _ in steps)):
+        offset = start + sum(n * step for n, (_, step) in zip(point, steps, strict=True))
+        rank = index.substitute({a: Expr(n) for n, (a, _) in zip(point, steps, strict=True)})
+        if rank.const != ranks[offset]:
+            raise UnsupportedError(f"registers of {stmt.buffer.name} are no even steps apart")
+    return index
+
+
+def _moved(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
+    """The same access to a register."""
+    if isinstance(stmt, Load):
+        return Load(stmt.result, buffer, index, stmt.mask)
+    fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
+    return Store(buffer, index, stmt.value, stmt.mask, fold, factor, precision)
+
+
+def _mapped(body: Body, change: Callable[[Stmt], Stmt]) -> Body:
+    result: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, For):
+            result.append(For(stmt.axis, _mapped(stmt.body, change), stmt.kind, stmt.end))
+        elif isinstance(stmt, If):
+            result.append(If(stmt.mask, _mapped(stmt.body, change), stmt.test))
+        else:
+            result.append(change(stmt))
+    return tuple(result)
+
+
+__all__ = ["disagreements", "in_registers"]
