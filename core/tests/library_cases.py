@@ -175,9 +175,10 @@ def matrices(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
     """Calls of an op on stacks of matrices: usual ones, dependent rows, not finite, no elements."""
     rng = np.random.default_rng(3)
     square = name in ("cholesky", "eigh", "triangular_solve")
+    more = [] if name in ("eigh", "svd") else [(7, 7)]
     for dtype in ("f16", "f32", "f64"):
         numpy = as_dtype(dtype).numpy
-        for m, n in ((1, 1), (4, 4), (7, 7), (0, 0), *([] if square else [(2, 4), (4, 3), (3, 0)])):
+        for m, n in ((1, 1), (4, 4), (0, 0), *more, *([] if square else [(2, 4), (4, 3), (3, 0)])):
             a = rng.standard_normal((3, m, n))
             if name == "cholesky":
                 a = a @ np.swapaxes(a, -1, -2) + np.eye(n)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.aot import Library
+from bringup.aot.library import Library
 from bringup.aot.toolchain import host_compiler, linked
 from bringup.errors import BringupError, UnsupportedError
 from bringup.llvm.host.engine import engine

@@ -6,6 +6,7 @@ small arrays have several of each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -275,3 +276,29 @@ def test_what_is_packed(monkeypatch: Any) -> None:
     assert plan(words, (128, 128), (128, 128), dtype=i8) is not None  # pairs pay at once
     assert plan(words, (4, 300), (300, 300), dtype=i8) is None
     assert plan(words, (4, 1024), (1024, 1024), dtype=i8) is not None
+
+
+def source(build: Any, *types: Any, level: str = "x86-64-v3") -> str:
+    return str(bu.jit(build).lower(*types, target=f"cpu:{level}").source)
+
+
+def test_panels_are_filled_by_functions_of_their_own(plans: list[Blocking]) -> None:
+    """Their constants would take registers from the sums of the product."""
+    types = bu.float32[64, 64], bu.float32[64, 64]
+    text = source(lambda x, w: x @ w, *types)
+    names = re.findall(r"define internal void @(\S+)\(.* noinline", text)
+    assert names == [f"entry.0.k0_dot_general.panels{n}" for n in range(2)]
+    assert all(text.count(f"call void @{name}(") == 1 for name in names)
+    assert "llvm.prefetch" in text, "rows of results may be pages apart"
+    assert "noinline" not in source(lambda x: bu.nn.softmax(x, axis=0), bu.float32[64, 64])
+
+
+def test_short_rows_of_patches_are_vectors_without_masks(plans: list[Blocking]) -> None:
+    def conv(x: Any, w: Any) -> Any:
+        return bu.lax.conv(x, w, (1, 1), "VALID")
+
+    x, w = draw(f32, 4, 8, 6, 6), draw(f32, 16, 8, 3, 3, seed=1)
+    assert "<4 x float>" in source(conv, bu.float32[x.shape], bu.float32[w.shape])
+    found = np.asarray(bu.jit(conv, device="cpu")(x, w))
+    whole = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", whole, w))

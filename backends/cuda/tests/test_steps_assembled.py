@@ -62,6 +62,22 @@ def test_nothing_spills(architecture: str, dtype: DType, tmp_path: Path) -> None
     assert not any(assembled(programs, architecture, tmp_path))
 
 
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_matrices_do_not_spill(dtype: DType, tmp_path: Path) -> None:
+    """Small ones, those that fill the memory of a block, and those that do not fit there."""
+    programs = [
+        program_of(name, [TensorType((3, n, n), dtype)], {})
+        for name in ("cholesky", "lu", "qr")
+        for n in (8, 128, 512)
+    ]
+    form = {"left": True, "lower": True}
+    programs += [
+        program_of("triangular_solve", [TensorType((3, n, m), dtype) for m in (n, 9)], form)
+        for n in (8, 128, 512)
+    ]
+    assert not any(assembled(programs, "sm_80", tmp_path))
+
+
 @pytest.mark.parametrize("dtype", [i8, f32], ids=str)
 def test_long_lines_do_not_spill(dtype: DType, tmp_path: Path) -> None:
     program = program_of("sort", [TensorType((1 << 20,), dtype)], {"dim": 0})

@@ -118,3 +118,11 @@ def test_equal_steps_share_kernels() -> None:
     twice = translate(replace(program, steps=program.steps * 2), "sm_90")
     assert len(twice.launches) == 2
     assert len(twice.kernels) == 1
+
+
+def test_llvm_copies_short_loops_alone() -> None:
+    """A block's tiles come one after the other; the lanes of a short sort may be copied."""
+    cases = scan(f32, 1 << 24, dim=0), sort(40, 20)
+    long, short = (lowered(name, types, **attrs) for name, types, attrs in cases)
+    assert "!llvm.loop" in long.text
+    assert "!llvm.loop" not in short.text

@@ -1,8 +1,5 @@
-"""Ahead of time: programs as libraries that need neither Python nor this package.
+"""Ahead of time: programs as files that need no Python source.
 
-A library has an object file or a C source, a header for C, and a few lines for C++ and Rust.
+`library`: an object file or a C source, with a header for C and a few lines for other languages.
+`program_file`: graphs for any device.  A process that reads the one does not import the other.
 """
-
-from bringup.aot.library import Library, make_library
-
-__all__ = ["Library", "make_library"]

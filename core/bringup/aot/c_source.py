@@ -167,16 +167,15 @@ class _File:
         program = unit.program
         types = [*program.inputs[: unit.arguments], *program.outputs]
         structs = ["args"] * unit.arguments + ["results"] * len(program.outputs)
-        needs = [
-            (struct, f"{struct}->{name}", type_.dtype.itemsize)
+        has_file = bool(self.weights.prefix is not None and unit.weights)
+        used = dict.fromkeys([*structs, *(["args"] if has_file else [])])
+        checks = [(struct, f"_Alignof({unit.prefix}_{struct})") for struct in used]
+        checks += [
+            (f"{struct}->{name}", str(type_.dtype.itemsize))
             for struct, name, type_ in zip(structs, unit.members, types, strict=True)
             if type_.size
         ]
-        has_file = bool(self.weights.prefix is not None and unit.weights)
-        needs += [("args", "args->weights", ALIGNMENT)] if has_file else []
-        used = dict.fromkeys([*structs, *(["args"] if has_file else [])])
-        checks = [(struct, f"_Alignof({unit.prefix}_{struct})") for struct in used]
-        checks += [(member, str(align)) for _, member, align in needs]
+        checks += [("args->weights", str(ALIGNMENT))] if has_file else []
         checks += [("arena", str(ALIGNMENT))] if arena_bytes else []
         yield "int status;"
         for address, align in checks:

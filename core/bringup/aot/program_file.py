@@ -94,6 +94,11 @@ class StoredEntry:
     frozen: bool = False
 
     @property
+    def arguments_by_parameter(self) -> tuple[TreeDef, ...]:
+        """The container that each parameter takes."""
+        return tuple(tree for part in self.arguments.children for tree in part.children)
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """What a device has to run, by the names under which it claims ops."""
         return tuple(sorted({opdef(i).claim(i.attrs) for i in _instrs(self.graph)}))
@@ -171,8 +176,10 @@ def with_locations(graph: Graph, *, kept: bool) -> Graph:
 
         def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value]:
             line = instr.location if kept else None
-            if line is not None:
+            if line is not None and line.file.isprintable():
                 line = Location(os.path.basename(line.file), line.line, line.function)
+            else:
+                line = None
             builder.location = line
             return builder.emit_again(instr, operands)
 
@@ -182,10 +189,17 @@ def with_locations(graph: Graph, *, kept: bool) -> Graph:
 
 
 def _entry_json(name: str, entry: StoredEntry) -> dict[str, Any]:
+    leaves = iter(entry.leaves)
+    written = [
+        tree_to_json(tree, leaves, f"argument {parameter.name} of {name}")
+        for tree, parameter in zip(entry.arguments_by_parameter, entry.parameters, strict=True)
+    ]
+    count = len(entry.arguments.children[0].children)
+    keywords = [[p.name, tree] for p, tree in zip(entry.parameters, written, strict=True)][count:]
     outputs = [str(value.type) for value in entry.graph.outputs]
     return {
         "parameters": [[p.name, _KIND_NAMES[p.kind]] for p in entry.parameters],
-        "arguments": tree_to_json(entry.arguments, entry.leaves, f"arguments of {name}: "),
+        "arguments": {"tuple": [{"tuple": written[:count]}, {"dict": keywords}]},
         "result": tree_to_json(entry.result, outputs, f"the result of {name}"),
         "weights": list(entry.weights),
         "donated": sorted(entry.donated),

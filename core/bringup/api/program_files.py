@@ -145,6 +145,9 @@ def _stored(
         definition(dict, tuple(keywords), [children[name] for name in keywords]),
     ]
     known: dict[int | str, str] = dict(enumerate(parameters(jitted._fn)))
+    static = {str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static}
+    if isinstance(jitted, Loaded):
+        static = dict(jitted.static)
     held = _held_names(jitted._fn)
     return StoredEntry(
         graph=with_locations(function.graph, kept=locations),
@@ -154,7 +157,7 @@ def _stored(
         result=function.result,
         weights=tuple(arrays.add(array, held.get(id(array))) for array in function.captured),
         donated=entry.donated,
-        static={str(known.get(at, str(at))): _static_text(s.value) for at, s in call.static},
+        static=static,
         frozen=isinstance(jitted, Frozen),
     )
 
@@ -189,22 +192,9 @@ def _static_text(value: Any) -> str:
 
 
 def _held_names(fn: Any) -> dict[int, str]:
-    """What arrays are called that a function holds, by their ids.
-
-    They are found in arguments that are bound to it, and in the variables that it reads.
-    """
-    held: dict[str, Any] = {}
-    while isinstance(fn, partial):
-        held |= {**dict(zip(parameters(fn.func), fn.args, strict=False)), **fn.keywords}
-        fn = fn.func
-    code = getattr(fn, "__code__", None)
-    if code is not None:
-        for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-            with suppress(ValueError):  # a variable without a value
-                held[name] = cell.cell_contents
-        held |= {n: fn.__globals__[n] for n in _names_in(code) if n in fn.__globals__}
+    """What arrays are called that a function holds, by their ids."""
     found: dict[int, str] = {}
-    for name, value in held.items():
+    for name, value in _held(fn):
         try:
             leaves, tree = flatten(value)
         except BringupError:  # it is no container of arrays
@@ -213,6 +203,23 @@ def _held_names(fn: Any) -> dict[int, str]:
             if isinstance(leaf, Array):
                 found.setdefault(id(leaf), re.sub(r"\W+", ".", path).strip("."))
     return found
+
+
+def _held(fn: Any) -> Iterator[tuple[str, Any]]:
+    """What a function holds, and what it is called there: arguments that are bound to it, the
+    attributes of the object whose method it is, or which it is, and variables that it reads.
+    """
+    while isinstance(fn, partial):
+        yield from zip(parameters(fn.func), fn.args, strict=False)
+        yield from fn.keywords.items()
+        fn = fn.func
+    yield from getattr(getattr(fn, "__self__", fn), "__dict__", {}).items()
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a variable without a value
+                yield name, cell.cell_contents
+        yield from ((n, fn.__globals__[n]) for n in _names_in(code) if n in fn.__globals__)
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
@@ -283,13 +290,14 @@ class _Body:
             for leaf, value in zip(stored.leaves, stored.graph.inputs, strict=False)
         )
         leaves = iter(stored.leaves)
-        trees = [tree for part in stored.arguments.children for tree in part.children]
         outputs = (str(value.type) for value in stored.graph.outputs)
         self.__name__ = self.__qualname__ = name
         self.__signature__ = inspect.Signature(
             [
                 parameter.replace(annotation=_Text(tree.text(leaves)))
-                for parameter, tree in zip(stored.parameters, trees, strict=True)
+                for parameter, tree in zip(
+                    stored.parameters, stored.arguments_by_parameter, strict=True
+                )
             ],
             return_annotation=_Text(stored.result.text(outputs)),
         )
@@ -364,15 +372,12 @@ class Loaded(Jitted[..., Any]):
     def _other_containers(self, given: TreeDef) -> OpTypeError:
         """The error for the first argument that is made of other containers than was saved."""
         body = self._fn
-        pairs = [
-            (one, other)
-            for mine, theirs in zip(body.stored.arguments.children, given.children, strict=True)
-            for one, other in zip(mine.children, theirs.children, strict=True)
-        ]
-        name, (saved, other) = next(
-            (parameter.name, pair)
-            for parameter, pair in zip(body.stored.parameters, pairs, strict=True)
-            if pair[0] != pair[1]
+        passed = [tree for part in given.children for tree in part.children]
+        columns = (body.stored.parameters, body.stored.arguments_by_parameter, passed)
+        name, saved, other = next(
+            (parameter.name, saved, other)
+            for parameter, saved, other in zip(*columns, strict=True)
+            if saved != other
         )
         return OpTypeError(
             f"argument {name} of {body.__name__} is {other}, where {saved} was saved",
@@ -417,7 +422,9 @@ def _fits(given: LeafType, saved: LeafType, type_: TensorType) -> bool:
 class ProgramFile:
     """A program file that was loaded: its functions, and what it tells of itself; made by `load`.
 
-    entries: its functions by their names.  metadata: what was said when it was saved.
+    entries: its functions by their names; each is called, lowered and exported as a jitted one, and
+    has ``ops``, ``dtypes`` and ``static``, what a device needs and what is compiled in.
+    metadata: what was said when it was saved.
     hash: the SHA-256 of the file.  opset: the least that it needs.
     version: of bringup, which wrote it.
 

@@ -417,9 +417,11 @@ class LoopsDevice(RenderingDevice["Func"]):
     target: Target = UNKNOWN
 
     def schedule(self, func: Func) -> Schedule:
-        """The steps to apply to the loops of a kernel before `render` gets them; none by default.
+        """The steps to apply to loops before `render` gets them; none by default.
 
-        Give the function of the `SimpleBackend` the same, so that dumps show them.
+        The loops are those of a kernel, whose grid is ``g0, g1, …``, or a function of the op
+        library, which names them otherwise.
+        Give the `SimpleBackend` the same function, so that dumps show the steps.
         """
         from bringup.loops.schedule import Schedule
 
@@ -438,12 +440,8 @@ class LoopsDevice(RenderingDevice["Func"]):
         loops = numbered_loops(program, number, self.target)
         if loops is None:
             return None
-        if config.level("BRINGUP_CHECK"):
-            from bringup.loops import verify_func
-
-            for func in loops.funcs:
-                verify_func(func)
-        launches = list(zip(loops.funcs, loops.numbers, strict=True))
+        funcs = [scheduled_func(func, self.schedule).after for func in loops.funcs]
+        launches = list(zip(funcs, loops.numbers, strict=True))
         return StepLaunches(launches, [buffer.type for buffer in loops.temporaries])
 
     @abstractmethod
@@ -465,17 +463,27 @@ def scheduled_loops(
 ) -> Scheduled:
     """The loops of a kernel and the schedule of the step, or that of a function if it has none.
 
+    Raises as `scheduled_func`.
+    """
+    from bringup.loops import lower_kernel
+
+    return scheduled_func(lower_kernel(step.kernel), schedule, step.schedule)
+
+
+def scheduled_func(
+    func: Func, schedule: Callable[[Func], Schedule] | None, steps: Schedule | None = None
+) -> Scheduled:
+    """Loops with steps, by default those that ``schedule`` gives for them.
+
     Both are verified under ``BRINGUP_CHECK``.  Raises ScheduleError for steps that do not fit the
     loops.
     """
-    from bringup.loops import lower_kernel, verify_func
+    from bringup.loops import verify_func
     from bringup.loops.schedule import Schedule, Scheduled
 
     check = config.level("BRINGUP_CHECK")
-    func = lower_kernel(step.kernel)
     if check:
         verify_func(func)
-    steps = step.schedule
     if steps is None:
         steps = Schedule() if schedule is None else schedule(func)
     scheduled = Scheduled.of(func, steps)
@@ -606,8 +614,12 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        scheduled = map(self.scheduled, program.kernel_steps)
-        kernels = (loops.after for loops in scheduled if loops is not None)
-        funcs = list(program_loops(program, kernels, self._target))
+        loops = map(self.scheduled, program.kernel_steps)
+        kernels = (each.after for each in loops if each is not None)
+
+        def scheduled(func: Func) -> Func:
+            return scheduled_func(func, self._schedule).after
+
+        funcs = list(program_loops(program, kernels, self._target, scheduled))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

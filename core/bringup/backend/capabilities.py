@@ -68,14 +68,14 @@ class LibraryClaims(Claims):
         from bringup.loops.library import INDEX_OPS, LIBRARY
 
         name, _, kind = claim.partition(".")
-        needs = LIBRARY[name].needs
+        needs, within = LIBRARY[name].needs, LIBRARY[name].within
         if claim not in _claims_of(name):
             raise KeyError(claim)
         indices = self._common(INDEX_OPS)
         if i32 not in indices:
             raise KeyError(claim)
         elements = self._common([*needs, kind] if kind and kind != "set" else needs)
-        if not elements:
+        if not elements or (within is not None and within not in elements):
             raise KeyError(claim)
         return elements | (indices & frozenset(INTS))
 

@@ -8,7 +8,20 @@ from bringup.c.vectors import unrolled_axes
 from bringup.dtypes import DType, i64
 from bringup.graph.index import Axis, Div, Dyn, Expr, Mod
 from bringup.integers import round_up
-from bringup.loops.form import Alloc, Buffer, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.loops.form import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    If,
+    Let,
+    Load,
+    Scalar,
+    Shuffle,
+    Stmt,
+    Store,
+    statements,
+)
 from bringup.records import record
 
 #: Scratch buffers up to so many bytes are local arrays; others stand in the scratch of a call.
@@ -116,6 +129,36 @@ def scalar_registers(func: Func) -> frozenset[Buffer]:
     return frozenset(b for b in registers - arrays if b.size <= MOST_SCALARS)
 
 
+def live(func: Func) -> frozenset[Scalar | Buffer]:
+    """The scalars and buffers that results depend on; compilers warn of all others."""
+    body = list(statements(func.body))
+    allocated = {stmt.buffer for stmt in body if isinstance(stmt, Alloc)}
+    waiting: list[Scalar | Buffer] = []
+    #: What each is made of.
+    sources: dict[Scalar | Buffer, list[Scalar | Buffer]] = {}
+    for stmt in body:
+        match stmt:
+            case Let():
+                sources.setdefault(stmt.result, []).extend(stmt.operands)
+            case Load():
+                sources.setdefault(stmt.result, []).extend((stmt.buffer, *stmt.operands))
+            case Store():
+                factor = () if stmt.factor is None else (stmt.factor,)
+                sources.setdefault(stmt.buffer, []).extend((stmt.value, *factor, *stmt.operands))
+                waiting += [] if stmt.buffer in allocated else [stmt.buffer]
+            case If(test=Scalar() as test):
+                waiting.append(test)
+            case Shuffle():
+                waiting.append(stmt.value)
+    found: set[Scalar | Buffer] = set()
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += sources.get(each, ())
+    return frozenset(found)
+
+
 def _is_constant(index: Expr, unrolled: frozenset[Axis]) -> bool:
     return index.axes() <= unrolled and not any(isinstance(a, Dyn) for a in index.atoms())
 
@@ -125,6 +168,7 @@ __all__ = [
     "aliasing_free",
     "in_scratch",
     "index_dtype",
+    "live",
     "scalar_registers",
     "scratch_layout",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
-from bringup.c.memory import aliasing_free, index_dtype, scalar_registers, scratch_layout
+from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
 from bringup.c.vectors import OPERATORS, has_one_mask, is_straight, vector_registers
 from bringup.dtypes import BY_NAME, DType
@@ -163,6 +163,7 @@ class _Function:
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
         self.vectors = vector_registers(func, self.dialect.vector_bytes)
+        self.live = live(func)
         self.constants: dict[Axis, Expr] = {}
         #: The constant that a scalar is.
         self.literals: dict[Scalar, str] = {}
@@ -222,6 +223,8 @@ class _Function:
     def pointers(self) -> Iterator[str]:
         """The parameters out of the array of them."""
         for n, param in enumerate(self.func.params):
+            if param.buffer not in self.live:
+                continue
             type_, name = self.element(param.buffer), self.names.of(param.buffer, "")
             restrict = self.dialect.restrict if param.buffer in self.unaliased else ""
             yield f"{type_} *{restrict}{name} = ({type_} *)buffers[{n}];"
@@ -296,8 +299,21 @@ class _Function:
 
     # -- statements --------------------------------------------------------------------------------
 
-    def body(self, body: Sequence[Stmt]) -> Iterator[str]:
+    def wanted(self, body: Sequence[Stmt]) -> Iterator[Stmt]:
+        """The statements of a body, without those that no result depends on."""
         for stmt in body:
+            match stmt:
+                case Let() | Load():
+                    is_wanted = stmt.result in self.live
+                case Store() | Alloc():
+                    is_wanted = stmt.buffer in self.live
+                case _:
+                    is_wanted = True
+            if is_wanted:
+                yield stmt
+
+    def body(self, body: Sequence[Stmt]) -> Iterator[str]:
+        for stmt in self.wanted(body):
             match stmt:
                 case Let():
                     yield from self.let(stmt)
@@ -500,7 +516,7 @@ class _Function:
 
     def statements_on_vectors(self, loop: For) -> Iterator[str]:
         """One statement after the other, each for all iterations."""
-        for stmt in loop.body:
+        for stmt in self.wanted(loop.body):
             match stmt:
                 case Store() if loop.end is not None:
                     masked = replace(stmt, mask=(*stmt.mask, *loop.bounds))

@@ -49,7 +49,23 @@ def _span(expr: Expr, facts: Mapping[Atom, Span], bounds: Mask) -> Span:
         parts.sort(key=lambda bound: (-len(bound.expr.terms), bound.high - bound.low))
         least, most = _span_of_parts(expr, parts, facts, bounds)
         low, high = max(low, least), min(high, most)
+    whole = _undivided_sum(expr) if bounds else None
+    if whole is not None:
+        by, multiple = whole
+        least, most = _span(multiple, facts, bounds)
+        low, high = max(low, least // by), min(high, most // by)
     return low, high
+
+
+def _undivided_sum(expr: Expr) -> tuple[int, Expr] | None:
+    """``n`` and ``n*e + x`` for the sum ``e + x // n``, which is their quotient; else None.
+
+    A column that a fused loop splits again stands in an index as such a sum, and in a bound whole.
+    """
+    for atom, c in expr.terms:
+        if isinstance(atom, Div) and c == 1 and len(expr.terms) > 1:
+            return atom.by, (expr + Expr(0, ((atom, -1),))) * atom.by + atom.of
+    return None
 
 
 def _span_of_parts(

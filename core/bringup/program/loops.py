@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from bringup.loops import Func
@@ -24,7 +24,9 @@ def step_loops(
     if loops is None:
         return None
     skipped = int(loops.copies and in_place)
-    funcs = tuple(replace(func, name=prefix + func.name) for func in loops.funcs[skipped:])
+    funcs = loops.funcs[skipped:]
+    named = {func: replace(func, name=prefix + func.name) for func in dict.fromkeys(funcs)}
+    funcs = tuple(named[func] for func in funcs)
     return replace(loops, funcs=funcs, given=loops.arguments[skipped:])
 
 
@@ -49,19 +51,24 @@ def is_in_place(program: Program, step: OpStep) -> bool:
 
 
 def program_loops(
-    program: Program, kernels: Iterator[Func], target: Target = UNKNOWN
+    program: Program,
+    kernels: Iterator[Func],
+    target: Target = UNKNOWN,
+    scheduled: Callable[[Func], Func] = lambda func: func,
 ) -> Iterator[Func]:
     """The functions of all steps in order: the next of ``kernels`` for each kernel, and those of
     steps that the op library has.
+
+    scheduled: changes each of the library's.
     """
     for number, step in enumerate(program.steps):
         if isinstance(step, KernelStep):
             yield next(kernels)
         elif isinstance(step, ControlStep):
             for inner in step.programs:
-                yield from program_loops(inner, kernels, target)
+                yield from program_loops(inner, kernels, target, scheduled)
         elif loops := numbered_loops(program, number, target):
-            yield from loops.funcs
+            yield from map(scheduled, loops.funcs)
 
 
 __all__ = ["is_in_place", "numbered_loops", "program_loops", "step_loops"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -195,6 +196,8 @@ def test_signatures_are_those_of_the_functions(tmp_path: Path) -> None:
     assert entry(one, y=two).tolist() == entry(y=two, x=one).tolist() == [5, 5]
     assert entry.ops == ("add", "constant", "mul")
     assert entry.dtypes == ("f32",)
+    bu.save(tmp_path / "again", entry)
+    assert bu.load(tmp_path / "again").entries["g"].static == entry.static
 
 
 @pytest.mark.parametrize(
@@ -241,6 +244,36 @@ def test_numbers_fit_where_arrays_without_axes_do(tmp_path: Path) -> None:
             f(2.5, wrong)
 
 
+class Layer:
+    """Holds an array, as layers do."""
+
+    def __init__(self) -> None:
+        self.gain = [W * 2]
+
+    def __call__(self, x: Any) -> Any:
+        return x @ self.gain[0]
+
+    def run(self, x: Any) -> Any:
+        return x @ self.gain[0]
+
+
+def test_weights_have_the_names_of_variables(tmp_path: Path) -> None:
+    layer, inner = Layer(), {"a b": [W * 3]}
+    unset = lambda x: (x @ inner["a b"][0], missing if len(x.shape) > 2 else x)  # noqa: E731
+    for fn, name in [
+        (layer, "gain.0"),
+        (layer.run, "gain.0"),
+        (unset, "inner.a b.0"),
+        (bu.jit(partial(lambda p, x: x @ p[1], (1, W * 4))), "p.1"),
+        (lambda x: x @ (W * 5), "W"),
+        (lambda x: dense(x), "weight0"),
+    ]:
+        bu.save(tmp_path / "f", fn, F32[2, 6])
+        assert next(iter(bu.load(tmp_path / "f").weights)) == name.replace(" ", ".")
+    if len(inner) > 1:
+        missing = 1
+
+
 def test_transformations_go_through_it(tmp_path: Path) -> None:
     bu.save(tmp_path / "f", lambda x: bu.sum(bu.sin(x @ W)), F32[2, 6])
     f, x = bu.load(tmp_path / "f"), bu.asarray(X)
@@ -285,7 +318,7 @@ def test_what_a_file_does_not_hold_is_refused(tmp_path: Path) -> None:
         a: Any
 
     path = tmp_path / "f"
-    with pytest.raises(ConversionError, match=r"arguments of lambda: \[0\]\[0\] is a Point"):
+    with pytest.raises(ConversionError, match="argument p of lambda is a Point"):
         bu.save(path, lambda p: p.x, Point(F32[2]))
     with pytest.raises(ConversionError, match=r"the result of lambda\['p'\] is a Pair"):
         bu.save(path, lambda x: {"p": Pair(x)}, F32[2])
@@ -353,6 +386,37 @@ def test_exports_of_a_file_are_those_of_its_functions(tmp_path: Path) -> None:
     assert list(bu.load(path).entries) == ["a", "b"]
     with pytest.raises(BringupError, match=r"(?s)no library can be made for 'z80'.*program"):
         bu.jit(dense).export("model", F32[2, 6], target="z80")
+
+
+READER = """
+import json, sys
+import numpy as np
+import bringup as bu
+
+file = bu.load("model.bringup", entry="many")
+result = file(np.load("x.npy"))
+imported = [n for n in ("model", "bringup.c", "bringup.aot.library") if n in sys.modules]
+print(json.dumps([np.asarray(result).tolist(), imported]))
+"""
+
+
+def test_another_process_needs_no_source(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    bu.save(
+        tmp_path / "there/model.bringup", {"one": (dense, F32[1, 6]), "many": (dense, F32[2, 6])}
+    )
+    np.save(tmp_path / "there/x.npy", X)
+    done = subprocess.run(
+        [sys.executable, "-c", READER],
+        cwd=tmp_path / "there",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    values, imported = json.loads(done.stdout)
+    assert values == np.asarray(bu.jit(dense)(X)).tolist()
+    assert imported == []
 
 
 def test_reading_runs_no_code(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ sys.path.append(str(Path(__file__).parent))
 from test_adapters import HERE, LoopsChip, op, program, slot
 
 from bringup.backend import BufferView, Capabilities, LibraryClaims, SimpleBackend, claims
-from bringup.c import C11, c_claims
+from bringup.c import C11, METAL, c_claims
 from bringup.dtypes import f16, f32, i32, i64
 from bringup.errors import UnsupportedError
-from bringup.loops import Func, Target
+from bringup.loops import For, Func, Target
+from bringup.loops.schedule import Schedule
 
 LONG, AT = f32[100], i32[3, 1]
 X, Z = slot("input", LONG), slot("output", LONG)
@@ -59,6 +60,31 @@ def test_the_source_without_a_device_is_cut_for_the_row_of_the_backend() -> None
     shown = program([op("sort", [X], Z, dim=0, descending=True)])
     assert backend.target() == backend.target("any") == Target(threads=3)
     assert backend.lower(shown).source == chip.compile(shown).source
+
+
+def test_functions_of_the_library_are_scheduled_as_kernels_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_pairs(func: Func) -> Schedule:
+        (outer, *_) = (s for s in func.body if isinstance(s, For))
+        return Schedule.parse(f"split {outer.name} pairs pair 2")
+
+    class Paired(Chip):
+        def schedule(self, func: Func) -> Schedule:
+            return in_pairs(func)
+
+    monkeypatch.setenv("BRINGUP_CHECK", "1")
+    chip = Paired()
+    steps = program([op("cumulative", [X], Z, kind="add", dim=0, reverse=False, exclusive=False)])
+    run = chip.compile(steps)
+    [z] = run([chip.put(x := np.arange(100, dtype=np.float32))])
+    assert chip.take(z, LONG).tolist() == np.cumsum(x).tolist()
+    assert "for pair in 2" in run.source
+    backend = SimpleBackend(
+        "chip", lambda index: chip, Capabilities(), render=chip.render, schedule=in_pairs,
+        target=chip.target,
+    )  # fmt: skip
+    assert backend.lower(steps).source == run.source
 
 
 NUMBERS = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
@@ -117,6 +143,9 @@ def test_claims_follow_from_those_of_kernels() -> None:
     assert len(every) == len(list(every))
     assert "cumulative" not in every
     assert "tan" not in every
+    without = LibraryClaims(c_claims(METAL))  # no f64
+    assert {"qr", "lu"} <= set(without)
+    assert without.keys().isdisjoint({"eigh", "svd"})
     parts = ["add", "sub", "max", "min", "and", "shr", "bitcast", "compare", "select", "convert"]
     few = LibraryClaims(claims(parts, [f32, i32]))
     assert set(few) == {

@@ -200,7 +200,9 @@ def test_a_missing_dtype_is_said() -> None:
 
 
 def test_a_missing_op_is_said() -> None:
-    func = parse_func("func f(y: out f32[1]) {\n  %0: f32 = 1.0\n  %1: f32 = tanh(%0)\n}")
+    func = parse_func(
+        "func f(y: out f32[1]) {\n  %0: f32 = 1.0\n  %1: f32 = tanh(%0)\n  y[0] = %1\n}"
+    )
     with pytest.raises(UnsupportedError, match="tanh has no rendering in OPENCL"):
         render_c(func, OPENCL)
 
@@ -220,3 +222,32 @@ def test_functions_share_the_library() -> None:
     source = render_all(funcs, C11)
     assert source.count("static inline float bu_max_f32(") == 1
     assert "bu_log" not in source
+
+
+def test_what_no_result_depends_on_is_not_written() -> None:
+    """Compilers warn of it: scalars, and buffers that are stored and never loaded."""
+    func = parse_func(
+        """
+func f(x: in f32[4], y: out f32[4]) {
+  alloc sum: register f32[1]
+  alloc unused: register f32[1]
+  %0: f32 = 0.0
+  sum[0] = %0
+  unused[0] = %0
+  for i in 4 {
+    %1: f32 = x[i]
+    %2: f32 = sum[0]
+    %3: f32 = mul(%2, %1)
+    sum[0] add= %1
+    unused[0] add= %3
+    %4: f32 = sum[0]
+    y[i] = %4
+  }
+}"""
+    )
+    source = render_c(func, C11)
+    assert "unused" not in source
+    assert re.findall(r"v\d", source) == ["v1", "v1", "v4", "v4"]
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    Compiled([func], flags=("-Wextra", "-Wno-unused-parameter")).run("f", [x, y])
+    assert y.tolist() == [0, 1, 3, 6]

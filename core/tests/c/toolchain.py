@@ -68,7 +68,6 @@ def compile_c(source: str, *, flags: Sequence[str] = (), command: Sequence[str] 
     warnings = (
         "-Wall",
         "-Werror",
-        "-Wno-unused-variable",
         "-Wno-unknown-pragmas",
         "-Wno-tautological-compare",
     )

@@ -72,7 +72,7 @@ def test_substitution_is_that_of_the_values(e: Expr, new: tuple[Expr, Expr]) -> 
 def test_ranges_hold_every_value(e: Expr, mask: list[Bound]) -> None:
     assert e.first <= value(e).min() <= value(e).max() <= e.last
     holds = np.broadcast_to(mask_value(mask, TABLE), value(e).shape)
-    low, high = span(e, mask)
+    low, high = span(e, tuple(mask))
     if holds.any():
         assert e.first <= low <= value(e)[holds].min()
         assert value(e)[holds].max() <= high <= e.last
@@ -170,3 +170,13 @@ def test_divisions_look_past_what_lies_below_every_step() -> None:
     flat = flatten((Expr.of(c), Expr.of(h), Expr.of(w)), (8, 6, 6))
     assert flat // 144 == Expr.of(c) // 4
     assert flat % 144 == (Expr.of(c) % 4) * 36 + Expr.of(h) * 6 + Expr.of(w)
+
+
+def test_the_span_of_a_sum_with_a_quotient_is_that_of_the_whole_by_the_divisor() -> None:
+    """A column that is split and fused again: its rows end where it does."""
+    tile, column = Axis(0, 86), Axis(1, 24)
+    row = Expr.of(tile) * 3 + Expr.of(column) // 2 // 4
+    whole = Expr.of(tile) * 24 + Expr.of(column)
+    assert span(row) == (0, 257)
+    assert span(row, (Bound(whole, 0, 2048),)) == (0, 255)
+    assert span(row // 8, (Bound(whole * -1 + 2048, 1, 2049),)) == (0, 31)

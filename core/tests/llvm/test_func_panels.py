@@ -298,3 +298,92 @@ def test_rows_that_are_copied_behind_products_are_asked_for_before_them() -> Non
         COPIED.replace("for i in 32", "for i in 2"),  # too little to wait for
     ):
         assert "llvm.prefetch" not in text_of(parse_func(changed))[1]
+
+
+def test_one_element_for_lanes_of_which_some_are_masked_is_loaded_once() -> None:
+    text = """
+func f(x: in f32[4], y: out f32[32]) {
+  for i in 4 parallel {
+    for l in 8 vector {
+      %0: f32 = x[i] if 0 <= l + -2*i < 3
+      y[8*i + l] = %0
+    }
+  }
+}"""
+    assert "gather" not in text_of(parse_func(text))[1]
+    assert_as_evaluated(text, numbers(4))
+
+
+PARTS = """
+func f(x: in f32[LONG], y: out f32[LONG]) {
+  for i in 2 parallel {
+    alloc t: SPACE f32[LANES]
+    for s in 2 {
+      for l in LANES vector {
+        if 0 <= l + -HALF*s < HALF {
+          %0: f32 = x[LANES*i + l]
+          t[l] = %0
+        }
+      }
+    }
+    for m in LANES vector {
+      %1: f32 = t[m]
+      y[LANES*i + m] = %1
+    }
+  }
+}"""
+
+
+@pytest.mark.parametrize(("lanes", "is_masked"), [(8, False), (16, True)])
+def test_parts_of_private_vectors_are_blended_where_masks_are_slow(
+    lanes: int, is_masked: bool
+) -> None:
+    text = PARTS.replace("LONG", str(2 * lanes)).replace("HALF", str(lanes // 2))
+    text = text.replace("LANES", str(lanes)).replace("SPACE", "scratch")
+    assert ("masked.store" in text_of(parse_func(text))[1]) == is_masked
+    assert_as_evaluated(text, numbers(2 * lanes))
+
+
+SUMS = """
+func f(x: in f32[64], w: in f32[8], y: out f32[64]) {
+  for i in 2 parallel {
+    alloc p: scratch f32[32]
+    for q in 4 {
+      for l in 8 vector {
+        %0: f32 = x[32*i + 8*q + l]
+        %1: f32 = mul(%0, %0)
+        p[8*q + l] = %1
+      }
+    }
+    alloc r: register f32[8]
+    for c in 8 vector {
+      %2: f32 = 0.0
+      r[c] = %2
+    }
+    for k in 4 {
+      for d in 8 vector {
+        %3: f32 = p[8*k + d]
+        %4: f32 = w[k]
+        r[d] add= %3 * %4
+      }
+    }
+    for o in ROWS {
+      for e in 8 vector {
+        %5: f32 = r[e]
+        y[32*i + 8*o + e] = %5
+      }
+    }
+  }
+}"""
+
+
+def test_panels_beside_sums_are_filled_by_a_function() -> None:
+    text = SUMS.replace("ROWS", "4")
+    found = text_of(parse_func(text))[1]
+    assert "define internal void @inner.panels0(ptr %p0, ptr %p1, i64 %i0) noinline" in found
+    assert found.count("call void @inner.panels0(") == 1
+    assert_as_evaluated(text, numbers(64), numbers(8))
+    alone = text[: text.index("    alloc r:")] + "    for o in 32 {\n      %5: f32 = p[o]\n"
+    alone += "      y[32*i + o] = %5\n    }\n  }\n}"
+    assert "noinline" not in text_of(parse_func(alone))[1]
+    assert_as_evaluated(alone, numbers(64), numbers(8))

@@ -283,6 +283,15 @@ def test_the_second_pass_over_a_row_prefetches_the_next() -> None:
     assert "llvm.prefetch" not in text_of(as_run(single.kernel))[1]
 
 
+def test_what_is_stored_row_by_row_is_prefetched_only_behind_a_tile_of_sums() -> None:
+    def normed(x: Value) -> Value:
+        return rows.div(x, kept(rows.sqrt(sum_(rows.mul(x, x), (0,))), (0,), x.shape))
+
+    (launch,) = fuse(graph_of(normed, f32[300, 300]), Limits())
+    assert launch.kernel is not None
+    assert "llvm.prefetch" not in text_of(as_run(launch.kernel))[1]
+
+
 # -- folds with lanes along the grid, of sizes at which their loops change -------------------------
 
 

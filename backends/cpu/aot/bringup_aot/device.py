@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,6 @@ from bringup.backend import Backend, Capabilities, Device, DeviceInfo, NoHardwar
 from bringup.backend.link import LinkOptions
 from bringup.errors import DeviceError
 from bringup.program.program import Program
-from bringup.types import TensorType
 from bringup_aot.machines import MACHINES, Machine, compiler
 
 Array = np.ndarray[Any, Any]
@@ -44,9 +44,9 @@ class AotBackend(Backend):
         return found
 
     def capabilities(self, target: str = "") -> Capabilities:
-        """Those of a target; of the first machine by default."""
+        """Those of a target, of the first machine by default.  Results have memory of their own."""
         maker, architecture = backend_of(target or MACHINES[0].target)
-        return maker.capabilities(architecture)
+        return replace(maker.capabilities(architecture), donation=False)
 
     def open(self, index: int) -> Device:
         """Open a machine."""
@@ -124,16 +124,7 @@ class AotExecutable:
         if status:
             raise DeviceError(f"{_SYMBOL} returned {status}")
         outputs, at = [], 8
-        for index, type_ in enumerate(program.outputs):
-            found = np.frombuffer(written[at : at + type_.nbytes], np.uint8).copy()
+        for type_ in program.outputs:
+            outputs.append(np.frombuffer(written[at : at + type_.nbytes], np.uint8).copy())
             at += type_.nbytes
-            outputs.append(self.placed(inputs, index, type_, found))
         return outputs
-
-    def placed(self, inputs: Sequence[Array], index: int, type_: TensorType, found: Array) -> Array:
-        """A result, in the memory of the donated input that it takes."""
-        source = dict(self.program.aliases).get(index)
-        if source is None:
-            return found
-        inputs[source][: type_.nbytes] = found
-        return inputs[source]

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bringup.aot import Library
+from bringup.aot.library import Library
 from bringup.backend import NoHardware
 from bringup.errors import DeviceError
 from bringup.records import record

@@ -76,25 +76,35 @@ def _emit_library(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     for buffer in loops.temporaries:
         arguments[buffer] = codegen.scratch(buffer.type.nbytes)
     commands: list[Command] = []
+    kernels: dict[tuple[Func, frozenset[str]], SimtKernel] = {}
     for number, (func, given) in enumerate(zip(loops.funcs, loops.arguments, strict=True)):
         if loops.copies and not number:
             source, target = step.operands[0], step.results[0]
             commands += [] if source == target else [Copy(source, target, source.type.nbytes)]
             continue
         memory = [arguments[buffer] for buffer in given]
-        commands.append(Launch(_kernel(codegen, func, memory), tuple(memory), step))
+        form = func, _constant_params(codegen, func, memory)
+        if form not in kernels:
+            kernels[form] = _kernel(codegen, *form)
+        commands.append(Launch(kernels[form], tuple(memory), step))
     return commands
 
 
-def _kernel(codegen: CodegenContext, func: Func, arguments: Sequence[Argument]) -> SimtKernel:
-    """The kernel of a function, which equal functions share."""
+def _constant_params(
+    codegen: CodegenContext, func: Func, arguments: Sequence[Argument]
+) -> frozenset[str]:
+    """The parameters that nobody writes while the function runs."""
     given = list(zip(func.params, arguments, strict=True))
     writes = [slot for param, slot in given if param.role != "in" and isinstance(slot, Slot)]
-    constant = frozenset(
+    return frozenset(
         param.buffer.name
         for param, slot in given
         if param.role == "in" and (not isinstance(slot, Slot) or codegen.is_constant(slot, writes))
     )
+
+
+def _kernel(codegen: CodegenContext, func: Func, constant: frozenset[str]) -> SimtKernel:
+    """The kernel of a function, which equal functions share.  constant: see `emit_threads`."""
     row, scheduled = codegen.row, apply(func, nest_steps(func, codegen.row))
 
     def emit(name: str) -> SimtKernel:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops.form import Buffer, For, If, Load, Stmt, Store, statements
+from bringup.llvm.loops.heuristics import LOOPS
+from bringup.loops.form import PRIVATE, Buffer, For, If, Load, Stmt, Store, statements
 from bringup.records import record
 
 #: Bytes of a copy that are worth it.
@@ -94,21 +95,33 @@ def results_behind(body: Sequence[Stmt]) -> dict[For, list[Results]]:
 def _find_results(body: Sequence[Stmt], found: dict[For, list[Results]]) -> None:
     last: For | None = None
     for stmt in body:
-        if isinstance(stmt, For) and stmt.kind == "serial" and _fills_registers(stmt):
+        if isinstance(stmt, For) and stmt.kind == "serial" and fills_registers(stmt):
             last = stmt
         elif last is not None and isinstance(stmt, For | If):
             condition = stmt.mask if isinstance(stmt, If) else ()
             rows = stmt.body[0] if isinstance(stmt, If) else stmt
-            if isinstance(rows, For) and rows.kind == "serial" and len(condition) < 2:
+            if isinstance(rows, For) and _are_sums(rows) and len(condition) < 2:
                 results = _stores(rows.body, (), condition, rows)
                 found.setdefault(last, []).extend(results)
         elif isinstance(stmt, For | If):
             _find_results(stmt.body, found)
 
 
-def _fills_registers(loop: For) -> bool:
+def fills_registers(loop: For) -> bool:
+    """Whether a loop stores to registers alone."""
     stores = [stmt for stmt in statements(loop.body) if isinstance(stmt, Store)]
     return bool(stores) and all(stmt.buffer.space == "register" for stmt in stores)
+
+
+def _are_sums(rows: For) -> bool:
+    """Whether the rows of a loop are those of a register tile: few, and in memory of the unit.
+
+    A loop that stores what it reads, such as x / norm of columns, has as many as the array.
+    """
+    if rows.kind != "serial" or rows.axis.size > LOOPS.most_rows:
+        return False
+    loads = (stmt for stmt in statements(rows.body) if isinstance(stmt, Load))
+    return any(s.buffer.space in PRIVATE and s.index.coefficient(rows.axis) for s in loads)
 
 
 def _stores(
@@ -198,4 +211,12 @@ def _fill(loop: For) -> Fill | None:
     return Fill(tuple(nest), load.buffer, index, length)
 
 
-__all__ = ["Ahead", "Fill", "Results", "fills_behind", "prefetches", "results_behind"]
+__all__ = [
+    "Ahead",
+    "Fill",
+    "Results",
+    "fills_behind",
+    "fills_registers",
+    "prefetches",
+    "results_behind",
+]

@@ -24,6 +24,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.panels import Panels, panels_of
 from bringup.llvm.func.prefetch import (
     Ahead,
     Fill,
@@ -37,7 +38,7 @@ from bringup.llvm.func.squares import square_bytes
 from bringup.llvm.index import Indices
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, literal, memory_type, register_type, render
-from bringup.llvm.text import Builder, Function, Module, Val, const, const_vector, i64_const
+from bringup.llvm.text import Builder, Function, Module, Param, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import (
     Alloc,
@@ -178,7 +179,7 @@ class FuncEmitter:
     scalars: the registers of the scalars that are visible, by name.
     divisors: definitions of scalars that divide in deeper loops, whose reciprocal is computed once.
     reciprocals: of such scalars, by name.
-    ahead: what vector loops prefetch.
+    ahead: what vector loops prefetch.  panels: loops that become functions.
     """
 
     #: Whether each lane of a vector is a register of its own, as it is on GPUs.
@@ -205,18 +206,18 @@ class FuncEmitter:
         self.results: Mapping[For, Sequence[Results]] = {}
         self.fills: Mapping[For, Sequence[Fill]] = {}
         self.quotients: dict[For, list[Expr]] = {}
+        self.panels: Mapping[For, Panels] = {}
 
     def run(self, nests: Sequence[_Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
         self.results = results_behind(self.func.body)
+        self.panels = panels_of(self.func.body)
         self.fills = fills_behind(self.func.body)
         _fixed_quotients(self.func.body, (), self.quotients)
         _, begin, end, worker = self.function.args
         self._load_pointers(worker)
-        size = square_bytes(self.func.body)
-        if size:
-            self.square = b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
+        self._make_square(self.func.body)
         for nest in nests:
             if nest.loops:
                 self.ahead |= prefetches(nest.loops[-1].loop.axis, nest.body)
@@ -239,6 +240,11 @@ class FuncEmitter:
         work = sum(nest.units * _work(nest.body) for nest in nests)
         work += sum(_work(each.before) for each in filling)
         return NativeKernel(self.function.name, units, self.tile_bytes, work // units)
+
+    def _make_square(self, body: Body) -> None:
+        size = square_bytes(body)
+        if size:
+            self.square = self.b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
 
     def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
         """One iteration of all parallel loops; the rest as in `_fill`."""
@@ -415,6 +421,9 @@ class FuncEmitter:
             return
         if stmt.kind in ("block", "thread"):
             raise UnsupportedError(f"a CPU has no loops of kind {stmt.kind}: {stmt.name}")
+        if stmt in self.panels:
+            self._function(stmt, self.panels[stmt])
+            return
         end = self._end(stmt)
         if stmt.kind == "vector":
             self._vector(stmt, end)
@@ -427,6 +436,27 @@ class FuncEmitter:
                 self._where(exists, stmt.body)
         else:
             self._serial(stmt, end)
+
+    def _function(self, stmt: For, needs: Panels) -> None:
+        """Emit a loop as a function, and call it."""
+        module, pointers = self.function.module, [self.memory.pointers[n] for n in needs.buffers]
+        places = [self.indices.axes[axis] for axis in needs.axes]
+        params: list[Param] = [(f"p{n}", ir.ptr) for n in range(len(pointers))]
+        params += [(f"i{n}", place.type) for n, place in enumerate(places)]
+        name = f"{self.function.name}.panels{list(self.panels).index(stmt)}"
+        function = module.function(
+            name, ir.void, params, attrs="noinline nounwind", linkage="internal"
+        )
+        b = Builder(function.block("entry"))
+        memory = Memory(b, Indices(b), Registers(b, (stmt,)))
+        memory.pointers = dict(zip(needs.buffers, function.args, strict=False))
+        memory.indices.axes = dict(zip(needs.axes, function.args[len(pointers) :], strict=True))
+        inner = FuncEmitter(Func(name, self.func.params, (stmt,)), function, memory)
+        _fixed_quotients((stmt,), (), inner.quotients)
+        inner._make_square((stmt,))
+        inner.body((stmt,))
+        b.ret()
+        self.b.call(function, [*pointers, *places])
 
     def _copies(self, loop: For) -> bool:
         """Emit a loop to unroll statement by statement, if that may be done, and say so."""
@@ -609,7 +639,7 @@ class FuncEmitter:
         if guard is not None and (guard[0].buffer.name, 0) in parts and self.indices.lanes == 1:
             self._while(stmt, guard, stop, parts)
             return
-        start, hints = self.indices.const(0), self._hints(stop)
+        start, hints = self.indices.const(0), self._hints(stmt)
         with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
             values.update(zip(parts, loop.carried, strict=True))
@@ -617,8 +647,8 @@ class FuncEmitter:
             loop.next(*(values[part] for part in parts))
         values.update(zip(parts, loop.carried, strict=True))
 
-    def _hints(self, stop: Val) -> str:
-        """What LLVM is told of a serial loop that ends at ``stop``."""
+    def _hints(self, stmt: For) -> str:
+        """What LLVM is told of a serial loop."""
         return self.loop_hints
 
     def _while(self, stmt: For, guard: tuple[Load, Body], stop: Val, parts: Sequence[Part]) -> None:

@@ -36,6 +36,7 @@ from bringup.llvm.simt.target import (
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
 from bringup.loops.form import (
+    NESTING,
     PRIVATE,
     Alloc,
     Barrier,
@@ -53,6 +54,10 @@ from bringup.loops.form import (
 from bringup.loops.schedule.rewrite import exprs_of
 from bringup.loops.target import Target
 from bringup.loops.text import print_stmt
+
+#: Copies of a loop with so many statements, none of which holds others, are in flight together.
+_SHORT = 12
+_ROLLED = "llvm.loop.unroll.disable"
 
 
 def emit_threads(
@@ -95,6 +100,7 @@ def emit_threads(
     fixed = fixed and 0 < units <= MAX_BLOCKS
     emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
     if fixed:
+        emitter.rolled = module.loop_hints(_ROLLED)
         emitter.unit(nest, body, emitter.special(dialect.block_index))
     elif units:
         emitter.units(nest, body, units)
@@ -354,6 +360,8 @@ class _ThreadEmitter(FuncEmitter):
 
     lane_registers = True
     memory: _ThreadMemory
+    #: What LLVM is told of loops whose copies would gain nothing.
+    rolled = ""
     shared: _Shared
     parity = const(ir.i32, 0)
 
@@ -381,7 +389,7 @@ class _ThreadEmitter(FuncEmitter):
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
         first, step = map(self.special, (self.dialect.block_index, self.dialect.grid_size))
-        meta = self._hints(first)
+        meta = b.module.loop_hints(_ROLLED)
         with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
@@ -449,6 +457,13 @@ class _ThreadEmitter(FuncEmitter):
         else:
             super()._for(stmt)
 
+    def _hints(self, stmt: For) -> str:
+        is_short = len(stmt.body) <= _SHORT and not any(isinstance(s, NESTING) for s in stmt.body)
+        # Nor are loops written out of which only the running function knows the length.
+        if stmt.end is not None and not stmt.end.is_const:
+            return self.b.module.loop_hints(_ROLLED)
+        return super()._hints(stmt) if is_short or not self.rolled else self.rolled
+
     def _threads_of(self, stmt: For) -> None:
         """The iteration of this thread, if it has one."""
         self.inner[stmt.axis] = inner = _threads(stmt.body)
@@ -480,12 +495,6 @@ class _ThreadEmitter(FuncEmitter):
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
         self.is_in_threads, self.memory.present = outer, present
-
-    def _hints(self, stop: Val) -> str:
-        """Loops of which only the running function knows the length are not written out."""
-        if stop.integer is not None:
-            return super()._hints(stop)
-        return self.b.module.loop_hints("llvm.loop.unroll.disable")
 
     # -- conditions --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bringup.dtypes import DType, f64
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.target import UNKNOWN, Target
 from bringup.records import record
@@ -22,10 +23,12 @@ class LibraryOp:
     """module: which has a function of the op's name.
 
     needs: the ops that are applied to elements; what a fold of some kind needs is left out.
+    within: a dtype of which some elements are, whatever that of the operands is.
     """
 
     module: str
     needs: tuple[str, ...]
+    within: DType | None = None
 
 
 _ORDER = ("compare", "select", "convert")
@@ -37,12 +40,12 @@ LIBRARY: dict[str, LibraryOp] = {
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),
-    "eigh": LibraryOp("jacobi", _FIELD),
+    "eigh": LibraryOp("eigenvalues", _FIELD, f64),
     "lu": LibraryOp("factors", _FIELD),
-    "qr": LibraryOp("blocked", _FIELD),
+    "qr": LibraryOp("reflections", _FIELD),
     "scatter": LibraryOp("scattering", ("convert",)),
     "sort": LibraryOp("sorting", _ORDER),
-    "svd": LibraryOp("jacobi", _FIELD),
+    "svd": LibraryOp("singular_values", _FIELD, f64),
     "triangular_solve": LibraryOp("factors", _FIELD),
 }
 

@@ -185,7 +185,7 @@ def _eliminate(
     order: the numbers of rows, and where the first stands.  beside: the whole matrix, in which rows
     are exchanged, too, and its columns.
     """
-    b, columns, m = panel.down.b, panel.columns, panel.length
+    b, columns, m = panel.down.b, panel.columns, panel.down.length
     zero = b.constant(0.0, columns.dtype)
     lanes = panel.down.lanes
     with b.loop("j", count) as j:
@@ -201,23 +201,23 @@ def _eliminate(
                 _exchange(b, a.buffer, (a.place(g, across), a.place(data(m), across)), row)
         head = columns.get(j, g)
         nothing = b.compare("eq", head, zero)
-        with panel.vectors(g) as i:
+        with panel.down.vectors(g) as i:
             multipliers = b.alloc("multipliers", columns.dtype, lanes, "register")
-            with panel.down.across(lanes) as lane:
+            with panel.down.across() as lane:
                 value = columns.get(j, i + lane)
                 multiplier = b.op("select", nothing, zero, b.op("div", value, head))
                 b.store(multipliers, lane, multiplier)
-                is_below = panel.holds(i + lane, g + 1)
+                is_below = panel.down.holds(i + lane, g + 1)
                 value = b.op("select", is_below, b.load(multipliers, lane), value)
                 columns.set(j, i + lane, value)
             with b.loop("q", count, until=j * -1 + (count - 1)) as q:
                 less = b.op("neg", columns.get(j + 1 + q, g))
                 rest = b.alloc("rest", columns.dtype, lanes, "register")
-                with panel.down.across(lanes) as lane:
+                with panel.down.across() as lane:
                     value = columns.get(j + 1 + q, i + lane)
                     b.store(rest, lane, value)
                     b.store(rest, lane, b.load(multipliers, lane), fold="add", factor=less)
-                    is_below = panel.holds(i + lane, g + 1)
+                    is_below = panel.down.holds(i + lane, g + 1)
                     value = b.op("select", is_below, b.load(rest, lane), value)
                     columns.set(j + 1 + q, i + lane, value)
 
@@ -225,26 +225,26 @@ def _eliminate(
 def _pivot(panel: Panel, j: Expr, g: Expr) -> Scalar:
     """The row of the first largest magnitude of a column from row ``g`` on, or of its first NaN."""
     b, columns, lanes = panel.down.b, panel.columns, panel.down.lanes
-    least, beyond = b.constant(-1.0, columns.dtype), b.constant(panel.length, i32)
+    least, beyond = b.constant(-1.0, columns.dtype), b.constant(panel.down.length, i32)
     sizes = b.alloc("sizes", columns.dtype, lanes, "register")
     rows = b.alloc("rows", i32, lanes, "register")
-    with panel.down.across(lanes) as lane:
+    with panel.down.across() as lane:
         b.store(sizes, lane, least)
         b.store(rows, lane, beyond)
-    with panel.vectors(g) as i, panel.down.across(lanes) as lane:
+    with panel.down.vectors(g) as i, panel.down.across() as lane:
         size = b.op("abs", columns.get(j, i + lane))
-        b.store(sizes, lane, b.op("select", panel.holds(i + lane, g), size, least), fold="max")
+        b.store(sizes, lane, b.op("select", panel.down.holds(i + lane, g), size, least), fold="max")
     best, row = b.variable("best", least), b.variable("row", beyond)
-    with panel.down.across(lanes) as lane:
+    with panel.down.across() as lane:
         b.set(best, b.load(sizes, lane), fold="max")
     most = b.load(best)
-    with panel.vectors(g) as i, panel.down.across(lanes) as lane:
+    with panel.down.vectors(g) as i, panel.down.across() as lane:
         size = b.op("abs", columns.get(j, i + lane))
         is_best = b.op("or", b.compare("eq", size, most), b.compare("ne", size, size))
-        is_best = b.op("and", is_best, panel.holds(i + lane, g))
+        is_best = b.op("and", is_best, panel.down.holds(i + lane, g))
         number = b.op("select", is_best, b.index(i + lane, i32), beyond)
         b.store(rows, lane, number, fold="min")
-    with panel.down.across(lanes) as lane:
+    with panel.down.across() as lane:
         b.set(row, b.load(rows, lane), fold="min")
     return b.load(row)
 
@@ -267,7 +267,7 @@ def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, in
         tile.subtract(columns.transposed_from(ZERO, top), a.from_(k, j), count, until=first)
         tile.solve(columns.transposed_from(first, top))
         tile.store(a, top, j)
-    if reaches(k + count, panel.length):
+    if reaches(k + count, panel.down.length):
         return
     bands = panel.rows // tiles.rows
     with b.loop("band", bands, until=((k + count) // tiles.rows) * -1 + bands) as band:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from bringup.dtypes import DType
 from bringup.graph.index import Bound, Expr
@@ -11,7 +10,8 @@ from bringup.integers import ceil_div, round_up
 from bringup.loops.form import Scalar
 from bringup.loops.library.builder import FuncBuilder, below
 from bringup.loops.library.calls import OpCall
-from bringup.loops.library.tiles import SQUARE, At, Matrix, Tiles, blocks
+from bringup.loops.library.lines import Line
+from bringup.loops.library.tiles import SQUARE, At, Matrix, blocks
 from bringup.records import record
 
 #: Columns of a panel.
@@ -20,27 +20,33 @@ _COLUMNS = 32
 Put = Callable[[Expr, Expr, Scalar, Bound], None]
 
 
+def most_columns(count: int) -> int:
+    """Columns of the largest panel of ``count`` columns."""
+    return max(1, min(count, _COLUMNS))
+
+
 @record(eq=False)
 class Panel:
     """Memory for a panel.
 
-    down: vectors down a column.  columns: the panel; element (j, i) is row i of column j.
-    length: of a column.  rows: the same in whole vectors and whole tiles.  most: columns.
+    down: a column as a line.  columns: the panel; element (j, i) is row i of column j.
+    most: columns.
     """
 
-    down: Tiles
+    down: Line
     columns: Matrix
-    length: int
-    rows: int
     most: int
 
     @classmethod
     def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, length: int, count: int) -> Panel:
         """Memory for panels of ``count`` columns in all."""
-        down, most = Tiles.of(b, call, dtype, length, length), max(1, min(count, _COLUMNS))
-        rows = round_up(length, max(down.lanes, down.rows))
-        columns = down.matrix("panel", round_up(most, SQUARE), rows)
-        return cls(down, columns, length, rows, most)
+        down, most = Line.of(b, call, dtype, length), most_columns(count)
+        return cls(down, down.tiles.matrix("panel", round_up(most, SQUARE), down.whole), most)
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix, in whole vectors and whole tiles."""
+        return self.down.whole
 
     def each(self, count: int, *, backward: bool = False) -> Iterator[tuple[Expr, int]]:
         """The first column and the number of columns of each panel of so many columns."""
@@ -53,7 +59,7 @@ class Panel:
         with (
             b.loop("j.square", ceil_div(count, lanes)) as j,
             b.loop("i.square", rows, until=(first // lanes) * -1 + rows) as i,
-            self.down.points(lanes, lanes) as (c, lane),
+            self.down.tiles.points(lanes, lanes) as (c, lane),
         ):
             row, column = first // lanes * lanes + i * lanes + lane, j * lanes + c
             self.columns.set(column, row, at(row, first + column))
@@ -65,25 +71,10 @@ class Panel:
         with (
             b.loop("i.square", rows, until=(first // lanes) * -1 + rows) as i,
             b.loop("j.square", ceil_div(count, lanes)) as j,
-            self.down.points(lanes, lanes) as (r, lane),
+            self.down.tiles.points(lanes, lanes) as (r, lane),
         ):
             row, column = first // lanes * lanes + i * lanes + r, j * lanes + lane
             put(row, first + column, self.columns.get(column, row), below(column, count))
 
-    @contextmanager
-    def vectors(self, first: Expr) -> Iterator[Expr]:
-        """The first row of each vector down a column, from that which holds row ``first`` on."""
-        lanes = self.down.lanes
-        count, before = self.rows // lanes, first // lanes
-        with self.down.b.loop("down", count, until=before * -1 + count) as down:
-            yield (before + down) * lanes
 
-    def holds(self, row: Expr, first: Expr) -> Scalar:
-        """Whether a row is one of those from ``first`` on."""
-        bounds = [Bound(row + first * -1, 0, self.rows)]
-        if self.rows > self.length:
-            bounds.append(below(row, self.length))
-        return self.down.b.inside(*bounds)
-
-
-__all__ = ["Panel", "Put"]
+__all__ = ["Panel", "Put", "most_columns"]

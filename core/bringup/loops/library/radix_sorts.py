@@ -517,10 +517,13 @@ class _LongSort:
                 self._bases(tile, bases, (counts, sums), (line, number), radix)
                 shift = kernel.shift()
                 bits = self.bits(key)
-                for low in range(0, bits, _LOCAL_BITS):
-                    tile.sort(
-                        b.op("add", shift, b.constant(low, u32)), min(_LOCAL_BITS, bits - low)
-                    )
+                if bits % _LOCAL_BITS:
+                    for low in range(0, bits, _LOCAL_BITS):
+                        first = b.op("add", shift, b.constant(low, u32))
+                        tile.sort(first, min(_LOCAL_BITS, bits - low))
+                else:
+                    with b.loop("part", bits // _LOCAL_BITS) as part:
+                        tile.sort(b.op("add", shift, b.index(part * _LOCAL_BITS, u32)))
                 with b.loop("n", self.items, "unroll") as n:
                     rank = n * threads + tile.thread
                     with b.where(below(begin + rank, lines.length)):

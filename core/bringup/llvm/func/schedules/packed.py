@@ -250,6 +250,11 @@ class _Packed:
         first, *others = loops
         *pair, last = within
         has_rows = len(alone.axes) > 1
+        row = alone.axes[-1].size
+        fits = lanes % row == 0 and width % row == 0
+        if has_rows and fits:
+            # A vector for each short row needs no masks.
+            lanes = row
         most = PRODUCTS.patches_at_once if has_rows else PRODUCTS.rows_at_once
         step = max(1, most // (2 if pair else size(alone.inner[1:])))
         if self.is_ragged and not pair:
@@ -270,7 +275,8 @@ class _Packed:
                 if size(self.plan.cut.axes[self.plan.cut.level :][n:]) <= PRODUCTS.unrolled
             ]
             self.add("reorder", f"{name}.o", f"{name}.0", *vectors, *order, *pair, last)
-            self.add("segment", last, f"{name}.s", order[0])
+            if not fits:
+                self.add("segment", last, f"{name}.s", order[0])
         else:
             self.copies += vectors
             self.add("reorder", f"{name}.o", f"{name}.0", *order, *vectors, *pair, last)
