@@ -18,13 +18,15 @@ Argument = str | int
 _NAMES = {
     "folds": "overwrite rfactor",
     "iteration": "fuse parallelize peel segment serialize specialize split unroll vectorize",
+    "keep": "keep",
     "order": "distribute hoist reorder sink",
     "padding": "pad",
     "pipeline": "double_buffer",
     "precompute": "narrow precompute widen",
+    "replicate": "replicate",
     "staging": "stage",
     "tensors": "tensorize",
-    "threads": "bind cross_lane set_space share",
+    "threads": "add_loop bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
 PRIMITIVES: LazyTable[Primitive] = LazyTable(
