@@ -57,8 +57,8 @@ def triangular_solve(call: OpCall) -> StepLoops:
                 place, exists = side(first + r, e), below(c * width + e, m)
                 return b.convert(b.load(b_, place, exists), dtype)
 
-            tile = tiles.load(right, count, width)
-            tile.subtract(shifted(factor, first), x.get, n, until=first)
+            left = shifted(factor, first)
+            tile = tiles.rest(right, (count, width), (left, x.get, n, first))
             corner = shifted(factor, first, first)
             tile.solve(corner, None if attrs["unit"] else diagonal(corner))
             tile.store(x, first, ZERO)
@@ -90,8 +90,8 @@ def cholesky(call: OpCall) -> StepLoops:
             corner = _corner(tiles, u, k, count, n, good)
             if not reaches(k + count, n):
                 with tiles.right_of(k + count, n) as j:
-                    tile = tiles.load(u.from_(k, j), count, tiles.width)
-                    tile.subtract(u.transposed_from(ZERO, k), u.from_(ZERO, j), n, until=k)
+                    products = u.transposed_from(ZERO, k), u.from_(ZERO, j), n, k
+                    tile = tiles.rest(u.from_(k, j), (count, tiles.width), products)
                     above = corner.transposed_from(ZERO, ZERO)
                     tile.solve(above, diagonal(above))
                     tile.store(u, k, j)
@@ -113,8 +113,8 @@ def _corner(tiles: Tiles, u: Matrix, k: Expr, count: int, n: int, good: Buffer) 
     b, width = tiles.b, ceil_power_of_two(count)
     corner = Matrix(b, b.alloc("corner", tiles.dtype, count * width), width)
     zero, infinity = b.constant(0.0, tiles.dtype), b.constant(math.inf, tiles.dtype)
-    tile = tiles.load(u.from_(k, k), count, width)
-    tile.subtract(u.transposed_from(ZERO, k), u.from_(ZERO, k), n, until=k)
+    products = u.transposed_from(ZERO, k), u.from_(ZERO, k), n, k
+    tile = tiles.rest(u.from_(k, k), (count, width), products)
     with b.loop("r", count, "unroll") as r:
         root = b.op("sqrt", tile.get(r, r))
         above, below_ = b.compare("gt", root, zero), b.compare("lt", root, infinity)
@@ -262,9 +262,9 @@ def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, in
     """
     b, columns, (k, count, j) = tiles.b, panel.columns, place
     for first, rows in tiles.bands(count):
-        tile = tiles.load(a.from_(k + first, j), rows, tiles.width)
         top = k + first
-        tile.subtract(columns.transposed_from(ZERO, top), a.from_(k, j), count, until=first)
+        products = columns.transposed_from(ZERO, top), a.from_(k, j), count, first
+        tile = tiles.rest(a.from_(top, j), (rows, tiles.width), products)
         tile.solve(columns.transposed_from(first, top))
         tile.store(a, top, j)
     if reaches(k + count, panel.down.length):
@@ -272,6 +272,6 @@ def _subtract_panel(tiles: Tiles, panel: Panel, a: Matrix, place: tuple[Expr, in
     bands = panel.rows // tiles.rows
     with b.loop("band", bands, until=((k + count) // tiles.rows) * -1 + bands) as band:
         i = k + count + band * tiles.rows
-        tile = tiles.load(a.from_(i, j), tiles.rows, tiles.width)
-        tile.subtract(columns.transposed_from(ZERO, i), a.from_(k, j), count)
+        below_ = columns.transposed_from(ZERO, i), a.from_(k, j), count, None
+        tile = tiles.rest(a.from_(i, j), (tiles.rows, tiles.width), below_)
         tile.store(a, i, j)

@@ -210,6 +210,6 @@ class Reflections:
         before = k // tiles.rows
         with b.loop("band", bands, until=before * -1 + bands) as band:
             i = (before + band) * tiles.rows
-            tile = tiles.load(x.from_(i, j), tiles.rows, tiles.width)
-            tile.subtract(lambda r, p: vector(p, i + r), y.get, count)
+            products = (lambda r, p, i=i: vector(p, i + r)), y.get, count, None
+            tile = tiles.rest(x.from_(i, j), (tiles.rows, tiles.width), products)
             tile.store(x, i, j)

@@ -26,6 +26,8 @@ _USUAL_BITS = 128
 Part = OneOf["all", "upper", "lower"]
 #: An element by its row and its column.
 At = Callable[[Expr, Expr], Scalar]
+#: Factors by row and term, and by term and column; how many terms, and where they end earlier.
+Products = tuple[At, At, int, Expr | None]
 #: The number of a row.
 Scale = Callable[[Expr], Scalar]
 
@@ -198,6 +200,19 @@ class Tiles:
         tile = Tile(self, self.b.alloc("tile", self.dtype, rows * width, "register"), rows, width)
         with self.points(rows, width) as (r, lane):
             tile.set(r, lane, at(r, lane))
+        return tile
+
+    def rest(self, at: At, shape: tuple[int, int], products: Products) -> Tile:
+        """A tile with the elements that ``at`` gives, less sums of products.
+
+        shape: rows and columns.  The sums come first: their roundings are smaller than those of
+        what is left.
+        """
+        zero = self.b.constant(0.0, self.dtype)
+        tile = self.load(lambda r, lane: zero, *shape)
+        tile.add_products(*products)
+        with self.points(*shape) as (r, lane):
+            tile.set(r, lane, self.b.op("sub", at(r, lane), tile.get(r, lane)))
         return tile
 
 
