@@ -123,6 +123,8 @@ class _Choices:
                 return self.precompute(func, loop)
             case "narrow":
                 return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
+            case "tensorize":
+                return Step(name, (loop, f"{1 + self.below(5)}x{1 + self.below(3)}x2"))
             case "widen":
                 return Step(name, (self.allocated(func), ("i32", "i64")[self.below(2)]))
             case "double_buffer":

@@ -25,6 +25,7 @@ _NAMES = {
     "precompute": "narrow precompute widen",
     "replicate": "replicate",
     "staging": "stage",
+    "tensors": "tensorize",
     "threads": "add_loop bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
