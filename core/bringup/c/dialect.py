@@ -36,6 +36,7 @@ class Dialect:
     scratch: the type of the parameter of scratch; as `pointer`, only where a function needs it.
     spaces: address spaces in front of types, by those of buffers.
     restrict: what says that a pointer has no alias; nothing if the dialect has no word for it.
+    lanes: a line before the loops that are to become vectors.
     vector: the declaration of a type ``{name}`` of ``{lanes}`` elements of a ``{type}``, in all
     ``{bytes}``, whose elements are accessed as those of an
     array, and which memcpy copies.
@@ -68,6 +69,7 @@ class Dialect:
     scratch: str = ""
     spaces: Mapping[str, str]
     restrict: str = ""
+    lanes: str = ""
     vector: str = ""
     vector_bytes: int = 0
     barrier: str = ""

@@ -509,6 +509,8 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        if stmt.kind == "vector" and self.dialect.lanes:
+            yield self.dialect.lanes
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(body))
 
