@@ -299,12 +299,13 @@ class _Replication:
             self.exchange()
         self.pending |= folds
         self.check(part, found)
-        outer = [access for access in found if access.buffer not in self.owned(part)]
+        owned = self.owned(part)
+        outer = [access for access in found if access.buffer not in owned]
         if any(self.needs_barrier(part, access) for access in outer):
             self.meet()
         self.touched += [(part, access) for access in outer]
         self.note_constants(part, found)
-        is_seen = [a.kind != "load" and a.buffer not in self.owned(part) for a in found]
+        is_seen = [a.kind != "load" and a.buffer not in owned for a in found]
         if not part.is_shared and any(is_seen):
             if not all(seen or a.kind == "load" for seen, a in zip(is_seen, found, strict=True)):
                 raise ScheduleError(
@@ -368,7 +369,8 @@ class _Replication:
         """Raise ScheduleError where iterations that threads share need an order, or what another
         thread has.
         """
-        outer = [access for access in found if access.buffer not in self.owned(part)]
+        owned = self.owned(part)
+        outer = [access for access in found if access.buffer not in owned]
         mine = [access for access in found if access.buffer in self.private]
         if part.is_shared:
             pairs = [*conflicts(outer), *((a, a) for a in outer if a.kind != "load")]
