@@ -44,8 +44,10 @@ DIALECT = replace(
         "#ifdef __FAST_MATH__",
         '#error "NaN and infinity need arithmetic as the standard has it"',
         "#endif",
-        # gcc -O3 unrolls short loops before it makes vectors of them.
+        # gcc warns of ``x < 0`` of unsigned integers, and its -O3 unrolls short loops before it
+        # makes vectors of them.
         "#if defined(__GNUC__) && !defined(__clang__)",
+        '#pragma GCC diagnostic ignored "-Wtype-limits"',
         '#define BU_LANES _Pragma("GCC unroll 1")',
         "#else",
         "#define BU_LANES",

@@ -265,6 +265,11 @@ def _types() -> dict[str, Case]:
         "halves": Case(lambda x: x * x + 1, (half,), (half * half + np.float16(1),), 2e-3),
         "bf16": Case(lambda x: x + x, (brain,), (twice,)),
         "int8": Case(lambda x: (x * x, x // 7), (small,), (small * small, small // np.int8(7))),
+        "uint8": Case(
+            lambda x, v: (bu.minimum(x, np.uint8(0)), v[x]),
+            (picks.astype(np.uint8), double),
+            (picks.astype(np.uint8) * 0, double[picks]),
+        ),
         "bools": Case(lambda m: (~m, m.sum()), (mask,), (~mask, np.array(mask.sum()))),
         "complex": Case(lambda a: (a * a, bu.abs(a)), (z,), parts, 1e-5),
         "doubles": Case(bu.exp, (double,), (np.exp(double),), 1e-14),
