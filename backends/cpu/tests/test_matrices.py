@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.dtypes import f32
+from bringup.llvm.steps.base import emit_step
+from bringup.llvm.text import Module
 from bringup.loops.target import Target
 from bringup.ops.structures import STRUCTURES
+from bringup.ops.table import lookup
+from bringup.program.program import OpStep, Slot
+from bringup.types import TensorType
 
 SIZES = (1, 16, 33, 70)
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
@@ -135,3 +141,13 @@ def test_flops_are_those_of_the_decomposition(n: int) -> None:
     for function in (bu.linalg.cholesky, bu.linalg.qr, bu.linalg.lu):
         cost = bu.jit(function, device="cpu").lower(bu.float64[n, n]).cost()
         assert n**3 / 3 <= cost.flops <= 20 * n**3
+
+
+def test_work_is_that_of_the_decomposition() -> None:
+    """Not of loops to their ends, or two small matrices would be for two threads."""
+    row, type_ = lookup("eigh"), TensorType((2, 8, 8), f32)
+    attrs = row.bind({"vectors": True})
+    results = [Slot("output", n, 0, t) for n, t in enumerate(row.result_types((type_,), attrs))]
+    step = OpStep(row, attrs, (Slot("input", 0, 0, type_),), tuple(results))
+    (phase,) = emit_step(Module(), step, "two", Target("", 256, 16)).phases
+    assert (phase.units, phase.work) == (2, 9 * 8**3)

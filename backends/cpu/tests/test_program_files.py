@@ -38,6 +38,12 @@ def test_weights_are_not_copied(tmp_path: Path) -> None:
     gc.collect()
     # The array that does not begin at a multiple of 64 bytes is a copy.
     assert device.memory.state.live_bytes - before == 12
+    copied = bu.load(tmp_path / "f", device="cpu", copy=True)
+    results = copied(X)
+    np.testing.assert_array_equal(np.asarray(results[0]), expected[0])
+    del results
+    gc.collect()
+    assert device.memory.state.live_bytes - before == 12 + W.nbytes + B.nbytes + ODD.nbytes
     kept = file(X)
     del file, again
     gc.collect()

@@ -11,6 +11,7 @@ import pytest
 
 import bringup as bu
 from bringup.errors import UnsupportedError
+from bringup.runtime import tuned
 from bringup_cpu import host
 from bringup_cpu.backend import CpuBackend
 
@@ -251,3 +252,47 @@ def test_what_is_shown_is_chosen_for_the_threads_that_run_it(
         assert backend.target("x86-64-v3").threads == threads
         shown.append(str(backend.scheduled(step, "x86-64-v3")))
     assert shown[0] != shown[1], "units are smaller for more threads"
+
+
+def norm(x: Any) -> Any:
+    return x / bu.sqrt(bu.sum(x * x, axis=0, keepdims=True))
+
+
+def softmax(x: Any) -> Any:
+    return bu.nn.softmax(x, axis=0)
+
+
+def standard(x: Any) -> Any:
+    centred = x - bu.mean(x, axis=0, keepdims=True)
+    return centred / bu.sqrt(bu.mean(centred * centred, axis=0, keepdims=True) + 1e-5)
+
+
+#: What the table of AVX-512 was made from: rows that are a multiple of 4 KiB apart.
+_SHIPPED = [
+    (norm, 1024, 1024), (norm, 2048, 2048), (softmax, 4096, 1024),
+    (standard, 1024, 1024), (standard, 2048, 2048), (standard, 4096, 1024),
+]  # fmt: skip
+
+
+def test_every_entry_of_the_shipped_table_is_used_on_its_class_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An entry that is not used any more was made for other kernels or loops: tune it again."""
+    folder = CpuBackend().schedule_tables()
+    assert folder is not None
+    table = tuned.read(folder / "x86-64-v4.txt")
+    used = set()
+    for function, rows, columns in _SHIPPED:
+        types = bu.float32[rows, columns]
+        lowered = bu.jit(function).lower(types, target="cpu:x86-64-v4")
+        (kernel,), (scheduled,) = lowered.kernels, lowered.schedules
+        entry = table[tuned.key_of(kernel)]
+        assert scheduled is not None
+        assert str(scheduled.steps) == entry.steps
+        used.add(tuned.key_of(kernel))
+        (other,) = bu.jit(function).lower(types, target="cpu:x86-64-v3").schedules
+        assert str(other and other.steps) != entry.steps
+    assert used == set(table)
+    monkeypatch.setattr(CpuBackend, "schedule_tables", lambda self: None)
+    (own,) = bu.jit(norm).lower(bu.float32[1024, 1024], target="cpu:x86-64-v4").schedules
+    assert str(own and own.steps) not in {entry.steps for entry in table.values()}

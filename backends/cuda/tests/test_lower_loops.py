@@ -72,8 +72,10 @@ def check_values(fn: Fn, types: list[TensorType], *, exact: bool = False) -> Non
     ]
     evaluate_kernel(step.kernel, buffers)
     found = run_program(program, code, inputs)
-    wanted = [b.tobytes() for s, b in zip(step.slots, buffers, strict=True) if s.space == "output"]
-    assert [array.tobytes() for array in found] == wanted
+    wanted = {s.index: b for s, b in zip(step.slots, buffers, strict=True) if s.space == "output"}
+    assert [array.tobytes() for array in found] == [
+        wanted[number].tobytes() for number in sorted(wanted)
+    ]
 
 
 def _types(kernel: Kernel) -> list[TensorType]:
@@ -225,9 +227,9 @@ POINTS: dict[str, tuple[Fn, list[TensorType]]] = {
 
 CHAINS = """\
 split s0_0 s0_0.m s0_0.k 16 tail=peel
-split s0_0.k s0_0.j s0_0.c 8
-rfactor s0_0.m r0 s0_0.c
-unroll s0_0.j s0_0.c
+split s0_0.k s0_0.k.j s0_0.k.c 8
+rfactor s0_0.m r0 s0_0.k.c
+unroll s0_0.k.j s0_0.k.c
 split g0 b i 256
 bind b block
 bind i thread"""
@@ -244,6 +246,74 @@ def test_steps_of_points() -> None:
     """A thread loads sixteen elements of a column at once, which fold into eight accumulators."""
     fn, types = POINTS["columns in chains"]
     assert str(scheduled(fn, *types).steps) == CHAINS
+
+
+#: Folds whose points several threads share, by variant of the schedule.
+SHARED: dict[str, tuple[Fn, list[TensorType]]] = {
+    "rows of a part of a warp": (lambda x: bu.sum(x, axis=1), [f32[100, 7]]),
+    "rows of a warp": (lambda x: bu.max(x * 2, axis=1), [f32[50, 130]]),
+    "rows of several warps": (lambda x: bu.sum(x, axis=1), [f32[9, 3000]]),
+    "long rows": (lambda x: bu.sum(x, axis=1), [f32[3, 20_001]]),
+    "rows that fill no vector": (lambda x: bu.max(x, axis=1), [float16[3, 5003]]),
+    "rows that stay in registers": (
+        lambda x: (x - bu.max(x, axis=1, keepdims=True)) * 2,
+        [f32[33, 200]],
+    ),
+    "what is computed stays in registers": (
+        lambda x: (x * x + x) * bu.sum(x * x + x, axis=1, keepdims=True),
+        [f32[40, 600]],
+    ),
+    "rows that stay in shared memory": (
+        lambda x: (x * x + x) * bu.max(x * x + x, axis=1, keepdims=True),
+        [f32[2, 9000]],
+    ),
+    "several axes": (lambda x: bu.sum(x, axis=(0, 2)), [f32[20, 11, 30]]),
+    "columns": (lambda x: bu.sum(x, axis=0), [f32[300, 70]]),
+    "columns in vectors": (lambda x: bu.sum(x, axis=0), [f32[500, 64]]),
+    "columns that stay in registers": (
+        lambda x: x - bu.max(x, axis=0, keepdims=True),
+        [f32[60, 36]],
+    ),
+    "columns that stay in shared memory": (
+        lambda x: (x * x + x) * bu.max(x * x + x, axis=0, keepdims=True),
+        [f32[700, 36]],
+    ),
+    "two results": (lambda x: (bu.sum(x, axis=1), bu.max(x, axis=1)), [f32[20, 90]]),
+    "all of it": (lambda x: bu.sum(x), [f32[5000]]),
+    "bools": (lambda x: bu.any(x > 1, axis=1), [f32[10, 400]]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_folds(name: str) -> None:
+    fn, types = SHARED[name]
+    func = scheduled(fn, *types).after
+    assert "shuffle" in str(func) or "barrier" in str(func)
+    verify_func(func)
+    check_values(fn, types, exact=True)
+
+
+ROWS = """\
+split s0_0 s0_0.o s0_0.v 4
+split s0_0.o s0_0.o.k s0_0.o.x 16
+reorder s0_0.o.x s0_0.o.k
+rfactor s0_0.o.k r0 s0_0.v
+split s1_0 s1_0.o s1_0.v 4
+split s1_0.o s1_0.o.k s1_0.o.x 16
+reorder s1_0.o.x s1_0.o.k
+unroll s0_0.o.k s1_0.o.k
+vectorize s0_0.v s1_0.v
+split g0 b i 16
+bind b block
+bind i thread
+replicate i t s0_0.o.x s1_0.o.x lanes=16
+keep b0 t"""
+
+
+def test_steps_of_shared_rows() -> None:
+    """Sixteen threads share a row, of which each holds its vectors from the fold to the map."""
+    fn, _ = SHARED["rows that stay in registers"]
+    assert str(scheduled(fn, f32[60_000, 200]).steps) == ROWS
 
 
 #: Softmax of rows by a block each: threads exchange registers within a warp.

@@ -262,8 +262,9 @@ class _Arrays:
 class _Weights:
     """The arrays of a file on devices, where they stay for as long as one of its entries lives."""
 
-    def __init__(self, contents: ProgramContents) -> None:
+    def __init__(self, contents: ProgramContents, copy: bool) -> None:
         self._contents = contents
+        self._put = transfer.upload if copy else transfer.borrow
         self._arrays: dict[tuple[OpenDevice, str], Array] = {}
 
     def on(self, device: OpenDevice, names: Sequence[str]) -> tuple[Array, ...]:
@@ -271,7 +272,7 @@ class _Weights:
         for name in names:
             if (device, name) not in self._arrays:
                 host = self._contents.array(name)
-                buffer = transfer.borrow(device.device, host)
+                buffer = self._put(device.device, host)
                 self._arrays[device, name] = Array(self._contents.types[name], device, buffer)
         return tuple(self._arrays[device, name] for name in names)
 
@@ -432,10 +433,15 @@ class ProgramFile:
     """
 
     def __init__(
-        self, contents: ProgramContents, entry: str | None, device: DeviceSpec, fallback: DeviceSpec
+        self,
+        contents: ProgramContents,
+        entry: str | None,
+        device: DeviceSpec,
+        fallback: DeviceSpec,
+        copy: bool,
     ) -> None:
         self._contents = contents
-        weights = _Weights(contents)
+        weights = _Weights(contents, copy)
         self.entries: Mapping[str, Loaded] = MappingProxyType(
             {
                 name: _loaded(_Body(name, stored, weights), device, fallback)
@@ -496,16 +502,19 @@ def load(
     entry: str | None = None,
     device: DeviceSpec = None,
     fallback: DeviceSpec = None,
+    copy: bool = False,
 ) -> ProgramFile:
     """A program file that `save` wrote, ready to be called; nothing in it is run as Python code.
 
     entry: the one that a call of the result runs, if the file has several.
     device, fallback: as of `jit`.
+    copy: whether a device that could read the weights where the file is mapped has a copy all the
+    same, which takes time and memory; calls that wait for memory can then be some percent faster.
 
     Weights are read when they are first used, and compared with their hashes then.
     Raises ProgramFileError for what is no program file, is damaged, or needs a later version.
     """
-    return ProgramFile(ProgramContents(Path(path)), entry, device, fallback)
+    return ProgramFile(ProgramContents(Path(path)), entry, device, fallback, copy)
 
 
 __all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save"]

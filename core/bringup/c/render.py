@@ -614,6 +614,12 @@ class _Function:
         tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
+        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+            raise UnsupportedError(
+                f"{self.func.name}: threads that loop {stmt.name} does not have would not come to "
+                "its barriers or shuffles",
+                fix="choose sizes that divide",
+            )
         body = [f"const {self.index} {index} = {value};"]
         body += (
             _block(f"if ({_all(tests)})", self.body(stmt.body)) if tests else self.body(stmt.body)

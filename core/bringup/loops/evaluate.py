@@ -110,6 +110,9 @@ class _Machine:
         self.scalars: dict[Scalar, Array] = {}
         self.axes: dict[Axis, Array] = {}
         self.stmt: Stmt | None = None
+        # The threads that there are, and whether all that their block does is within.
+        self.present = np.ones(1, np.bool_)
+        self.is_alone = False
         self.groups: Array | None = None
 
     def fail(self, what: str) -> Never:
@@ -168,8 +171,9 @@ class _Machine:
 
     def block(self, body: Sequence[Stmt], alive: Array) -> None:
         """Run statements in the items where ``alive``, which broadcasts with them, holds."""
-        outer = self.scalars
+        outer, is_alone = self.scalars, self.is_alone
         self.scalars = dict(outer)
+        self.is_alone = is_alone and sum(not isinstance(stmt, Alloc) for stmt in body) == 1
         for stmt in body:
             self.stmt = stmt
             match stmt:
@@ -193,7 +197,7 @@ class _Machine:
                     self.wait(stmt.pending, alive)
                 case Shuffle():
                     self.scalars[stmt.result] = self.shuffle(stmt, alive)
-        self.scalars = outer
+        self.scalars, self.is_alone = outer, is_alone
 
     def branch(self, stmt: If, alive: Array) -> None:
         alive = alive & self.holds(stmt.mask)
@@ -231,8 +235,12 @@ class _Machine:
             self.tree.enter(loop, values)
             self.groups = self.groups if loop.kind == "thread" else None
             running = alive & (values < (size if end is None else end))
+            outer = self.present, self.is_alone
+            if loop.kind == "block" or (loop.kind == "thread" and self.is_alone):
+                self.present, self.is_alone = running, True
             if running.any():
                 self.block(loop.body, running)
+            self.present, self.is_alone = outer
             self.memories = {b: m for b, m in self.memories.items() if m.level <= depth}
             if loop.kind != "thread" and low + step >= size:
                 for accesses in self.accesses():
@@ -271,9 +279,12 @@ class _Machine:
         if self.tree.levels[level].kind != "block":
             self.fail(f"a {place} stands outside of a block")
         blocks = self.tree.ids[level].reshape(-1)
-        threads = np.broadcast_to(alive, self.tree.shape).reshape(-1, blocks.size)
-        every = np.asarray(threads.all(axis=0))
-        if (threads.any(axis=0) != every).any():
+        here, there = (
+            np.broadcast_to(threads, self.tree.shape).reshape(-1, blocks.size)
+            for threads in (alive, self.present)
+        )
+        every = np.asarray(here.any(axis=0))
+        if (here != (there & every)).any():
             self.fail(f"only some threads of a block come to this {place}")
         return blocks, every
 
@@ -343,9 +354,13 @@ class _Machine:
 
     def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
         """The values of the threads' partners."""
-        if stmt.axis not in self.axes or not np.broadcast_to(alive, self.tree.shape).all():
+        if stmt.axis not in self.axes:
             self.fail("only some threads of a block come to this shuffle")
         numbers = self.axes[stmt.axis]
+        here = np.broadcast_to(alive, self.tree.shape)
+        here = np.moveaxis(here, here.ndim - numbers.ndim, 0)
+        if (here != here[:1]).any():
+            self.fail("only some threads of a block come to this shuffle")
         if numbers.size < stmt.axis.size or stmt.axis.size % (1 << stmt.mask.bit_length()):
             self.fail(f"not all threads of loop {stmt.axis.name} have a partner")
         value = np.broadcast_to(self.value(stmt.value), self.tree.shape)

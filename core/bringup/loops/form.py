@@ -44,12 +44,15 @@ class Buffer:
     block in registers of its threads, each element in those of one thread: all accesses have the
     same thread loops round them with the same strides, and what is left of an index is constant
     as that of a register.
+    swizzle: the length of lines whose chunks of 16 bytes change places by the number of the line,
+    so that a column of chunks is in several banks.  Nothing that reads or writes elements sees it.
     """
 
     name: str
     dtype: DType
     size: int
     space: Space = "global"
+    swizzle: int = 0
 
     @property
     def type(self) -> TensorType:
@@ -57,7 +60,8 @@ class Buffer:
         return TensorType((self.size,), self.dtype)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.space} {self.type}"
+        swizzled = f" swizzle {self.swizzle}" if self.swizzle else ""
+        return f"{self.name}: {self.space} {self.type}{swizzled}"
 
 
 @record
@@ -169,12 +173,15 @@ class For:
     """``body`` for each value of ``axis``.
 
     end: where the loop ends if that is before ``axis.size``; an expression of outer loops.
+    by: the shape of an instruction that adds up the products of the loop and of those within it,
+    as ``16x8x16`` for rows, columns and inner elements; it says how, never what.
     """
 
     axis: Axis
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     end: Expr | None = None
+    by: str = ""
 
     @property
     def name(self) -> str:

@@ -146,7 +146,8 @@ def _mapped(body: Body, change: Callable[[Stmt], Stmt]) -> Body:
     result: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, For):
-            result.append(For(stmt.axis, _mapped(stmt.body, change), stmt.kind, stmt.end))
+            body = _mapped(stmt.body, change)
+            result.append(For(stmt.axis, body, stmt.kind, stmt.end, stmt.by))
         elif isinstance(stmt, If):
             result.append(If(stmt.mask, _mapped(stmt.body, change), stmt.test))
         else:

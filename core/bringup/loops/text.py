@@ -52,8 +52,8 @@ _FUNC = rf"func {_NAME}\((.*)\) \{{"
 _PARAM = rf"{_NAME}: (\w+) (\S+\[\d+\])"
 _KINDS = "|".join(get_args(LoopKind))
 # An end may end in a name, too.
-_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))? \{{"
-_ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])"
+_FOR = rf"for {_NAME} in (\d+)(?: until (.*?))?(?: ({_KINDS}))?(?: by (\d+x\d+x\d+))? \{{"
+_ALLOC = rf"alloc {_NAME}: (\w+) (\S+\[\d+\])(?: swizzle (\d+))?"
 _LET = r"%(\w+): (\w+) = (.*)"
 _ACCESS = rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))?(?: if (.*))?"
 _INDEXED = r"(index|inside) (.*?)(?: of (%[%\w, ]*))?"
@@ -91,7 +91,8 @@ def _head(stmt: For | If) -> str:
         return f"if {' and '.join(tests)}"
     until = f" until {_bare(stmt.end)}" if stmt.end is not None else ""
     kind = f" {stmt.kind}" if stmt.kind != "serial" else ""
-    return f"for {stmt.name} in {stmt.axis.size}{until}{kind}"
+    by = f" by {stmt.by}" if stmt.by else ""
+    return f"for {stmt.name} in {stmt.axis.size}{until}{kind}{by}"
 
 
 def _line(stmt: Let | Load | Store | Alloc | Barrier | Commit | Wait | Shuffle) -> str:
@@ -217,9 +218,10 @@ class _Reader:
             self.fail(f"expected a parameter such as x: in f32[4], not {text!r}")
         return Param(self.buffer(found[1], found[3], "global", scope), role)
 
-    def buffer(self, name: str, text: str, space: Space, scope: _Scope) -> Buffer:
+    def buffer(self, name: str, text: str, space: Space, scope: _Scope, swizzle: int = 0) -> Buffer:
         type_ = self.read(TensorType.parse, text)
-        return scope.buffers.setdefault(name, Buffer(name, type_.dtype, type_.size, space))
+        buffer = Buffer(name, type_.dtype, type_.size, space, swizzle)
+        return scope.buffers.setdefault(name, buffer)
 
     def read(self, reader: Callable[[str], _T], text: str) -> _T:
         try:
@@ -269,7 +271,7 @@ class _Reader:
         inner = _Scope(scope)
         inner.axes[axis.name] = axis
         self.at += 1
-        return For(axis, self.block(inner), kind, end)
+        return For(axis, self.block(inner), kind, end, found[5] or "")
 
     def branch(self, line: str, scope: _Scope) -> If:
         if not line.endswith(" {"):
@@ -287,7 +289,7 @@ class _Reader:
         if found is None or space is None:
             self.fail("expected a buffer such as alloc t: scratch f32[8]")
         scope.buffers.pop(found[1], None)
-        return Alloc(self.buffer(found[1], found[3], space, scope))
+        return Alloc(self.buffer(found[1], found[3], space, scope, int(found[4] or 0)))
 
     def wait(self, line: str) -> Wait:
         count = line.removeprefix("wait ")

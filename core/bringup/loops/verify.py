@@ -390,7 +390,7 @@ def _barriers(func: Func) -> Problems:
         if isinstance(stmt, Barrier | Commit | Wait) and stmt not in inside:
             yield stmt, f"{_place_of(stmt)} stands outside of a block"
     yield from _shuffles(func)
-    yield from _barriers_within(func.body, (), frozenset(), None)
+    yield from _barriers_within(func.body, (), frozenset(), (), alone=False)
 
 
 def _place_of(stmt: Barrier | Commit | Wait) -> str:
@@ -408,23 +408,50 @@ def _shuffles(func: Func) -> Problems:
                 yield stmt, f"not all threads of loop {loop.name} have a partner"
 
 
+@record(eq=False)
+class _Choice:
+    """What decides by thread whether a block runs.
+
+    axes: the thread loops on which that depends; None for all, if it is data.
+    is_end: whether it is the end of the thread loop that is all there is in its block, so that
+    there are no other threads.
+    """
+
+    stmt: For | If
+    axes: frozenset[Axis] | None
+    is_end: bool = False
+
+    def parts(self, stmt: Barrier | Shuffle | Commit | Wait) -> bool:
+        """Whether some threads come to a statement and others, who should, do not."""
+        if isinstance(stmt, Shuffle):
+            return self.axes is None or stmt.axis in self.axes
+        return not self.is_end
+
+
 def _barriers_within(
-    body: Sequence[Stmt], threads: tuple[Axis, ...], varying: frozenset[Scalar], why: str | None
+    body: Sequence[Stmt],
+    threads: tuple[Axis, ...],
+    varying: frozenset[Scalar],
+    choices: tuple[_Choice, ...],
+    *,
+    alone: bool,
 ) -> Problems:
-    """Barriers to which some threads may not come.
+    """Barriers and shuffles to which some threads may not come.
 
     threads: the axes of the thread loops round the block.
     varying: scalars that may differ between threads.
-    why: what decides by thread whether the block runs.
+    choices: what decides by thread whether the block runs.
+    alone: whether the block of threads does nothing else.
     """
+    alone = alone and sum(not isinstance(stmt, Alloc) for stmt in body) == 1
     for stmt in body:
-        if isinstance(stmt, Barrier | Commit | Wait):
-            if why:
-                yield stmt, f"only some threads may come to a barrier: {why}"
-        elif isinstance(stmt, Shuffle):
-            if why:
-                yield stmt, f"only some threads may come to a shuffle: {why}"
-            varying |= {stmt.result}
+        if isinstance(stmt, Barrier | Shuffle | Commit | Wait):
+            for choice in choices:
+                if choice.parts(stmt):
+                    what = "shuffle" if isinstance(stmt, Shuffle) else "barrier"
+                    why = print_stmt(choice.stmt)
+                    yield stmt, f"only some threads may come to a {what}: {why}"
+            varying |= {stmt.result} if isinstance(stmt, Shuffle) else frozenset()
         elif isinstance(stmt, Let | Load):
             exprs = [expr for expr, _ in _expressions(stmt)]
             differs = not varying.isdisjoint(stmt.operands) or bool(_used(exprs, threads))
@@ -432,16 +459,21 @@ def _barriers_within(
                 differs = differs or stmt.buffer.space in PRIVATE
             varying |= {stmt.result} if differs else frozenset()
         elif isinstance(stmt, If):
-            by_thread = bool(_used([b.expr for b in stmt.mask], threads)) or stmt.test in varying
-            inner = why or (print_stmt(stmt) if by_thread else None)
-            yield from _barriers_within(stmt.body, threads, varying, inner)
+            axes = frozenset(_used([b.expr for b in stmt.mask], threads))
+            inner = choices
+            if axes or stmt.test in varying:
+                inner += (_Choice(stmt, None if stmt.test in varying else axes),)
+            yield from _barriers_within(stmt.body, threads, varying, inner, alone=False)
         elif isinstance(stmt, For):
-            inside = (*threads, stmt.axis) if stmt.kind == "thread" else threads
-            by_thread = stmt.end is not None and bool(
-                stmt.kind == "thread" or _used([stmt.end], threads)
-            )
-            inner = why or (print_stmt(stmt) if by_thread else None)
-            yield from _barriers_within(stmt.body, inside, varying, inner)
+            is_thread = stmt.kind == "thread"
+            inside = (*threads, stmt.axis) if is_thread else threads
+            axes = frozenset(_used([stmt.end], threads)) if stmt.end is not None else frozenset()
+            inner = choices
+            if stmt.end is not None and (is_thread or axes):
+                own = {stmt.axis} if is_thread else frozenset[Axis]()
+                inner += (_Choice(stmt, axes | own, is_end=alone and is_thread),)
+            within = alone or stmt.kind == "block"
+            yield from _barriers_within(stmt.body, inside, varying, inner, alone=within)
 
 
 FUNC_RULES: tuple[FuncRule, ...] = (
@@ -480,7 +512,7 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     ),
     FuncRule(
         "barriers",
-        "all threads of a block come to a barrier, a shuffle, a commit and a wait",
+        "all threads of a block come to a barrier, a commit and a wait, all of a loop to a shuffle",
         _barriers,
     ),
 )

@@ -1,4 +1,6 @@
-"""Lets the tests of this folder import its helpers, and ``growing`` of the kernels' tests."""
+"""Lets the tests of this folder import its helpers, what stands beside it, and ``growing`` of the
+kernels' tests.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +8,5 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 sys.path.append(str(Path(__file__).parents[1] / "kernel"))

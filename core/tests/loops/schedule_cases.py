@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedule_functions import BLOCK_ROWS, LINE, ROWS
+from schedule_functions import BLOCK_ROWS, BLOCKS, LINE, ROWS
 
 MORE_CASES: dict[str, tuple[str, str, str]] = {
     "split: each block is whole, or else the last": (
@@ -419,6 +419,208 @@ MORE_CASES: dict[str, tuple[str, str, str]] = {
           for i in 6 unroll {
             %5: f32 = r[i]
             z[i] = %5
+          }
+        }
+        """,
+    ),
+    "replicate: several warps, a row each": (
+        BLOCKS,
+        """
+        split j j.o j.t 4
+        reorder j.t j.o
+        replicate i t j.t lanes=2
+        """,
+        """
+        func f(x: in f32[20], y: out f32[5]) {
+          for i in 5 block {
+            alloc r.parts: shared f32[2]
+            for t in 4 thread {
+              alloc r: register f32[1]
+              %0: f32 = -0.0
+              r[0] = %0
+              %1: f32 = x[4*i]
+              for j.o in 1 {
+                %2: f32 = x[4*i + t]
+                %3: f32 = sub(%2, %1)
+                r[0] add= %3
+              }
+              %r: f32 = r[0]
+              %r_1: f32 = shuffle %r over t xor 1
+              r[0] add= %r_1
+              if 0 <= (t)%2 < 1 {
+                %r_2: f32 = r[0]
+                r.parts[(t)//2] = %r_2
+              }
+              barrier
+              %r_3: f32 = r.parts[(t)%2]
+              r[0] = %r_3
+              %r_4: f32 = r[0]
+              %r_5: f32 = shuffle %r_4 over t xor 1
+              r[0] add= %r_5
+              if 0 <= t < 1 {
+                %4: f32 = r[0]
+                y[i] = %4
+              }
+            }
+          }
+        }
+        """,
+    ),
+    "replicate: threads for the points round them, and a tile": (
+        """
+        func f(x: in f32[40], y: out f32[10]) {
+          for b in 2 block {
+            for i in 3 until -3*b + 5 thread {
+              for v in 2 vector {
+                alloc t: scratch f32[4]
+                alloc r: register f32[1]
+                %0: f32 = -inf
+                r[0] = %0
+                for j in 4 {
+                  %1: f32 = x[6*b + 2*i + v + 10*j]
+                  r[0] max= %1
+                  t[j] = %1
+                }
+                %2: f32 = r[0]
+                alloc s: register f32[1]
+                %6: f32 = -inf
+                s[0] = %6
+                for k in 4 {
+                  %3: f32 = t[-1*k + 3]
+                  %4: f32 = sub(%3, %2)
+                  s[0] max= %4
+                }
+                %5: f32 = s[0]
+                y[6*b + 2*i + v] = %5
+              }
+            }
+          }
+        }
+        """,
+        """
+        replicate b t j k tiles=shared
+        """,
+        """
+        func f(x: in f32[40], y: out f32[10]) {
+          for b in 2 block {
+            alloc t: shared f32[24]
+            alloc r.parts: shared f32[24]
+            alloc s.parts: shared f32[24]
+            for t in 4 thread {
+              for i in 3 until -3*b + 5 thread {
+                for v in 2 vector {
+                  alloc r: register f32[1]
+                  %0: f32 = -inf
+                  r[0] = %0
+                  %1: f32 = x[6*b + 2*i + 10*t + v]
+                  r[0] max= %1
+                  t[2*i + 6*t + v] = %1
+                  %r: f32 = r[0]
+                  r.parts[2*i + 6*t + v] = %r
+                  barrier
+                  %r_1: f32 = r.parts[2*i + v]
+                  r[0] = %r_1
+                  for r.parts.i in 3 {
+                    %r_2: f32 = r.parts[2*i + 6*r.parts.i + v + 6]
+                    r[0] max= %r_2
+                  }
+                  %2: f32 = r[0]
+                  alloc s: register f32[1]
+                  %6: f32 = -inf
+                  s[0] = %6
+                  %3: f32 = t[2*i + -6*t + v + 18]
+                  %4: f32 = sub(%3, %2)
+                  s[0] max= %4
+                  %s: f32 = s[0]
+                  s.parts[2*i + 6*t + v] = %s
+                  barrier
+                  %s_1: f32 = s.parts[2*i + v]
+                  s[0] = %s_1
+                  for s.parts.i in 3 {
+                    %s_2: f32 = s.parts[2*i + 6*s.parts.i + v + 6]
+                    s[0] max= %s_2
+                  }
+                  if 0 <= t < 1 {
+                    %5: f32 = s[0]
+                    y[6*b + 2*i + v] = %5
+                  }
+                }
+              }
+            }
+          }
+        }
+        """,
+    ),
+    "add_loop": (
+        """
+        func f(x: in f32[4], y: out f32[1]) {
+          %0: f32 = -inf
+          y[0] = %0
+          for i in 4 {
+            %1: f32 = x[i]
+            y[0] max= %1
+          }
+        }
+        """,
+        """
+        add_loop b
+        """,
+        """
+        func f(x: in f32[4], y: out f32[1]) {
+          for b in 1 parallel {
+            %0: f32 = -inf
+            y[0] = %0
+            for i in 4 {
+              %1: f32 = x[i]
+              y[0] max= %1
+            }
+          }
+        }
+        """,
+    ),
+    "keep: a buffer of an iteration": (
+        """
+        func f(x: in f32[12], y: out f32[12]) {
+          for g in 3 parallel {
+            alloc t: scratch f32[4]
+            for i in 2 {
+              for u in 2 vector {
+                %0: f32 = x[4*g + i + 2*u]
+                %1: f32 = exp(%0)
+                t[i + 2*u] = %1
+              }
+            }
+            for j in 2 {
+              for v in 2 vector {
+                %2: f32 = t[j + 2*v]
+                %3: f32 = neg(%2)
+                y[4*g + j + 2*v] = %3
+              }
+            }
+          }
+        }
+        """,
+        """
+        keep t g
+        """,
+        """
+        func f(x: in f32[12], y: out f32[12]) {
+          for g in 3 parallel {
+            alloc t.g: register f32[4]
+            for i in 2 unroll {
+              for u in 2 vector {
+                %0: f32 = x[4*g + i + 2*u]
+                %1: f32 = exp(%0)
+                t.g[2*i + u] = %1
+              }
+            }
+            for j in 2 unroll {
+              for v in 2 vector {
+                %2: f32 = t.g[2*j + v]
+                %3: f32 = neg(%2)
+                y[4*g + j + 2*v] = %3
+              }
+            }
           }
         }
         """,

@@ -404,6 +404,92 @@ TILE_CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
+    "tensorize: products by an instruction, of factors in swizzled lines": (
+        """
+        func f(x: in f32[64], y: in f32[64], z: out f32[64]) {
+          for i in 8 parallel {
+            for j in 8 parallel {
+              alloc r0: register f32[1]
+              %0: f32 = -0.0
+              r0[0] = %0
+              for k in 8 {
+                %1: f32 = x[8*i + k]
+                %2: f32 = y[j + 8*k]
+                r0[0] add= %1 * %2
+              }
+              %3: f32 = r0[0]
+              %4: f32 = neg(%3)
+              z[8*i + j] = %4
+            }
+          }
+        }
+        """,
+        """
+        split i b i2 8
+        bind b block
+        serialize i2 j
+        distribute i2 j space=scratch scalars=repeat
+        reorder k i2 j
+        split k k.o k.i 4
+        reorder k.o i2 j k.i
+        precompute %1 k.o xs i2,k.i space=shared swizzle=1
+        double_buffer k.o 2 xs
+        tensorize i2 8x8x4
+        """,
+        """
+        func f(x: in f32[64], y: in f32[64], z: out f32[64]) {
+          for b in 1 block {
+            alloc r0: scratch f32[64]
+            %0: f32 = -0.0
+            for i2 in 8 {
+              for j in 8 {
+                r0[8*i2 + j] = %0
+              }
+            }
+            alloc xs: shared f32[64] swizzle 4
+            for k.o.f in 1 unroll {
+              for xs.0 in 8 {
+                for xs.1 in 4 {
+                  %1_1_1: f32 = x[8*xs.0 + xs.1]
+                  xs[4*xs.0 + xs.1] later = %1_1_1
+                }
+              }
+              commit
+            }
+            for k.o in 2 {
+              wait 0
+              barrier
+              if 0 <= k.o < 1 {
+                for xs.0 in 8 {
+                  for xs.1 in 4 {
+                    %1_1_2: f32 = x[4*k.o + 8*xs.0 + xs.1 + 4]
+                    xs[32*k.o + 4*xs.0 + xs.1 + 32] later = %1_1_2
+                  }
+                }
+              }
+              commit
+              for i2 in 8 by 8x8x4 {
+                for j in 8 {
+                  for k.i in 4 {
+                    %1: f32 = xs[4*i2 + k.i + 32*k.o]
+                    %2: f32 = y[j + 8*k.i + 32*k.o]
+                    r0[8*i2 + j] add= %1 * %2
+                  }
+                }
+              }
+            }
+            barrier
+            for i2 in 8 {
+              for j in 8 {
+                %3: f32 = r0[8*i2 + j]
+                %4: f32 = neg(%3)
+                z[8*i2 + j] = %4
+              }
+            }
+          }
+        }
+        """,
+    ),
     "double_buffer: more copies than iterations": (
         """
         func f(x: in f32[12], y: in f32[12], z: out f32[6]) {

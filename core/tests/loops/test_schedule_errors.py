@@ -320,7 +320,7 @@ def test_an_unknown_loop_has_a_suggestion() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [
-        ("twist i", "line 1: there is no primitive twist", "use bind, "),
+        ("twist i", "line 1: there is no primitive twist", "use add_loop, bind, "),
         ("\nsplit i a", "line 2: split: missing a required argument", "write split loop outer"),
         ("split i a b 4 size=5", "multiple values for argument 'size'", "[tail=guard]"),
         ("unroll i by=2", "unexpected keyword argument 'by'", "write unroll loops…"),

@@ -103,12 +103,28 @@ class _Choices:
                 return Step(name, self.loops(func), options)
             case "reorder":
                 return Step(name, self.loops(func))
+            case "replicate":
+                lanes = 1 << self.below(4)
+                return Step(name, (loop, self.name(), *self.loops(func)), (("lanes", lanes),))
+            case "keep":
+                buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)
+                                             if isinstance(s, Load | Store)))  # fmt: skip
+                return Step(name, (buffers[self.below(len(buffers))], loop))
+            case "add_loop":
+                return Step(name, (self.name(),))
+        return self.other(func, name, loop)
+
+    def other(self, func: Func, name: str, loop: str) -> Step:
+        """A step of one of the other primitives."""
+        match name:
             case "share":
                 return Step(name, (*self.loops(func), self.scalar(func)), (("pad", self.below(2)),))
             case "precompute":
                 return self.precompute(func, loop)
             case "narrow":
                 return Step(name, (self.scalar(func), ("u8", "i16", "i64")[self.below(3)]))
+            case "tensorize":
+                return Step(name, (loop, f"{1 + self.below(5)}x{1 + self.below(3)}x2"))
             case "widen":
                 return Step(name, (self.allocated(func), ("i32", "i64")[self.below(2)]))
             case "double_buffer":

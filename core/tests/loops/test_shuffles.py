@@ -107,6 +107,15 @@ def test_loops_of_exchanging_threads_stay(step: str) -> None:
         apply(parse_func(TEXT), Schedule.parse(step))
 
 
+@pytest.mark.parametrize("lanes", [1, 32])
+@pytest.mark.parametrize(
+    "step", ["bind t block", "parallelize t", "vectorize t", "unroll t", "serialize t"]
+)
+def test_threads_that_meet_stay_threads(lanes: int, step: str) -> None:
+    with pytest.raises(ScheduleError, match="the threads of loop t wait for one another"):
+        apply(folded(lanes), Schedule.parse(step))
+
+
 def test_what_depends_on_an_exchange_stays_in_its_loop() -> None:
     text = TEXT.replace("y[64*b + 32*g + t] = %2", "for k in 2 {\n%3: f32 = neg(%2)\n}\n"
                         "y[64*b + 32*g + t] = %2")  # fmt: skip

@@ -327,6 +327,61 @@ def test_threads_agree_who_has_an_element(
     assert message in caught.value.what
 
 
+NEST = """\
+func f(x: in f16[8], y: in f16[8], z: inout f32[4]) {
+  for i in 2 {
+    for j in 2 {
+      for k in 4 {
+        %0: f16 = x[4*i + k]
+        %1: f16 = y[2*k + j]
+        %2: f32 = convert(%0) {dtype=f32}
+        %3: f32 = convert(%1) {dtype=f32}
+        z[2*i + j] add= %2 * %3
+      }
+    }
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "step", "message"),
+    [
+        ("", "", "tensorize i 2x2x4", None),
+        ("", "", "tensorize i 16x8", "16x8 is no shape"),
+        ("", "", "tensorize i 2x4x2", "loop i multiplies tiles of 2x2x4, not 2x4x2"),
+        ("2*i + j] add", "i] add", "tensorize i 2x2x4", "several products in one element"),
+        ("add= %2 * %3", "max= %2", "tensorize i 2x2x4", "no loop i holds nothing but loops"),
+        ("y[2*k + j]", "y[2*k + j] if 0 <= k < 3", "tensorize i 2x2x4", "no loop i holds nothing"),
+        ("%2 * %3", "%2 * %2", "tensorize i 2x2x4", "no loop i holds nothing but loops"),
+        ("convert(%1) {dtype=f32}", "convert(%1) {dtype=f32}\n%9: f32 = neg(%3)",
+         "tensorize i 2x2x4", "no loop i holds nothing but loops"),
+        ("in 4 {", "in 4 until i + 2 {", "tensorize i 2x2x4", "no loop i holds nothing but loops"),
+        ("2*i + j] add", "k] add", "tensorize i 2x2x4", "no loop i holds nothing but loops"),
+    ],
+)  # fmt: skip
+def test_what_an_instruction_multiplies(old: str, new: str, step: str, message: str | None) -> None:
+    func = parse_func(NEST.replace(old, new, 1) if old else NEST)
+    if message is None:
+        after = apply(func, Schedule.parse(step))
+        assert "for i in 2 by 2x2x4 {" in str(after)
+        assert str(parse_func(str(after))) == str(after)
+        assert_equal_values(func, after)
+        return
+    with pytest.raises(ScheduleError) as caught:
+        apply(func, Schedule.parse(step))
+    assert message in caught.value.what
+
+
+def test_lines_whose_chunks_change_places_say_so() -> None:
+    text = TEXT.replace("alloc s: shared f32[32]", "alloc s: shared f32[32] swizzle 16")
+    func = parse_func(text)
+    assert str(func) == text
+    verify_func(func)
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    evaluate_func(func, [x, y])
+    assert (y.reshape(2, 32) == x.reshape(2, 32)[:, ::-1]).all()
+
+
 def test_registers_have_no_banks() -> None:
     with pytest.raises(ScheduleError, match="registers have no banks"):
         apply(parse_func(WIDE), Schedule.parse("precompute %0 . v i space=register pad=1"))

@@ -122,8 +122,8 @@ BROKEN: list[tuple[str, str, str, str]] = [
      "several threads, with no barrier between them, use element 1 of parts: parts[t] = %2 and "),
     ("races", "for t in 4 thread {", "alloc r: scratch f32[2]\nfor t in 4 thread {",
      "a thread writes r, which is private to its block"),
-    ("barriers", "for t in 4 thread {", "for t in 4 until b + 2 thread {",
-     "for t in 4 until b + 2"),
+    ("barriers", "for t in 4 thread {", "for t in 4 thread {\n%k: f32 = 1.0\n}\n"
+     "for t in 4 until b + 2 thread {", "for t in 4 until b + 2"),
     ("barriers", "for h in 2 {", "for h in 2 until t + 1 {", "for h in 2 until t + 1"),
     ("barriers", "%2: f32 = r[0]", "if 0 <= t < 2 {\nbarrier\n}\n%2: f32 = r[0]", "if 0 <= t < 2"),
     ("barriers", "for b in 3 block {", "barrier\nfor b in 3 block {", "outside"),

@@ -105,7 +105,7 @@ def _emit_contraction(
     the choice for the architecture.
     """
     kernel = plan.contraction.kernel
-    if plan.tensor is not None:
+    if plan.tile.warpgroups:
         key = f"contraction\n{kernel.content}"
         return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
     registers = codegen.row.registers // (plan.tile.threads * plan.resident)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
-from bringup.llvm.simt import Copies, SimtDialect
-from bringup.llvm.text import Builder, Module, Val, const, vec
+from bringup.llvm.simt import Copies, MatrixUnit, SimtDialect
+from bringup.llvm.text import Builder, Module, Val, const, struct_type, vec
 from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -41,6 +41,52 @@ def _wait_for_copies(b: Builder, pending: int) -> None:
     b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (const(ir.i32, pending),), ())
 
 
+#: By dtype: the instruction, the type of a register of elements, and the type of sums.
+MMA = {
+    "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
+    "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
+    "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
+    "i8": ("m16n8k32.row.col.s8", ir.i32, ir.i32),
+    "u8": ("m16n8k32.row.col.u8", ir.i32, ir.i32),
+}
+
+
+def multiply_tiles(
+    b: Builder, dtype: str, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
+) -> list[Val]:
+    """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
+    name, element, total = MMA[dtype]
+    operands = [v if element is ir.i32 else b.bitcast(v, element) for v in (*left, *right)]
+    result = struct_type(*[total] * 4)
+    products = b.intrinsic(f"llvm.nvvm.mma.{name}", result, (*operands, *sums), ())
+    return [b.extractvalue(products, n) for n in range(4)]
+
+
+def load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
+    """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
+    form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
+    matrices = b.intrinsic(
+        f"llvm.nvvm.ldmatrix.sync.aligned.{form}",
+        struct_type(*[ir.i32] * 4),
+        (address,),
+        (address.type,),
+    )
+    return [b.extractvalue(matrices, n) for n in range(4)]
+
+
+def round_to_tf32(b: Builder, value: Val) -> Val:
+    """A number of f32 as tf32, in a register."""
+    return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
+
+
+_SUMS = {
+    "f16": ("f32",),
+    "bf16": ("f32",),
+    "f32": ("f32",),
+    "i8": ("i32", "u32"),
+    "u8": ("i32", "u32"),
+}
+
 SIMT = SimtDialect(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
@@ -50,6 +96,7 @@ SIMT = SimtDialect(
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
     attributes=_attributes,
+    matrices=MatrixUnit(_SUMS, load_matrices, multiply_tiles, round_to_tf32),
     copies=Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies),
 )
 

@@ -21,7 +21,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph.index import Div, Dyn, Expr, Mod
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.llvm import text as ir
-from bringup.llvm.body import Reciprocal, divide, divides_fast, reciprocal
+from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
 from bringup.llvm.func.panels import Panels, panels_of
@@ -49,6 +49,7 @@ from bringup.loops.form import (
     If,
     Let,
     Load,
+    LoopKind,
     Scalar,
     Shuffle,
     Stmt,
@@ -194,7 +195,10 @@ class FuncEmitter:
         self.registers = memory.registers
         self.memory = memory
         self.scalars: dict[str, Val] = {}
-        self.divisors = frozenset(_divisors(func.body, {}, 0))
+        kinds: list[LoopKind] = (
+            ["serial", "unroll", "vector"] if self.lane_registers else ["serial"]
+        )
+        self.divisors = frozenset(_divisors(func.body, {}, 0, kinds))
         self.reciprocals: dict[str, Reciprocal] = {}
         self.scratch: dict[Stmt, Val] = {}
         self.tile_bytes = 0
@@ -740,18 +744,24 @@ def _fixed_quotients(
             _fixed_quotients(stmt.body, around, found)
 
 
-def _divisors(body: Sequence[Stmt], defined: dict[str, tuple[int, Stmt]], depth: int) -> list[Stmt]:
+def _divisors(
+    body: Sequence[Stmt],
+    defined: dict[str, tuple[int, Stmt]],
+    depth: int,
+    kinds: Sequence[LoopKind],
+) -> list[Stmt]:
     """The definitions of scalars by which deeper loops divide, in many iterations.
 
     defined: the depth and the definition of every scalar that the block sees.
+    kinds: of the loops that have many iterations.
     """
     found: list[Stmt] = []
     defined = dict(defined)
     for stmt in body:
         if isinstance(stmt, For):
-            found += _divisors(stmt.body, defined, depth + (stmt.kind == "serial"))
+            found += _divisors(stmt.body, defined, depth + (stmt.kind in kinds), kinds)
         elif isinstance(stmt, If):
-            found += _divisors(stmt.body, defined, depth)
+            found += _divisors(stmt.body, defined, depth, kinds)
         elif isinstance(stmt, Let | Load):
             defined[stmt.result.name] = depth, stmt
             if isinstance(stmt, Let) and stmt.op.name == "div" and len(stmt.operands) == 2:

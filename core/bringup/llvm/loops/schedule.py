@@ -15,11 +15,19 @@ from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
-from bringup.llvm.body import Tile
 from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.text import Function, Module, Param
 from bringup.loops.target import Target
 from bringup.records import record
+
+
+@record
+class Tile:
+    """``count`` positions of ``axis``, ``step`` apart, computed together."""
+
+    axis: Axis
+    count: int
+    step: int
 
 
 @record

@@ -2,9 +2,8 @@
 
 A kernel without loops runs a few grid points per thread (`maps`).  If it reads along one axis and
 writes along another, as a transposition does, it goes through tiles in shared memory
-(`transposes`).  A kernel that folds has a thread for each grid point (`points`), or shares it among
-several threads (`reduction`); `plan` says which.  All but the last are steps that make loops, which
-`render` emits.
+(`transposes`).  A kernel that folds has a thread for each grid point, or shares it among several
+threads (`folds`); `plan` says which.  All are steps that make loops, which `render` emits.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.kernel.form import Kernel
-from bringup.llvm.simt import maps, points, transposes
-from bringup.llvm.simt.frame import SimtFrame, has_small_blocks, registers_of
-from bringup.llvm.simt.plan import ThreadMapping, plan, registers_needed
-from bringup.llvm.simt.reduction import emit_reduction
+from bringup.llvm.simt import folds, maps, transposes
+from bringup.llvm.simt.access import has_small_blocks, registers_of
+from bringup.llvm.simt.plan import plan, registers_needed
 from bringup.llvm.simt.render import emit_threads
-from bringup.llvm.simt.target import Copies, SimtDialect, SimtKernel
+from bringup.llvm.simt.target import Copies, MatrixUnit, SimtDialect, SimtKernel
 from bringup.llvm.text import Module
-from bringup.loops import lower_kernel
+from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
 from bringup.loops.target import Target
 
@@ -41,47 +39,34 @@ def emit_simt(
     steps: how its loops run, in place of the choice for ``target``.
     """
     if not kernel.points:
-        return SimtFrame(module, kernel, name, target, dialect, target.warp, frozenset()).done(0)
-    mapping = plan(kernel, target) if any(s.axes for s in kernel.stages) else None
-    chosen = _chosen(kernel, target, mapping)
-    if chosen is None and steps is None:
-        assert mapping is not None, "all other kernels have steps"
-        return emit_reduction(module, kernel, name, target, dialect, constant, mapping)
-    own, held = chosen or (Schedule(), 0)
-    func = apply(lower_kernel(kernel), own if steps is None else steps)
+        func, registers = Func(kernel.name, lower_kernel(kernel).params, ()), 0
+    else:
+        own, registers = _chosen(kernel, target)
+        func = apply(lower_kernel(kernel), own if steps is None else steps)
     buffers = frozenset(f"b{number}" for number in constant)
-    registers = registers_of(kernel, held)
-    emitted = emit_threads(module, func, name, target, dialect, buffers, registers)
-    return replace(emitted, persistent=has_small_blocks(kernel, emitted.blocks))
+    registers = registers_of(kernel, registers)
+    made = emit_threads(module, func, name, target, dialect, buffers, registers)
+    if not kernel.points:
+        return replace(made, blocks=0)
+    return replace(made, persistent=has_small_blocks(kernel, made.blocks))
 
 
 def scheduled_kernel(
     kernel: Kernel, target: Target, steps: Schedule | None = None
 ) -> Scheduled | None:
-    """The loops of a kernel as `emit_simt` renders them; None for those that it emits itself."""
+    """The loops of a kernel as `emit_simt` renders them; None for one that computes nothing."""
     if not kernel.points:
         return None
-    if steps is None:
-        mapping = plan(kernel, target) if any(s.axes for s in kernel.stages) else None
-        chosen = _chosen(kernel, target, mapping)
-        if chosen is None:
-            return None
-        steps, _ = chosen
-    return Scheduled.of(lower_kernel(kernel), steps)
+    return Scheduled.of(
+        lower_kernel(kernel), _chosen(kernel, target)[0] if steps is None else steps
+    )
 
 
-def _chosen(
-    kernel: Kernel, target: Target, mapping: ThreadMapping | None
-) -> tuple[Schedule, int] | None:
-    """The steps of a kernel and the registers that its threads hold; None where steps do not say it
-    yet: folds whose points several threads share.
-
-    mapping: of a kernel with loops.
-    """
-    if mapping is not None:
-        if not points.has_point_steps(kernel, mapping):
-            return None
-        return points.point_steps(kernel, mapping), registers_needed(kernel, mapping)
+def _chosen(kernel: Kernel, target: Target) -> tuple[Schedule, int]:
+    """The steps of a kernel and the registers that its threads hold."""
+    if any(stage.axes for stage in kernel.stages):
+        mapping = plan(kernel, target)
+        return folds.fold_steps(kernel, mapping, target), registers_needed(kernel, mapping)
     tiles = transposes.transpose_plan(kernel, target)
     if tiles is not None:
         held = transposes.registers_needed(kernel, tiles, target)
@@ -90,4 +75,4 @@ def _chosen(
     return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
 
 
-__all__ = ["Copies", "SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]
+__all__ = ["Copies", "MatrixUnit", "SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]

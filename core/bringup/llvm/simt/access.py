@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel.form import Kernel, Stage
-from bringup.llvm.index import fits_i32
 from bringup.llvm.scalar import memory_type
 from bringup.maths import ELEMENTARY
 from bringup.records import record
 
 #: Bytes of the widest load or store of a thread.
 WIDEST = 16
+#: A block that moves fewer bytes than this takes less time than a few block starts.
+SMALL_BLOCK_BYTES = 16 << 10
 #: Unroll factors: of small bodies, and the largest, for small bodies with narrow accesses.
 _UNROLL, _MOST_UNROLL = 4, 16
 #: Instructions of ops that take many; all others count as one.
@@ -119,19 +120,6 @@ def fetched_bytes(kernel: Kernel, stage: Stage, lane: Axis | None, lanes: int) -
     return always + masked
 
 
-def fits_words(kernel: Kernel) -> bool:
-    """Whether every position and index of a kernel fits 32 bits, with room to spare."""
-    exprs: list[Expr] = []
-    for stage in kernel.stages:
-        for instr in stage.body.instrs:
-            exprs += [b.expr for b in instr.attrs.get("mask", ())]
-            if "index" in instr.attrs:
-                exprs.append(instr.attrs["index"])
-        exprs += [e for s in stage.stores for e in (s.index, *(b.expr for b in s.mask))]
-    trips = max((s.trips for s in kernel.stages), default=1)
-    return max(kernel.points, trips) < (1 << 28) and all(map(fits_i32, exprs))
-
-
 def cost_of(stage: Stage) -> int:
     """About how many instructions a stage has per position."""
     return sum(_COSTS.get(i.op.name, 1) for i in stage.body.instrs)
@@ -146,3 +134,29 @@ def unroll_for(size: int, nbytes: int, wanted: int) -> int:
     while size <= 12 and unroll < _MOST_UNROLL and unroll * nbytes < wanted:
         unroll *= 2
     return unroll
+
+
+def has_small_blocks(kernel: Kernel, units: int) -> bool:
+    """Whether a block moves so little that starting it takes as long.
+
+    What several stages read is counted once.
+    """
+    distinct = {
+        (a.buffer, a.index, a.mask): a.weight * a.bits
+        for a in accesses(kernel, kernel.stages)
+        if not a.tile
+    }
+    moved = kernel.points * sum(distinct.values()) / 8
+    return bool(units) and moved <= SMALL_BLOCK_BYTES * units
+
+
+def registers_of(kernel: Kernel, held: int) -> int:
+    """Registers of a thread: few where there is little to compute, so that many threads can wait
+    for memory at once.
+    """
+    names = [i.op.name for s in kernel.stages for i in s.body.instrs]
+    steps = 8 if len(names) <= 12 else 16 if len(names) <= 24 else max(24, len(names) // 4)
+    usual = 24 + max(held, 16) + steps
+    if any(stage.axes for stage in kernel.stages):
+        return usual + 8 * sum(name in ELEMENTARY for name in names)
+    return usual

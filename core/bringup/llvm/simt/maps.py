@@ -93,6 +93,25 @@ def map_steps(kernel: Kernel, mapping: MapPlan) -> Schedule:
     return Schedule(tuple(maker.steps))
 
 
+def flat_grid(kernel: Kernel, lane: Axis, lanes: int) -> tuple[list[Step], str]:
+    """The loops of the grid as one, that of vectors ``v`` of ``lanes`` points along an axis that
+    they divide; with the name of that loop.
+    """
+    name, grid = f"g{lane.id}", [f"g{axis.id}" for axis in kernel.grid]
+    outer = [each for each in grid if each != name]
+    steps: list[Step] = []
+    if [*outer, name] != grid:
+        steps.append(Step("reorder", (*outer, name)))
+    if lanes > 1:
+        steps.append(Step("split", (name, f"{name}.o", "v", lanes)))
+        name = f"{name}.o"
+    name, *inner = (*outer, name)
+    for each in inner:
+        steps.append(Step("fuse", (name, each, f"{name}.{each}")))
+        name = f"{name}.{each}"
+    return steps, name
+
+
 class _MapSteps:
     def __init__(self, mapping: MapPlan) -> None:
         self.mapping = mapping
@@ -104,21 +123,12 @@ class _MapSteps:
         self.steps.append(Step(name, args, (("tail", tail),) if tail else ()))
 
     def run(self, kernel: Kernel, lane: Axis) -> None:
-        lanes, name = self.mapping.lanes, f"g{lane.id}"
-        outer = [f"g{axis.id}" for axis in kernel.grid if axis != lane]
-        if [*outer, name] != [f"g{axis.id}" for axis in kernel.grid]:
-            self.step("reorder", *outer, name)
-        block = self.mapping.threads * self.mapping.unroll
+        lanes, block = self.mapping.lanes, self.mapping.threads * self.mapping.unroll
         if lane.size % lanes:
-            self.partial_vectors(name, lane.size, block * lanes)
+            self.partial_vectors(f"g{lane.id}", lane.size, block * lanes)
         else:
-            if lanes > 1:
-                self.step("split", name, f"{name}.o", "v", lanes)
-                name = f"{name}.o"
-            name, *inner = (*outer, name)
-            for each in inner:
-                self.step("fuse", name, each, f"{name}.{each}")
-                name = f"{name}.{each}"
+            steps, name = flat_grid(kernel, lane, lanes)
+            self.steps += steps
             count = kernel.points // lanes
             self.blocks(name, block)
             if count >= block or self.mapping.unroll == 1:

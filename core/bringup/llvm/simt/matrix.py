@@ -9,26 +9,22 @@ later goes by copies of the target that do not wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Expr
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
-from bringup.llvm.scalar import memory_type
-from bringup.llvm.simt.access import divides
+from bringup.llvm.simt.products import Products
 from bringup.llvm.simt.render import (
     _blocks,
     _bytes,
     _fits_words,
     _ThreadEmitter,
-    _ThreadIndices,
-    _ThreadMemory,
     _threads,
 )
 from bringup.llvm.simt.target import SHARED_BYTES, SimtDialect, SimtKernel, dynamic_shared
-from bringup.llvm.text import Builder, Module, Param, Type, Val, const
+from bringup.llvm.simt.tiles import TileIndices, TileMemory
+from bringup.llvm.text import Builder, Module, Param, Val
 from bringup.loops.form import (
     NESTING,
     Alloc,
@@ -73,7 +69,7 @@ def emit_tiles(
     )
     b = Builder(function.block("entry"))
     index = ir.i32 if _fits_words(func, units) else ir.i64
-    memory = _TileMemory(b, _TileIndices(b, index), Registers(b, func.body), dialect)
+    memory = TileMemory(b, TileIndices(b, index), Registers(b, func.body), dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     emitter = _TileEmitter(func, function, memory, target, dialect, threads)
     emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
@@ -122,74 +118,15 @@ def _uses(stmt: Stmt, buffer: Buffer) -> bool:
     return any(isinstance(s, Load | Store) and s.buffer == buffer for s in statements((stmt,)))
 
 
-class _TileIndices(_ThreadIndices):
-    """Indices whose conditions may count down, as those do that say where a loop ends."""
-
-    def differs(self, bound: Bound, loaded: Sequence[Val]) -> bool:
-        if self.lane is None or bound.expr.coefficient(self.lane) != -1:
-            return super().differs(bound, loaded)
-        least, most = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
-        least, most = (n if n in (bound.low, bound.high) else 1 for n in (least, most))
-        return super().differs(Bound(bound.expr * -1, 1 - most, 1 - least), loaded)
-
-
-class _TileMemory(_ThreadMemory):
-    """Accesses whose constant parts are apart, so that they are offsets of instructions.
-
-    sent: loads of what is stored later, by the name of their scalar.
-    """
-
-    def __init__(
-        self, b: Builder, indices: _ThreadIndices, registers: Registers, dialect: SimtDialect
-    ) -> None:
-        super().__init__(b, indices, registers, frozenset(), dialect)
-        self.sent: dict[str, Load] = {}
-
-    def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
-        constant, terms = index.const, []
-        for atom, c in index.terms:
-            known = self.indices.axes[atom].integer if isinstance(atom, Axis) else None
-            if known is None:
-                terms.append((atom, c))
-            else:
-                constant += c * known
-        address = self.pointers[name]
-        if terms:
-            address = super()._address(name, Expr(0, tuple(terms)), loaded, element)
-        return self.b.gep(address, constant, element) if constant else address
-
-    def send(self, stmt: Store) -> None:
-        """Start to copy what a load of this scalar would give."""
-        load, copies, lanes = self.sent[stmt.value.name], self.dialect.copies, self.indices.lanes
-        if copies is None:
-            raise UnsupportedError("this GPU has no copies that do not wait")
-        element = memory_type(stmt.buffer.dtype)
-        size = lanes * element.bits // 8
-        is_whole = lanes == 1 or all(
-            self.indices.stride(s.index, ()) == 1 and divides(s.index, self.indices.lane, lanes)
-            for s in (load, stmt)
-        )
-        if not is_whole or size not in copies.sizes:
-            raise UnsupportedError(f"{size} bytes are no copy: {stmt.buffer.name}[{stmt.index}]")
-        inside = self.indices.both(self.indices.inside(load.mask, ()), self.alive)
-        if inside is not None and inside.type.lanes > 1:
-            raise UnsupportedError(f"lanes differ in whether they exist: {load.buffer.name}")
-        source = self._address(load.buffer.name, load.index, (), element)
-        to = self._address(stmt.buffer.name, stmt.index, (), element)
-        amount = const(ir.i32, size)
-        if inside is not None:
-            amount = self.b.select(inside, amount, const(ir.i32, 0))
-        copies.start(self.b, to, source, size, amount)
-
-
 class _TileEmitter(_ThreadEmitter):
     """Emits what one block does.
 
     places: the shared buffers.
     """
 
-    memory: _TileMemory
+    memory: TileMemory
     places: dict[Alloc, Val]
+    products: Products | None = None
 
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
         """The unit of this block."""
@@ -205,8 +142,12 @@ class _TileEmitter(_ThreadEmitter):
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
         copies = self.dialect.copies
+        if isinstance(stmt, Barrier | Wait) or (isinstance(stmt, Store) and not stmt.fold):
+            self._forget()
         if isinstance(stmt, Alloc) and stmt in self.places:
             self.memory.pointers[stmt.buffer.name] = self.places[stmt]
+            if stmt.buffer.swizzle:
+                self.memory.swizzled[stmt.buffer.name] = stmt.buffer.swizzle
         elif isinstance(stmt, Commit) and copies is not None:
             copies.commit(self.b)
         elif isinstance(stmt, Wait) and copies is not None:
@@ -218,7 +159,29 @@ class _TileEmitter(_ThreadEmitter):
         else:
             super()._stmt(stmt, scope)
 
+    def _threads_of(self, stmt: For) -> None:
+        if not self.is_in_threads:
+            self.products = Products(self.memory, self.dialect.matrices, self.thread)
+        super()._threads_of(stmt)
+
+    def _forget(self) -> None:
+        if self.products is not None:
+            self.products.forget()
+
+    def _serial(self, stmt: For, end: Val | None) -> None:
+        self._forget()
+        super()._serial(stmt, end)
+        self._forget()
+
+    def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
+        self._forget()
+        super()._branch(condition, body, emit)
+        self._forget()
+
     def _for(self, stmt: For) -> None:
+        if stmt.by and self.products is not None:
+            self.products.emit(stmt)
+            return
         is_sum = stmt.kind == "unroll" and any(isinstance(s, Store) and s.fold for s in stmt.body)
         nest = stmt
         while len(nest.body) == 1 and isinstance(nest.body[0], For):

@@ -10,7 +10,6 @@ has work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bringup.dtypes import DType
 from bringup.graph.index import Axis, Expr
@@ -351,12 +350,6 @@ def _slot_bytes(kernel: Kernel, columns: int, reducers: int, lanes: int, target:
     return each * slots * lanes
 
 
-def has_spare_slots(kernel: Kernel, mapping: ThreadMapping, target: Target) -> bool:
-    """Whether shared memory has room for the partial results of two iterations."""
-    g = mapping
-    return 2 * _slot_bytes(kernel, g.columns, g.reducers, g.lanes, target) <= SHARED_BYTES
-
-
 def _grid_in_registers(
     kernel: Kernel, lane: Axis, lanes: int, target: Target, words: tuple[int, int], trips: int
 ) -> ThreadMapping | None:
@@ -377,40 +370,6 @@ def _grid_in_registers(
             reducers *= 2
         lanes //= 2
     return None
-
-
-def owns_tiles(kernel: Kernel, mapping: ThreadMapping) -> bool:
-    """Whether each thread reads only what it wrote itself to tiles.
-
-    This holds if all stages distribute their loops in the same way, and no two steps of a loop
-    touch the same element.
-    """
-    inner = {(i.axes, i.lanes) for i in mapping.inner if i.axes}
-    if len(inner) > 1 or not _aligned(kernel) or _words(kernel) is None:
-        return False
-    axes = _looping(kernel)[0].axes
-    return all(_distinct(a.index, axes) for a in accesses(kernel, kernel.stages) if a.tile)
-
-
-def _distinct(index: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether the index differs between any two points of the axes."""
-    span = 1
-    for stride, size in sorted((index.coefficient(a) or 0, a.size) for a in axes if a.size > 1):
-        if stride < span:
-            return False
-        span += stride * (size - 1)
-    return True
-
-
-def with_loops(kernel: Kernel, mapping: ThreadMapping) -> Kernel:
-    """The kernel with its loops in the order of the mapping, and the lane axis last."""
-    stages = tuple(
-        replace(s, axes=i.axes) for s, i in zip(kernel.stages, mapping.inner, strict=True)
-    )
-    grid = kernel.grid
-    if mapping.lane is not None:
-        grid = (*(a for a in grid if a != mapping.lane), mapping.lane)
-    return replace(kernel, stages=stages, grid=grid)
 
 
 def chunk_length(kernel: Kernel, target: Target) -> int:

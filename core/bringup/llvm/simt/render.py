@@ -10,7 +10,8 @@ bytes where their address allows that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
@@ -56,6 +57,7 @@ from bringup.loops.text import print_stmt
 
 #: Copies of a loop with so many statements, none of which holds others, are in flight together.
 _SHORT = 12
+_ROLLED = "llvm.loop.unroll.disable"
 
 
 def emit_threads(
@@ -98,7 +100,7 @@ def emit_threads(
     fixed = fixed and 0 < units <= MAX_BLOCKS
     emitter.shared = _Shared(module, name, dialect, shared, loops=not fixed)
     if fixed:
-        emitter.rolled = module.loop_hints("llvm.loop.unroll.disable")
+        emitter.rolled = module.loop_hints(_ROLLED)
         emitter.unit(nest, body, emitter.special(dialect.block_index))
     elif units:
         emitter.units(nest, body, units)
@@ -206,7 +208,12 @@ class _ThreadIndices(Indices):
 
 
 class _ThreadMemory(Memory):
-    """Accesses of threads.  constant: as in `emit_threads`.  invariant: metadata of their loads."""
+    """Accesses of threads.
+
+    constant: as in `emit_threads`.  invariant: metadata of their loads.
+    present: whether the loops have this thread; None if they do.  One that they do not have
+    computes what another one does, because all come to barriers and shuffles, but writes nothing.
+    """
 
     def __init__(
         self,
@@ -220,10 +227,22 @@ class _ThreadMemory(Memory):
         self.constant = constant
         self.dialect = dialect
         self.invariant = ""
+        self.present: Val | None = None
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
         offset = self.b.sext(self.indices.scalar(index, loaded), ir.i64)
         return self.b.gep(self.pointers[name], offset, element)
+
+    def _address_or_first(self, stmt: Load, alive: Val, element: Type) -> Val:
+        """The address of an element, or of the first one where a condition does not hold."""
+        b, indices = self.b, self.indices
+        offset = b.select(alive, indices.scalar(stmt.index), indices.const(0))
+        return b.gep(self.pointers[stmt.buffer.name], b.sext(offset, ir.i64), element)
+
+    def _may_load_another(self, stmt: Load, alive: Val, mask: Val | None) -> bool:
+        """Whether a load that a loop does not have may be of any element, as nobody reads it."""
+        is_plain = mask is None and not stmt.operands and alive.type.lanes == 1
+        return is_plain and stmt.buffer.name in self.constant
 
     def _lane_addresses(
         self, name: str, index: Expr, loaded: Sequence[Val], element: Type
@@ -244,10 +263,17 @@ class _ThreadMemory(Memory):
     def _load(self, stmt: Load, loaded: Sequence[Val]) -> Val:
         b, name, lanes = self.b, stmt.buffer.name, self.indices.lanes
         element = memory_type(stmt.result.dtype)
-        mask = self.indices.both(self.indices.inside(stmt.mask, loaded), self.alive)
+        mask = self.indices.inside(stmt.mask, loaded)
+        if stmt.buffer.space == "global" and name not in self.constant:
+            mask = self.indices.both(mask, self.present)
         is_whole = self._is_whole(stmt.index, loaded)
         is_uniform = self.indices.stride(stmt.index, loaded) == 0
-        if (is_whole or is_uniform) and (mask is None or mask.type.lanes == 1):
+        one = is_whole or is_uniform
+        if one and self.alive is not None and self._may_load_another(stmt, self.alive, mask):
+            address = self._address_or_first(stmt, self.alive, element)
+            return self._guarded(vec(element, lanes if is_whole else 1), address, None, name)
+        mask = self.indices.both(mask, self.alive)
+        if one and (mask is None or mask.type.lanes == 1):
             address = self._address(name, stmt.index, loaded, element)
             return self._guarded(vec(element, lanes if is_whole else 1), address, mask, name)
         addresses = self._lane_addresses(name, stmt.index, loaded, element)
@@ -276,6 +302,8 @@ class _ThreadMemory(Memory):
         return value
 
     def _store(self, stmt: Store, value: Val, mask: Val | None, loaded: Sequence[Val]) -> None:
+        if stmt.buffer.space not in PRIVATE:
+            mask = self.indices.both(mask, self.present)
         lanes, dtype = self.indices.lanes, stmt.buffer.dtype
         name, element = stmt.buffer.name, memory_type(dtype)
         is_uniform = self.indices.stride(stmt.index, loaded) == 0
@@ -331,6 +359,7 @@ class _ThreadEmitter(FuncEmitter):
     """
 
     lane_registers = True
+    memory: _ThreadMemory
     #: What LLVM is told of loops whose copies would gain nothing.
     rolled = ""
     shared: _Shared
@@ -340,7 +369,7 @@ class _ThreadEmitter(FuncEmitter):
         self,
         func: Func,
         function: Function,
-        memory: Memory,
+        memory: _ThreadMemory,
         target: Target,
         dialect: SimtDialect,
         threads: int,
@@ -360,7 +389,8 @@ class _ThreadEmitter(FuncEmitter):
         """A loop over the units of this block."""
         b, const = self.b, self.indices.const
         first, step = map(self.special, (self.dialect.block_index, self.dialect.grid_size))
-        with b.loop(first, const(units), step, [const(0)]) as loop, self.indices.block():
+        meta = b.module.loop_hints(_ROLLED)
+        with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
             if self.shared.allocs and not self.shared.is_double:
@@ -389,6 +419,12 @@ class _ThreadEmitter(FuncEmitter):
         elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
             pointer = self.shared.pointer(self.b, stmt, self.parity)
             self.memory.pointers[stmt.buffer.name] = pointer
+        elif isinstance(stmt, Alloc) and stmt.buffer.space == "scratch":
+            if stmt.buffer.size:
+                raise UnsupportedError(
+                    f"{self.func.name}: threads of a GPU have no memory for {stmt.buffer}",
+                    fix="keep it in registers, or let the block share it",
+                )
         elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
             self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
@@ -415,12 +451,17 @@ class _ThreadEmitter(FuncEmitter):
         if stmt.kind == "thread":
             self._threads_of(stmt)
         elif stmt.kind == "unroll" and _is_straight((nest := _copied(stmt))[-1].body):
+            if _combines(nest[-1].body) and self._copies(stmt):
+                return
             self._loads_first(nest)
         else:
             super()._for(stmt)
 
     def _hints(self, stmt: For) -> str:
         is_short = len(stmt.body) <= _SHORT and not any(isinstance(s, NESTING) for s in stmt.body)
+        # Nor are loops written out of which only the running function knows the length.
+        if stmt.end is not None and not stmt.end.is_const:
+            return self.b.module.loop_hints(_ROLLED)
         return super()._hints(stmt) if is_short or not self.rolled else self.rolled
 
     def _threads_of(self, stmt: For) -> None:
@@ -437,13 +478,48 @@ class _ThreadEmitter(FuncEmitter):
             value = self.b.binary("urem", value, self.indices.const(size))
         elif inner * size < self.threads:
             exists = self.b.icmp("ult", value, self.indices.const(size))
-        self.indices.axes[stmt.axis] = value
-        end = self._end(stmt)
-        if end is not None:
+        present, end = self.memory.present, self._end(stmt)
+        if _meets(stmt.body):
+            if exists is not None:
+                raise UnsupportedError(
+                    f"{self.func.name}: {self.threads - inner * size} threads of a block would not "
+                    f"come to the barriers or shuffles of loop {stmt.name}"
+                )
+            if end is not None:
+                inside = self._less(value, end)
+                self.memory.present = self.indices.both(present, inside)
+                value = self.b.select(inside, value, self.indices.const(0))
+        elif end is not None:
             exists = self.indices.both(exists, self._less(value, end))
+        self.indices.axes[stmt.axis] = value
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
-        self.is_in_threads = outer
+        self.is_in_threads, self.memory.present = outer, present
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def _where(self, condition: Val | None, body: Sequence[Stmt]) -> None:
+        """Straight code where a condition holds is without branches, but for loads and stores."""
+        if condition is None or condition.type.lanes > 1 or condition.integer is not None:
+            super()._where(condition, body)
+            return
+        if any(isinstance(stmt, For) for stmt in body) and _is_flat(body):
+            with self._lanes(condition, guarded=True):
+                self.body(body)
+            return
+        present = self.memory.present
+        if present is not None and not _meets(body):
+            # Whatever a thread that there is not does here serves nobody.
+            condition, self.memory.present = self.b.and_(condition, present), None
+        super()._where(condition, body)
+        self.memory.present = present
+
+    @contextmanager
+    def _lanes(self, alive: Val | None, *, guarded: bool) -> Iterator[None]:
+        """What is emitted within concerns these lanes only, where a condition round it holds."""
+        guarded = guarded or self.memory.guarded
+        with super()._lanes(self.indices.both(self.memory.alive, alive), guarded=guarded):
+            yield
 
     # -- loads in flight ---------------------------------------------------------------------------
 
@@ -511,6 +587,30 @@ def _copied(stmt: For) -> list[For]:
         nest.append(loop)
         inside = loop.body
     return nest
+
+
+def _meets(body: Sequence[Stmt]) -> bool:
+    """Whether threads wait for one another in a block, or exchange values."""
+    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(tuple(body)))
+
+
+def _is_flat(body: Sequence[Stmt]) -> bool:
+    """Whether a block is straight code, in loops that are written out at most."""
+    loops = [stmt for stmt in body if isinstance(stmt, For)]
+    rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
+    return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
+        _is_straight(rest)
+    )
+
+
+def _combines(body: Sequence[Stmt]) -> bool:
+    """Whether straight code does nothing but fold registers, which then fold pairwise."""
+    return all(
+        stmt.buffer.space == "register" and (isinstance(stmt, Load) or bool(stmt.fold))
+        if isinstance(stmt, Load | Store)
+        else False
+        for stmt in body
+    )
 
 
 def _is_shared(stmt: Store) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Module, Type, Val, i64_const
@@ -34,6 +34,29 @@ class Copies:
 
 
 @record
+class MatrixUnit:
+    """Instructions by which a warp multiplies tiles: 16 rows by 8 columns by 32 bytes of inner
+    elements.
+
+    A register holds 4 bytes of inner elements of a row or column.  Lane ``4·i + j`` has the rows
+    ``i`` and ``i + 8`` of the left factor and column ``i`` of the right one, there the ``j``-th
+    register and that 16 bytes on; of the sums it has rows ``i``, ``i + 8`` and columns ``2·j``,
+    ``2·j + 1``.
+
+    dtypes: of factors, each with those that sums may have.
+    load: ``load(b, address, transposed)`` reads four matrices of eight lines of 16 bytes, of which
+    each lane has a line's address: a register of each matrix; transposed for elements of 2 bytes.
+    multiply: ``multiply(b, dtype, left, right, sums)``, of 4, 2 and 4 registers; the new sums.
+    rounded: a word of f32 as the unit takes it.
+    """
+
+    dtypes: Mapping[str, Sequence[str]]
+    load: Callable[[Builder, Val, bool], list[Val]]
+    multiply: Callable[[Builder, str, Sequence[Val], Sequence[Val], Sequence[Val]], list[Val]]
+    rounded: Callable[[Builder, Val], Val]
+
+
+@record
 class SimtDialect:
     """The names of a GPU's registers, barrier and address spaces, as LLVM spells them.
 
@@ -46,6 +69,7 @@ class SimtDialect:
     global_space, shared_space: address spaces.
     device_scope, block_scope: of what is atomic between all threads, and between those of a block.
     copies: None where every copy goes through registers.
+    matrices: None where no unit multiplies tiles.
     """
 
     calling_convention: str
@@ -61,6 +85,7 @@ class SimtDialect:
     device_scope: str = "device"
     block_scope: str = "block"
     copies: Copies | None = None
+    matrices: MatrixUnit | None = None
 
 
 @record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.lazy import LazyTable
@@ -27,6 +28,8 @@ def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep
     phases = [
         emit_func(module, apply(func, steps(func, target)), func.name) for func in loops.funcs
     ]
+    if loops.work:
+        phases = [replace(phase, work=loops.work) for phase in phases]
     offsets, end = [], 0
     for buffer in loops.temporaries:
         offsets.append(end)

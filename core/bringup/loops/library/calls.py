@@ -62,6 +62,8 @@ class StepLoops:
     copies: the first function copies operand 0 to result 0, which may be one memory: then it need
     not run.
     given: the buffers that each function is given, where they are not its parameters.
+    work: about how many scalar operations an iteration of the parallel loops takes; 0 where the
+    loops tell, because none of them ends early.
     """
 
     call: OpCall
@@ -69,6 +71,7 @@ class StepLoops:
     temporaries: tuple[Buffer, ...] = ()
     copies: bool = False
     given: tuple[tuple[Buffer, ...], ...] | None = None
+    work: int = 0
 
     @property
     def arguments(self) -> tuple[tuple[Buffer, ...], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bringup.dtypes import DType, as_dtype, u8
+from bringup.dtypes import DType, as_dtype, i32, u8, u32
 from bringup.loops.form import Scalar
 from bringup.loops.library.builder import FuncBuilder
 from bringup.records import record
@@ -64,6 +64,12 @@ class KeyCode:
         mask = self.last if self.descending else 0
         mask ^= 1 << (self.bits - 1) if self.dtype.kind == "int" else 0
         return b.op("xor", code, self._constant(b, mask)) if mask else code
+
+    def digit(self, b: FuncBuilder, code: Scalar, shift: Scalar, radix: int) -> Scalar:
+        """A digit of a code, as i32.  shift: its lowest bit, as u32."""
+        code = b.convert(code, u32) if code.dtype.bits < 32 else code
+        moved = b.op("shr", code, b.convert(shift, code.dtype), kind="logical")
+        return b.op("and", b.convert(moved, i32), b.constant(radix - 1, i32))
 
     def _constant(self, b: FuncBuilder, value: int) -> Scalar:
         return b.constant(value, self.raw)

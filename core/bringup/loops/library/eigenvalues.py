@@ -16,7 +16,7 @@ from bringup.loops.form import Buffer, Scalar
 from bringup.loops.library.builder import FuncBuilder, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.lines import Line
-from bringup.loops.library.qr_steps import QrIteration, Rotation, Turned
+from bringup.loops.library.qr_steps import QrIteration, Rotated, Rotation
 from bringup.loops.library.reductions import Lines, finite_scale, update
 from bringup.loops.library.reflections import Reflections
 from bringup.loops.library.tiles import Matrix, Tiles
@@ -34,12 +34,12 @@ def eigh(call: OpCall) -> StepLoops:
         lines = Lines.of(line, 6)
         reflections = Reflections.of(line, max(n - 1, 1)) if len(results) > 1 else None
         _tridiagonal(a, lines, reflections)
-        turned = []
+        rotated = []
         if reflections is not None:
             reflections.multiply(n - 1)
             q = reflections.form(Tiles.of(b, call, dtype, n, n), n - 1, n)
-            turned.append(Turned.of(line, q, n))
-        iteration = QrIteration.of(b, n, lines.get, dtype, turned)
+            rotated.append(Rotated.of(line, q, n))
+        iteration = QrIteration.of(b, n, lines.get, dtype, rotated)
         done = iteration.run(_symmetric_step)
         good = b.op("and", good, done)
         factor = b.op("select", good, b.constant(1.0, dtype), b.constant(math.nan, dtype))
@@ -49,10 +49,10 @@ def eigh(call: OpCall) -> StepLoops:
             value = b.op("mul", b.convert(b.load(iteration.d, i), dtype), scale)
             to = [b.load(places, i)]
             b.store(results[0], s * n + data(n), b.convert(value, x.dtype), named=to)
-        for each in turned:
+        for each in rotated:
             each.order(places, n, lambda i: factor)
             each.put(results[1], s, is_column=True)
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=(9 if len(results) > 1 else 2) * n**3)
 
 
 def _symmetric(line: Line, x: Buffer, s: Expr) -> Matrix:

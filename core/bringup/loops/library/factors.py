@@ -65,7 +65,7 @@ def triangular_solve(call: OpCall) -> StepLoops:
             with tiles.points(count, width) as (r, e):
                 value = b.convert(tile.get(r, e), y.dtype)
                 b.store(y, side(first + r, e), value, mask=[below(c * width + e, m)])
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=n * n * width)
 
 
 def cholesky(call: OpCall) -> StepLoops:
@@ -105,7 +105,7 @@ def cholesky(call: OpCall) -> StepLoops:
             value = b.op("select", b.load(good), u.get(j, i, *mask), nan)
             value = b.op("select", b.inside(Bound(i + j * -1, 0, n)), value, zero)
             b.store(y, (s * n + i) * n + j, b.convert(value, y.dtype), mask=mask)
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=max(n**3 // 3, 1))
 
 
 def _corner(tiles: Tiles, u: Matrix, k: Expr, count: int, n: int, good: Buffer) -> Matrix:
@@ -170,7 +170,7 @@ def lu(call: OpCall) -> StepLoops:
                 panel.unload(a.set, k, count)
             with b.loop("i", m) as i, b.loop("c", n) as c:
                 put(i, c, a.get(i, c))
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=m * n * min(m, n))
 
 
 def _eliminate(

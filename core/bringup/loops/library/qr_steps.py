@@ -31,7 +31,7 @@ _MAX_STEPS = 40
 
 
 @record(eq=False)
-class Turned:
+class Rotated:
     """Vectors as rows, which the rotations change.
 
     line: a vector.  rows: the vectors.  block: elements that are changed at a time.
@@ -47,7 +47,7 @@ class Turned:
     ordered: Matrix
 
     @classmethod
-    def of(cls, line: Line, q: Matrix, count: int) -> Turned:
+    def of(cls, line: Line, q: Matrix, count: int) -> Rotated:
         """The first ``count`` columns of ``q``, whose memory is used anew."""
         b, dtype, lanes, size = line.b, q.dtype, line.lanes, line.length
         block = lanes * max(min(_COLUMN_VECTORS, ceil_div(size, lanes)), 1)
@@ -108,23 +108,23 @@ def _rows(b: FuncBuilder, n: int, first: Scalar, last: Scalar) -> Iterator[Scala
 class Batch:
     """The rotations of some QR steps, which change vectors together.
 
-    n: rows that are rotated.  turned: the vectors.
+    n: rows that are rotated.  rotated: the vectors.
     steps, ranges: how many steps there are, and the rows of each.
     """
 
     b: FuncBuilder
     n: int
-    turned: Sequence[Turned]
+    rotated: Sequence[Rotated]
     steps: Buffer
     ranges: Buffer
 
     @classmethod
-    def of(cls, b: FuncBuilder, n: int, turned: Sequence[Turned]) -> Batch:
+    def of(cls, b: FuncBuilder, n: int, rotated: Sequence[Rotated]) -> Batch:
         """No steps yet."""
         steps = b.variable("steps", b.constant(0, i32))
-        return cls(b, n, turned, steps, b.alloc("ranges", i32, 2 * _BATCH))
+        return cls(b, n, rotated, steps, b.alloc("ranges", i32, 2 * _BATCH))
 
-    def record(self, each: Turned, i: Scalar, by: tuple[Scalar, Scalar]) -> None:
+    def record(self, each: Rotated, i: Scalar, by: tuple[Scalar, Scalar]) -> None:
         """Keep the sine and the tangent of half the angle of rows ``i`` and ``i + 1``."""
         b, at = self.b, [self.b.load(self.steps), i]
         rotations = each.rotations
@@ -144,65 +144,60 @@ class Batch:
         b = self.b
         is_full = b.compare("eq", b.load(self.steps), b.constant(_BATCH, i32))
         with b.where(test=b.op("or", is_full, is_end)):
-            for each in self.turned:
+            for each in self.rotated:
                 self._rotate_all(each)
             b.set(self.steps, b.constant(0, i32))
 
-    def _rotate_all(self, each: Turned) -> None:
+    def _rotate_all(self, each: Rotated) -> None:
         b, rows, tiles = self.b, each.rows, each.line.tiles
         dtype, n = rows.dtype, self.n
         some = b.compare("gt", b.load(self.steps), b.constant(0, i32))
         with b.loop("chunk", rows.by // each.block) as chunk:
             more = b.variable("more", some)
-            with b.loop("turn", _BATCH) as turn, b.goes_on(more):
-                first, last = (b.load(self.ranges, turn * 2 + k) for k in (0, 1))
+            with b.loop("kept", _BATCH) as step, b.goes_on(more):
+                first, last = (b.load(self.ranges, step * 2 + k) for k in (0, 1))
                 carried = b.alloc("carried", dtype, each.block, "register")
                 column = chunk * each.block
                 with tiles.across(each.block) as lane:
                     place = rows.place(data(n), column + lane)
                     b.store(carried, lane, b.load(rows.buffer, place, named=[first]))
                 with _rows(b, n, first, last) as i:
+                    angles = each.rotations
                     sine, half = (
-                        b.load(
-                            each.rotations.buffer,
-                            each.rotations.place(turn, data(n) * 2 + k),
-                            named=[i],
-                        )
+                        b.load(angles.buffer, angles.place(step, data(n) * 2 + k), named=[i])
                         for k in (0, 1)
                     )
                     self._rotate(each, i, column, carried, (sine, half))
                 with tiles.across(each.block) as lane:
                     place = rows.place(data(n), column + lane)
                     b.store(rows.buffer, place, b.load(carried, lane), named=[last])
-                count = b.index(turn + 1, i32)
+                count = b.index(step + 1, i32)
                 b.set(more, b.compare("lt", count, b.load(self.steps)))
 
     def _rotate(
-        self, each: Turned, i: Scalar, column: Expr, carried: Buffer, by: tuple[Scalar, Scalar]
+        self, each: Rotated, i: Scalar, column: Expr, carried: Buffer, by: tuple[Scalar, Scalar]
     ) -> None:
         """Rotate the carried row ``i`` and the next one, which is carried then."""
         b, rows, (sine, half) = self.b, each.rows, by
         minus, less = b.op("neg", sine), b.op("neg", half)
-        kept, turned = (
-            b.alloc(name, rows.dtype, each.block, "register") for name in ("kept", "turned")
+        kept, following = (
+            b.alloc(name, rows.dtype, each.block, "register") for name in ("kept", "following")
         )
         parts = [b.alloc("part", rows.dtype, each.block, "register") for _ in range(2)]
         with each.line.tiles.across(each.block) as lane:
             x = b.load(carried, lane)
-            place = rows.place(data(self.n) + 1, column + lane)
-            y = b.load(rows.buffer, place, named=[i])
+            y = b.load(rows.buffer, rows.place(data(self.n) + 1, column + lane), named=[i])
             b.store(parts[0], lane, y)
             b.store(parts[0], lane, less, fold="add", factor=x)
             b.store(kept, lane, x)
             b.store(kept, lane, sine, fold="add", factor=b.load(parts[0], lane))
             b.store(parts[1], lane, x)
             b.store(parts[1], lane, half, fold="add", factor=y)
-            b.store(turned, lane, y)
-            b.store(turned, lane, minus, fold="add", factor=b.load(parts[1], lane))
-            b.store(
-                rows.buffer, rows.place(data(self.n), column + lane), b.load(kept, lane), named=[i]
-            )
-            b.store(carried, lane, b.load(turned, lane))
+            b.store(following, lane, y)
+            b.store(following, lane, minus, fold="add", factor=b.load(parts[1], lane))
+            place = rows.place(data(self.n), column + lane)
+            b.store(rows.buffer, place, b.load(kept, lane), named=[i])
+            b.store(carried, lane, b.load(following, lane))
 
 
 @record(eq=False)
@@ -239,11 +234,9 @@ class Rotation:
 
     def pair(self, x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
         """``c x + s y`` and ``c y − s x``."""
-        fma, neg = self.em.fma, self.em.b.op
-        return (
-            fma(self.sine, fma(neg("neg", self.half), x, y), x),
-            fma(neg("neg", self.sine), fma(self.half, y, x), y),
-        )
+        b, fma = self.em.b, self.em.fma
+        one = fma(self.sine, fma(b.op("neg", self.half), x, y), x)
+        return one, fma(b.op("neg", self.sine), fma(self.half, y, x), y)
 
 
 #: Emits a QR step on rows first … last.
@@ -274,7 +267,7 @@ class QrIteration:
         n: int,
         lines: Callable[[int, Expr], Scalar],
         dtype: DType,
-        turned: Sequence[Turned],
+        rotated: Sequence[Rotated],
     ) -> QrIteration:
         """The diagonals of the first two lines."""
         d, e = b.alloc("d", f64, n), b.alloc("e", f64, n + 2)
@@ -289,7 +282,7 @@ class QrIteration:
                 b.set(most, b.op("abs", value), fold="max")
         unit = float(np.finfo(dtype.numpy).eps) / 2
         floor = b.op("mul", b.load(most), b.constant(unit / 16, f64))
-        return cls(b, n, d, e, floor, unit, Batch.of(b, n, turned) if turned else None)
+        return cls(b, n, d, e, floor, unit, Batch.of(b, n, rotated) if rotated else None)
 
     # -- elements ----------------------------------------------------------------------------------
 
@@ -316,7 +309,7 @@ class QrIteration:
     def record(self, number: int, i: Scalar, by: Rotation) -> None:
         """Keep the rotation of rows ``i`` and ``i + 1`` for vectors of that number, if any."""
         if self.batch is not None:
-            self.batch.record(self.batch.turned[number], i, (by.sine, by.half))
+            self.batch.record(self.batch.rotated[number], i, (by.sine, by.half))
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -380,4 +373,4 @@ class QrIteration:
         return places
 
 
-__all__ = ["QrIteration", "Rotation", "Step", "Turned"]
+__all__ = ["QrIteration", "Rotated", "Rotation", "Step"]

@@ -185,11 +185,8 @@ class _Tile:
 
     def digit(self, code: Scalar, shift: Scalar, radix: int) -> Scalar:
         """A digit of an element, as i32.  shift: its lowest bit, as u32."""
-        b = self.b
-        code = code if self.coded else self.key.encode(b, code)
-        code = b.convert(code, u32) if code.dtype.bits < 32 else code
-        moved = b.op("shr", code, b.convert(shift, code.dtype), kind="logical")
-        return b.op("and", b.convert(moved, i32), b.constant(radix - 1, i32))
+        code = code if self.coded else self.key.encode(self.b, code)
+        return self.key.digit(self.b, code, shift, radix)
 
     def sort(self, shift: Scalar, bits: int = _LOCAL_BITS) -> None:
         """Sort by one digit of so many bits.  Threads come from a barrier and go to one."""
@@ -610,11 +607,8 @@ class _PassKernel:
 
     def digit(self, bits: Scalar, shift: Scalar, radix: int) -> Scalar:
         """The digit of what `load` gives."""
-        b = self.b
-        code = bits if self.coded else self.key.encode(b, bits)
-        code = b.convert(code, u32) if code.dtype.bits < 32 else code
-        moved = b.op("shr", code, b.convert(shift, code.dtype), kind="logical")
-        return b.op("and", b.convert(moved, i32), b.constant(radix - 1, i32))
+        code = bits if self.coded else self.key.encode(self.b, bits)
+        return self.key.digit(self.b, code, shift, radix)
 
     def fill(self, tile: _Tile, line: Expr, begin: Expr) -> None:
         """Put the elements into a tile; behind the line come the last."""

@@ -64,7 +64,7 @@ def qr(call: OpCall) -> StepLoops:
         q = reflections.form(Tiles.of(b, call, dtype, m, size), k_most, size)
         with b.loop("i", m) as i, b.loop("c", size) as c:
             b.store(q_, (s * m + i) * size + c, b.convert(q.get(i, c), q_.dtype))
-    return StepLoops(call, (b.func(),))
+    return StepLoops(call, (b.func(),), work=2 * m * n * k_most)
 
 
 @record(eq=False)

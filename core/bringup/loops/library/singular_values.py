@@ -15,7 +15,7 @@ from bringup.loops.form import Buffer, Scalar
 from bringup.loops.library.builder import FuncBuilder, below, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.lines import Line
-from bringup.loops.library.qr_steps import QrIteration, Rotation, Turned
+from bringup.loops.library.qr_steps import QrIteration, Rotated, Rotation
 from bringup.loops.library.reductions import Lines, finite_scale, multiply, update
 from bringup.loops.library.reflections import Reflections
 from bringup.loops.library.tiles import Matrix, Tiles
@@ -43,12 +43,12 @@ def svd(call: OpCall) -> StepLoops:
         if has_vectors:
             reflections = [Reflections.of(tall, n, "left"), Reflections.of(line, n, "right")]
         _bidiagonal(a, sides, reflections)
-        turned = []
+        rotated = []
         for each, count, wanted in zip(reflections, (n, max(n - 1, 0)), (size, n), strict=False):
             each.multiply(count)
             tiles = Tiles.of(b, call, dtype, each.line.length, wanted)
-            turned.append(Turned.of(each.line, each.form(tiles, count, wanted), wanted))
-        iteration = QrIteration.of(b, n, sides[1].get, dtype, turned)
+            rotated.append(Rotated.of(each.line, each.form(tiles, count, wanted), wanted))
+        iteration = QrIteration.of(b, n, sides[1].get, dtype, rotated)
         done = iteration.run(_bidiagonal_step)
         good = b.op("and", good, done)
         factor = b.op("select", good, b.constant(1.0, dtype), b.constant(math.nan, dtype))
@@ -58,8 +58,8 @@ def svd(call: OpCall) -> StepLoops:
         places = iteration.places(values, descending=True)
         _values_out(b, values, (places, b.op("mul", scale, factor)), results[len(results) // 2], s)
         if has_vectors:
-            _vectors_out(iteration, turned, (places, factor), (results[0], results[2]), s, is_wide)
-    return StepLoops(call, (b.func(),))
+            _vectors_out(iteration, rotated, (places, factor), (results[0], results[2]), s, is_wide)
+    return StepLoops(call, (b.func(),), work=(20 if has_vectors else 4) * m * n * n)
 
 
 def _unit(call: OpCall, b: FuncBuilder, m: int) -> StepLoops:
@@ -85,7 +85,7 @@ def _values_out(
 
 def _vectors_out(
     iteration: QrIteration,
-    turned: list[Turned],
+    rotated: list[Rotated],
     order: tuple[Buffer, Scalar],
     targets: tuple[Buffer, Buffer],
     s: Expr,
@@ -98,7 +98,7 @@ def _vectors_out(
     def signed(i: Expr) -> Scalar:
         return b.op("select", b.compare("lt", b.load(iteration.d, i), zero), minus, factor)
 
-    left, right = turned
+    left, right = rotated
     left.order(places, n, lambda i: factor)
     right.order(places, n, signed)
     for each, target, is_first in zip(

@@ -209,23 +209,65 @@ def meets_only_within(one: Access, other: Access, axis: Axis, inner: frozenset[A
     if one.index == other.index and axis in _settled(one.index):
         return True
     first, second = _parts(one, inner), _parts(other, inner)
-    whole = Expr.of(axis)
     if first.fixed == second.fixed:
-        shared = [atom for atom, c in first.terms.items() if c == second.terms.get(atom)]
-        if axis in shared and _agrees(first, second, axis):
+        if _has_agreed(first, second, axis):
             return True
         if first is not second and _is_apart(first, second):
             return True
-        # A loop that was fused stands in the index as its quotient and its remainder.
-        parts = [a for a in shared if isinstance(a, Div | Mod) and a.of.axis == axis]
-        for divisor in {a.by for a in parts if isinstance(a, Div)}:
-            rest = whole % divisor
-            has_rest = any(isinstance(a, Mod) and a.by == divisor for a in parts)
-            if (has_rest or _has_one_value(rest, one, other)) and all(
-                _agrees(first, second, a) for a in parts if a.by == divisor
-            ):
+        if _is_in_agreeing_quotients(first, second, axis):
+            return True
+    return _has_one_value(Expr.of(axis), one.facts, other.facts)
+
+
+def _has_agreed(one: _Parts, other: _Parts, atom: Atom) -> bool:
+    """Whether an atom stands in both indices and has one value wherever they are equal."""
+    c = one.terms.get(atom)
+    return c is not None and c == other.terms.get(atom) and _agrees(one, other, atom)
+
+
+def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
+    """Whether equal quotients and remainders leave the axis one value.
+
+    A loop that was fused, or a sum of loops that it was split into, stands in the index as its
+    digits: ``x//32``, ``(x//4)%8`` and ``x%4`` are all of ``x``.
+    """
+    digits: dict[Expr, dict[int, int | None]] = {}
+    for atom, c in one.terms.items():
+        if isinstance(atom, Div | Mod) and c == other.terms.get(atom) and _agrees(one, other, atom):
+            whole, low, high = _digit(atom)
+            digits.setdefault(whole, {})[low] = high
+    for whole, parts in digits.items():
+        below: int | None = 1
+        for low in sorted(parts):
+            if below is not None and low > below and not low % below:
+                # The digit between has no choice, or the whole has more values than the parts.
+                between = whole // below % (low // below)
+                below = low if _has_one_value(between, one.facts, other.facts) else below
+            below = parts[low] if low == below else below
+        if below is None or _has_one_value(whole // below, one.facts, other.facts):
+            first, second = one.of(whole), other.of(whole)
+            if first.fixed == second.fixed and _has_agreed(first, second, axis):
                 return True
-    return _has_one_value(whole, one, other)
+    return False
+
+
+def _digit(atom: Div | Mod) -> tuple[Expr, int, int | None]:
+    """What a quotient or a remainder is a digit of: ``whole//low``, modulo ``high//low`` if any."""
+    whole, low, count = atom.of, 1, atom.by if isinstance(atom, Mod) else None
+    if isinstance(atom, Div):
+        low = atom.by
+    while len(whole.terms) == 1 and not whole.const:
+        ((inner, c),) = whole.terms
+        if c != 1 or not isinstance(inner, Div):
+            break
+        whole, low = inner.of, low * inner.by
+    return whole, low, None if count is None else low * count
+
+
+def _has_one_value(expr: Expr, facts: Mask, others: Mask) -> bool:
+    """Whether conditions leave the expression one value, the same where the others hold."""
+    low, high = span(expr, facts)
+    return low == high and span(expr, others) == (low, low)
 
 
 @lru_cache(maxsize=1 << 10)
@@ -235,12 +277,6 @@ def _settled(index: Expr) -> frozenset[Axis]:
         return frozenset()
     parts = _Parts(index, index.axes())
     return frozenset(a for a, _ in index.terms if isinstance(a, Axis) and _agrees(parts, parts, a))
-
-
-def _has_one_value(expr: Expr, one: Access, other: Access) -> bool:
-    """Whether conditions leave the expression one value, the same at both accesses."""
-    low, high = span(expr, one.facts)
-    return low == high and span(expr, other.facts) == (low, low)
 
 
 class _Parts:
@@ -256,7 +292,8 @@ class _Parts:
     ) -> None:
         """operands, outer: as in `Load` and `Access`."""
         self.const = index.const
-        self.facts = facts
+        self.inner, self.facts = inner, facts
+        self.operands, self.outer = operands, outer
         self.terms: dict[Atom, int] = {}
         fixed: list[tuple[object, int]] = []
         for atom, c in index.terms:
@@ -274,6 +311,10 @@ class _Parts:
             else:
                 fixed.append((atom, c))
         self.fixed = tuple(fixed)
+
+    def of(self, expr: Expr) -> _Parts:
+        """The parts of another expression at the same access."""
+        return _Parts(expr, self.inner, self.facts, self.operands, self.outer)
 
     def span(self, below: int | None = None, but: Atom | None = None) -> tuple[int, int]:
         """The range of the terms with coefficients up to ``below``, all if None, but one atom."""
@@ -327,6 +368,17 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
         return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
+
+
+def _are_multiples(one: _Parts, other: _Parts, c: int, greater: Sequence[int]) -> bool:
+    """Whether terms with these coefficients are multiples of more than all others, with
+    coefficients up to ``c``, can differ by.
+    """
+    if not greater:
+        return True
+    (low, high), (least, most) = one.span(c), other.span(c)
+    shift = one.const - other.const
+    return max(high - least + shift, most - low - shift) < math.gcd(*greater)
 
 
 __all__ = [

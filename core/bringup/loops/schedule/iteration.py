@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal as OneOf
-from typing import get_args
+from typing import TypeGuard, get_args
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
@@ -12,6 +12,7 @@ from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
     CONCURRENT,
+    Alloc,
     Body,
     For,
     Func,
@@ -564,6 +565,17 @@ def with_independent_kind(
     loops = tuple(loops)
 
     def change(old: For, facts: Mask) -> Body:
+        if old.kind == "thread" and kind != "thread" and has_barrier(old.body):
+            raise ScheduleError(
+                f"the threads of loop {old.name} wait for one another or exchange values",
+                fix="let it be a loop of threads",
+            )
+        common = [s.buffer for s in statements(old.body) if _is_common(s)]
+        if kind == "thread" != old.kind and common:
+            raise ScheduleError(
+                f"iterations of loop {old.name} would share one {common[0].name}",
+                fix="bind the loop before its buffers are shared",
+            )
         if kind == "unroll":
             return (with_kind(old, kind),)
         found = outliving(old.body, facts + old.bounds, (old,))
@@ -587,6 +599,11 @@ def with_independent_kind(
         # In which order one thread goes on is no matter between threads.
         return rewrite_loops(func, loops, change, with_fragments)
     return rewrite_loops(func, loops, change, check)
+
+
+def _is_common(stmt: Stmt) -> TypeGuard[Alloc]:
+    """Whether a statement makes memory of a block."""
+    return isinstance(stmt, Alloc) and stmt.buffer.space == "shared"
 
 
 def _check_independent(loop: For, kind: LoopKind, found: Sequence[Access]) -> None:

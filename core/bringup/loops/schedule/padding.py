@@ -165,6 +165,7 @@ def _with_zero_factors(
     loop: For, sums: Sequence[Store], zeros: Collection[Scalar], names: Names
 ) -> Body:
     """The block of a loop whose sums get factors that are 0 past its end."""
+    lets = {stmt.result: stmt for stmt in statements(loop.body) if isinstance(stmt, Let)}
 
     def change(stmt: Stmt) -> Sequence[Stmt]:
         if stmt not in sums:
@@ -174,16 +175,24 @@ def _with_zero_factors(
         before: list[Stmt] = [Let(inside, inside_op, (), {"mask": loop.bounds})]
 
         def chosen(scalar: Scalar) -> Scalar:
+            let = lets.get(scalar)
             if scalar in zeros:
                 return scalar
+            if let is not None and _passes_zeros(let, stmt):
+                # What was converted or multiplied becomes 0, so that it may be computed first.
+                first, *others = let.operands
+                operands = (chosen(first), *others)
+                result = names.scalar(scalar.name, scalar.dtype)
+                before.append(Let(result, let.op, operands, let.attrs))
+                return result
             zero, result = (names.scalar(scalar.name, scalar.dtype) for _ in range(2))
             before.append(constant(zero, 0))
             before.append(Let(result, lookup("select"), (inside, scalar, zero), {}))
             return result
 
         value, factor = chosen(stmt.value), stmt.factor and chosen(stmt.factor)
-        fold, precision = stmt.fold, stmt.precision
-        new = Store(stmt.buffer, stmt.index, value, stmt.mask, fold, factor, precision)
+        how = stmt.fold, factor, stmt.precision, stmt.operands, stmt.atomic
+        new = Store(stmt.buffer, stmt.index, value, stmt.mask, *how)
         return (*before, new)
 
     def walk(body: Body) -> Body:
@@ -196,6 +205,14 @@ def _with_zero_factors(
         return tuple(result)
 
     return walk(loop.body)
+
+
+def _passes_zeros(let: Let, store: Store) -> bool:
+    """Whether a scalar is 0 if its first operand is: a converted one, or a product of integers."""
+    if let.op.name == "convert":
+        return let.operands[0].dtype.name != "bool"
+    is_product = let.result == store.value and store.factor is None
+    return is_product and let.op.name == "mul" and let.result.dtype.is_integer
 
 
 def _leaves(access: Access) -> bool:

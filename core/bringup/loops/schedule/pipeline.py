@@ -141,7 +141,7 @@ class _Pipeline:
             if isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
                 old = stmt.buffer
                 size = old.size * count
-                self.buffers[old] = Buffer(old.name, old.dtype, size, "shared")
+                self.buffers[old] = Buffer(old.name, old.dtype, size, "shared", old.swizzle)
             else:
                 self.fills.append(self.fill(stmt))
         missing = set(later) - {buffer.name for buffer in self.buffers}

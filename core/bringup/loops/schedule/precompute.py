@@ -55,6 +55,7 @@ def precompute(
     layout: str,
     space: Space = "scratch",
     pad: int = 0,
+    swizzle: int = 0,
 ) -> Func:
     """Each iteration of loop ``at`` computes a scalar for all points of loops inside it first.
 
@@ -65,6 +66,7 @@ def precompute(
     space: ``scratch``; ``register``, which unrolls the loops of the layout; or ``shared``, where
     all threads meet behind the loops that fill the buffer, and at the end of ``at``.
     pad: elements between two lines of the last loop, so that a column is in several banks.
+    swizzle: 1 if chunks change places in these lines instead; see `Buffer`.
     Raises ScheduleError for a scalar of other loops inside ``at``, and for one that ``at`` changes.
 
     >>> from bringup.loops.text import parse_func
@@ -89,14 +91,14 @@ def precompute(
     """
     wanted, names, found = layout.split(","), Names(func), 0
     check_new_names(func, *(f"{buffer}.{n}" for n in range(len(wanted))))
-    _check_copy(buffer, space, pad, names)
+    _check_copy(buffer, space, pad or swizzle, names)
 
     def change(body: Body, facts: Mask) -> Body:
         nonlocal found
         place = _Place.of(body, scalar.removeprefix("%"))
         found += place is not None
         filling = place and _Filling(place, body, scalar, at, facts)
-        return filling.filled(buffer, wanted, space, pad, names) if filling else body
+        return filling.filled(buffer, wanted, space, (pad, swizzle), names) if filling else body
 
     if at != ".":
         result = rewrite_loops(func, (at,), lambda loop, facts: _changed(loop, facts, change))
@@ -341,7 +343,7 @@ class _Filling:
         return tuple(reversed(result))
 
     def filled(
-        self, buffer: str, wanted: Sequence[str], space: Space, pad: int, names: Names
+        self, buffer: str, wanted: Sequence[str], space: Space, gaps: tuple[int, int], names: Names
     ) -> Body:
         """The body with the values computed first and loaded later."""
         loops = [self.inner.get(name) for name in wanted]
@@ -359,8 +361,10 @@ class _Filling:
                 "name that loop in the layout too",
             )
         old = self.place.before[-1].result
+        pad, swizzle = gaps
         index = _flat([loop.axis for loop in nest], pad)
-        copy = Buffer(buffer, old.dtype, index.last + 1, space)
+        line = nest[-1].axis.size if swizzle else 0
+        copy = Buffer(buffer, old.dtype, index.last + 1, space, line)
         filling = self.filling(copy, nest, others, pad, names)
         body = _replaced(self.body, self.place.before[-1], Load(old, copy, index))
         body = without_dead(body)

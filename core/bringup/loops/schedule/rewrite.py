@@ -45,7 +45,7 @@ Change = Callable[[For, Mask], Sequence[Stmt]]
 
 def with_body(loop: For, body: Body) -> For:
     """The same loop round other statements."""
-    return For(loop.axis, body, loop.kind, loop.end)
+    return For(loop.axis, body, loop.kind, loop.end, loop.by)
 
 
 def rebuilt(stmt: For | If, body: Body) -> For | If:
@@ -122,7 +122,7 @@ def with_place(
 
 def with_kind(loop: For, kind: LoopKind) -> For:
     """The same loop, run in another way."""
-    return For(loop.axis, loop.body, kind, loop.end)
+    return For(loop.axis, loop.body, kind, loop.end, loop.by)
 
 
 def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
@@ -575,6 +575,8 @@ class Substitution:
         self._facts = before
         if body is stmt.body and end is stmt.end and (end is None or not before):
             return (stmt,)
+        if end is None:
+            return (with_body(stmt, body),)
         loop = loop_until(stmt.axis, body, stmt.kind, end, before)
         self._has_dead |= not loop
         return loop

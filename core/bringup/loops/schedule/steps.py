@@ -18,12 +18,15 @@ Argument = str | int
 _NAMES = {
     "folds": "overwrite rfactor",
     "iteration": "fuse parallelize peel segment serialize specialize split unroll vectorize",
+    "keep": "keep",
     "order": "distribute hoist reorder sink",
     "padding": "pad",
     "pipeline": "double_buffer",
     "precompute": "narrow precompute widen",
+    "replicate": "replicate",
     "staging": "stage",
-    "threads": "bind cross_lane set_space share",
+    "tensors": "tensorize",
+    "threads": "add_loop bind cross_lane set_space share",
 }
 #: Every primitive by the name that steps have.
 PRIMITIVES: LazyTable[Primitive] = LazyTable(

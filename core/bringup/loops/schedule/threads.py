@@ -1,4 +1,4 @@
-"""Primitives for machines whose blocks of threads meet at barriers: bind, cross_lane, set_space."""
+"""Primitives for machines whose blocks of threads meet at barriers: bind, set_space and others."""
 
 from __future__ import annotations
 
@@ -58,6 +58,26 @@ def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
     if kind == "thread":
         check = partial(checked, bound=loop, independent=before == {"parallel"})
     return with_independent_kind(func, (loop,), kind, check)
+
+
+def add_loop(func: Func, name: str) -> Func:
+    """The whole function is the only iteration of a parallel loop, so that a block can run it.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(y: out f32[1]) {
+    ...   %0: f32 = 2.0
+    ...   y[0] = %0
+    ... }''')
+    >>> print(bind(add_loop(func, "b"), "b", "block"))
+    func f(y: out f32[1]) {
+      for b in 1 block {
+        %0: f32 = 2.0
+        y[0] = %0
+      }
+    }
+    """
+    check_new_names(func, name)
+    return Func(func.name, func.params, (For(named_axis(name, 1), func.body, "parallel"),))
 
 
 def set_space(func: Func, buffer: str, space: Space) -> Func:
@@ -359,4 +379,4 @@ def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body
     return (Alloc(parts), For(loop.axis, (Barrier(), *body, Barrier()), "thread"))
 
 
-__all__ = ["bind", "cross_lane", "set_space", "share"]
+__all__ = ["add_loop", "bind", "cross_lane", "set_space", "share"]

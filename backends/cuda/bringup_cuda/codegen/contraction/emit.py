@@ -1,4 +1,4 @@
-"""The kernel of a contraction on tensor cores: tiles, a pipeline of copies, and the epilogue.
+"""The kernel of a contraction by warpgroups: tiles, a pipeline of copies, and the epilogue.
 
 Each block keeps the sums of a tile of rows times columns.  Tiles of both factors come in stages:
 while one is multiplied, the next ones are on their way.  The sums then pass through shared memory,
@@ -15,14 +15,9 @@ from bringup.integers import ceil_div
 from bringup.kernel.contraction import size
 from bringup.kernel.form import BufferDecl, Store
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import register_type
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module, Param, Val, const, vec
-from bringup_cuda.codegen.contraction.engines import (
-    Engine,
-    TensorEngine,
-    WarpgroupEngine,
-)
+from bringup_cuda.codegen.contraction.engines import WarpgroupEngine
 from bringup_cuda.codegen.contraction.planning import ContractionPlan
 from bringup_cuda.codegen.contraction.points import (
     Point,
@@ -74,8 +69,7 @@ class _ContractionEmitter:
         )
         self.thread = special_register(self.b, "tid.x")
         self.shared, self.dynamic_bytes = shared_memory(module, name, plan.shared_bytes)
-        if plan.tile.warpgroups:
-            self.shared = _aligned(self.b, self.shared, SWIZZLE_PERIOD)
+        self.shared = _aligned(self.b, self.shared, SWIZZLE_PERIOD)
         self.async_copies = AsyncCopies(self.b, any(copy.asynchronous for copy in plan.copies))
 
     def emit(self) -> SimtKernel:
@@ -99,12 +93,11 @@ class _ContractionEmitter:
         b.ret()
         return SimtKernel(self.name, plan.blocks, self.threads, self.dynamic_bytes, True)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> WarpgroupEngine:
         plan = self.plan
-        layouts = plan.copies[0].layout, plan.copies[1].layout
         assert plan.tensor is not None, "all other contractions have steps"
-        engine = WarpgroupEngine if plan.tile.warpgroups else TensorEngine
-        return engine(self.b, plan.tile, layouts, plan.tensor, self.thread)
+        layouts = plan.copies[0].layout, plan.copies[1].layout
+        return WarpgroupEngine(self.b, plan.tile, layouts, plan.tensor, self.thread)
 
     def _block_position(self) -> tuple[Val, Val, Val]:
         """The block's member of the batch, and its tile down and across."""
@@ -131,7 +124,7 @@ class _ContractionEmitter:
         start = b.gep(self.shared, offset, ir.i8)
         return start, b.gep(start, left, ir.i8)
 
-    def _pipeline(self, copiers: Sequence[TileCopier], engine: Engine) -> list[Val]:
+    def _pipeline(self, copiers: Sequence[TileCopier], engine: WarpgroupEngine) -> list[Val]:
         """The sums of all tiles along the inner axes."""
         depth, prefetch = self.plan.copies[0].layout.depth, self.plan.tile.prefetch
         steps = ceil_div(size(self.contraction.inner), depth)
@@ -147,29 +140,26 @@ class _ContractionEmitter:
         return self._pipeline_loop(copiers, engine, steps)
 
     def _pipeline_loop(
-        self, copiers: Sequence[TileCopier], engine: Engine, steps: int
+        self, copiers: Sequence[TileCopier], engine: WarpgroupEngine, steps: int
     ) -> list[Val]:
         b, tile = self.b, self.plan.tile
         depth, prefetch = self.plan.copies[0].layout.depth, tile.prefetch
         carried = [i32_const(0), i32_const(prefetch), *engine.zero_sums()]
         # The assembler of CUDA 12.9 crashes where it unrolls a loop that waits for warpgroups.
-        rolled = b.module.loop_hints("llvm.loop.unroll.disable") if tile.warpgroups else ""
+        rolled = b.module.loop_hints("llvm.loop.unroll.disable")
         with b.loop(i32_const(0), i32_const(steps), 1, carried, meta=rolled) as loop:
             stage, free = loop.carried[:2]
             sums: list[Val] = list(loop.carried[2:])
             self.async_copies.wait(prefetch - 1)
             engine.before_barrier()
             block_barrier(b)
-            if tile.warpgroups:
-                sums = engine.accumulate(*self._slots(stage), sums)
+            sums = engine.accumulate(*self._slots(stage), sums)
             fetched = b.add(loop.index, prefetch)
             more = b.icmp("slt", fetched, steps)
             slots = self._slots(free)
             first = b.mul(fetched, depth)
             values = self._start_copies(copiers, first, more, slots)
             self.async_copies.commit()
-            if not tile.warpgroups:
-                sums = engine.accumulate(*self._slots(stage), sums)
             if any(values):
                 with b.if_then(more):
                     for copier, elements, slot in zip(copiers, values, slots, strict=True):
@@ -236,9 +226,6 @@ class _ContractionEmitter:
         address = b.gep(self.shared, b.zext(offset, ir.i64), sums_type)
         align = min(lanes * sums_type.bits // 8, CHUNK)
         total = b.load(vec(sums_type, lanes), address, align)
-        result = register_type(contraction.fold.dtype)
-        if result.is_int and result.bits < sums_type.bits:
-            total = b.trunc(total, result)
         row = {**batch, **delinearize(b, position[0], contraction.left.axes)}
         columns = neighbours(b, position[1], contraction.right.axes, lanes)
         points = [{**row, **column} for column in columns]

@@ -27,7 +27,16 @@ from bringup.llvm.scalar import memory_type, widen
 from bringup.llvm.text import Type, Val, const, struct_type, vec
 from bringup_cuda.codegen.contraction.staging import PANEL, SWIZZLE_PERIOD, TileLayout
 from bringup_cuda.codegen.contraction.tiles import CHUNK, Tile, sum_type
-from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const, special_register
+from bringup_cuda.codegen.nvvm import (
+    MMA,
+    IntBuilder,
+    build_vector,
+    i32_const,
+    load_matrices,
+    multiply_tiles,
+    round_to_tf32,
+    special_register,
+)
 from bringup_cuda.targets import WARP
 
 Layouts = tuple[TileLayout, TileLayout]
@@ -226,38 +235,6 @@ class FmaEngine(SynchronousEngine):
 #: Rows, columns and bytes of inner elements of one product.
 MMA_ROWS, MMA_COLUMNS, MMA_BYTES = 16, 8, 32
 
-#: By dtype: the instruction, the type of a register of elements, and the type of sums.
-_MMA = {
-    "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
-    "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
-    "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
-    "i8": ("m16n8k32.row.col.s8", ir.i32, ir.i32),
-    "u8": ("m16n8k32.row.col.u8", ir.i32, ir.i32),
-}
-
-
-def _mma(
-    b: IntBuilder, dtype: DType, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
-) -> list[Val]:
-    """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
-    name, element, total = _MMA[dtype.name]
-    operands = [v if element is ir.i32 else b.bitcast(v, element) for v in (*left, *right)]
-    result = struct_type(*[total] * 4)
-    products = b.intrinsic(f"llvm.nvvm.mma.{name}", result, (*operands, *sums), ())
-    return [b.extractvalue(products, n) for n in range(4)]
-
-
-def _load_matrices(b: IntBuilder, address: Val, *, transposed: bool) -> list[Val]:
-    """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
-    form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
-    matrices = b.intrinsic(
-        f"llvm.nvvm.ldmatrix.sync.aligned.{form}",
-        struct_type(*[ir.i32] * 4),
-        (address,),
-        (address.type,),
-    )
-    return [b.extractvalue(matrices, n) for n in range(4)]
-
 
 def _lane(b: IntBuilder) -> Val:
     return b.urem(special_register(b, "tid.x"), WARP)
@@ -313,7 +290,7 @@ class MatrixFragments:
         address = b.gep(tile, self.line_offset, ir.i8)
         address = b.gep(address, b.zext(b.xor(column, self.swizzle), ir.i64), ir.i8)
         address = b.gep(address, lines * layout.stride, ir.i8)
-        return _load_matrices(b, address, transposed=not layout.inner_minor)
+        return load_matrices(b, address, not layout.inner_minor)
 
 
 class WordFragments:
@@ -369,11 +346,6 @@ class RoundedFragments:
         return [round_to_tf32(b, b.bitcast(word, ir.f32)) for word in words]
 
 
-def round_to_tf32(b: IntBuilder, value: Val) -> Val:
-    """A number of f32 as tf32, in a register."""
-    return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
-
-
 def _fragments(
     b: IntBuilder, layout: TileLayout, start: Val, count: int, *, left: bool, paired: bool = False
 ) -> Fragments:
@@ -419,7 +391,7 @@ class TensorEngine(SynchronousEngine):
 
     def zero_sums(self) -> list[Val]:
         """As in `Engine`."""
-        return _zeros(_MMA[self.dtype.name][2], 4 * self.down * self.across)
+        return _zeros(MMA[self.dtype.name][2], 4 * self.down * self.across)
 
     def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
         """As in `Engine`."""
@@ -430,7 +402,9 @@ class TensorEngine(SynchronousEngine):
             for i, row in enumerate(rows):
                 for j, column in enumerate(columns):
                     n = 4 * (i * self.across + j)
-                    sums[n : n + 4] = _mma(self.b, self.dtype, row, column, sums[n : n + 4])
+                    sums[n : n + 4] = multiply_tiles(
+                        self.b, self.dtype.name, row, column, sums[n : n + 4]
+                    )
         return sums
 
     def accumulate_registers(
@@ -447,7 +421,9 @@ class TensorEngine(SynchronousEngine):
             for j, column in enumerate(self._columns(right, step)):
                 for row in terms:
                     n = 4 * j
-                    sums[n : n + 4] = _mma(self.b, self.dtype, row, column, sums[n : n + 4])
+                    sums[n : n + 4] = multiply_tiles(
+                        self.b, self.dtype.name, row, column, sums[n : n + 4]
+                    )
         return sums
 
     def _columns(self, right: Val, step: int) -> list[list[Val]]:

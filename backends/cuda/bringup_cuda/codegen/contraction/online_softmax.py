@@ -31,11 +31,10 @@ from bringup_cuda.codegen.contraction.engines import (
     MMA_ROWS,
     FmaEngine,
     TensorEngine,
-    round_to_tf32,
 )
 from bringup_cuda.codegen.contraction.points import Point, emit_index
 from bringup_cuda.codegen.contraction.tiles import sum_stride, sum_type
-from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const, round_to_tf32
 
 _UNROLL = 4
 #: Probabilities, which are at most 1, are multiplied by this, so that the remainder of one rounding

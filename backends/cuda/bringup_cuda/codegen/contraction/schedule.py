@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.dtypes import i32
+from bringup.dtypes import DType, i32
 from bringup.kernel.contraction import size, vector
 from bringup.loops import lower_kernel
 from bringup.loops.form import Func, Let, Load, Store, statements
 from bringup.loops.schedule import Schedule, Scheduled, Step
-from bringup_cuda.codegen.contraction.planning import ContractionPlan
+from bringup_cuda.codegen.contraction.planning import FRAGMENT, ContractionPlan
 from bringup_cuda.codegen.contraction.staging import CopyPlan
 from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_gap
 
 #: Rows of tiles whose blocks follow each other, so that they find the same columns in L2.
 _RASTER_ROWS = 8
+#: Asynchronous copies of a thread that are written out; of more, half as many at a time.
+_MOST_COPIES = 8
 #: Threads of a warp down and across: four rows, so that one read serves eight threads.
 _WARP_SHAPE = (4, 8)
 
@@ -77,7 +79,10 @@ class _Tiled:
         left, right = self.factors()
         self.fill("left", left, self.plan.copies[0])
         self.fill("right", right, self.plan.copies[1])
-        self.products(left, right)
+        if self.plan.tensor is None:
+            self.products(left, right)
+        else:
+            self.tensor_products(self.plan.tensor)
         self.copies("left", self.plan.copies[0])
         self.copies("right", self.plan.copies[1])
         self.epilogue()
@@ -162,21 +167,24 @@ class _Tiled:
         return [(size(axes), side) for axes, side in sides]
 
     def factors(self) -> tuple[str, str]:
-        """The scalars that are multiplied: of rows, and of columns."""
+        """The scalars that tiles hold: what is multiplied, before it gets the bits of sums."""
         body = list(statements(self.func.body))
+        lets = {s.result: s for s in body if isinstance(s, Let)}
         fold = next(s for s in body if isinstance(s, Store) and s.fold)
-        scalars = [fold.value, fold.factor]
+        scalars = [fold.value, fold.factor or fold.value]
         if fold.factor is None:
-            product = next(s for s in body if isinstance(s, Let) and s.result == fold.value)
-            scalars = list(product.operands)
-        if self.is_widened:
-            # Tiles hold what was there before it got the bits of the sums.
-            lets = {s.result: s for s in body if isinstance(s, Let)}
-            scalars = [lets[scalar].operands[0] for scalar in scalars if scalar is not None]
+            scalars = list(lets[fold.value].operands)
         instr = self.contraction.kernel.stages[0].body.outputs[0].producer
         assert instr is not None
-        named = dict(zip(instr.operands, map(str, scalars), strict=False))
-        return named[self.contraction.left.value], named[self.contraction.right.value]
+        named = dict(zip(instr.operands, scalars, strict=False))
+        sides = self.contraction.left, self.contraction.right
+        factors: list[str] = []
+        for side, copy in zip(sides, self.plan.copies, strict=True):
+            scalar = named[side.value]
+            while scalar.dtype is not copy.layout.dtype:
+                (scalar,) = lets[scalar].operands
+            factors.append(str(scalar))
+        return factors[0], factors[1]
 
     # -- tiles in shared memory --------------------------------------------------------------------
 
@@ -185,8 +193,8 @@ class _Tiled:
         own = "r.i.in" if name == "left" else "c.i.in"
         layout = copy.layout
         order = f"{own},k.i" if layout.inner_minor else f"k.i,{own}"
-        pad = layout.gap // layout.dtype.itemsize
-        self.add("precompute", scalar, "k.o", name, order, space="shared", pad=pad)
+        gap = {"swizzle": 1} if layout.swizzled else {"pad": layout.gap // layout.dtype.itemsize}
+        self.add("precompute", scalar, "k.o", name, order, space="shared", **gap)
 
     def copies(self, name: str, copy: CopyPlan) -> None:
         """The threads that fill a tile: neighbours take neighbours in memory."""
@@ -198,7 +206,10 @@ class _Tiled:
         if lanes > 1:
             self.add("split", fast, f"{name}.x", f"{name}.v", lanes)
             order, vectors = [f"{name}.x"], [f"{name}.v"]
-        units: list[str] = []
+        units, outer, packed = list[str](), list[str](), list[str]()
+        if copy.packed > 1:
+            self.add("split", slow, f"{name}.g", f"{name}.p", copy.packed)
+            slow, packed = f"{name}.g", [f"{name}.p"]
         if copy.fast_units > threads:
             self.add("split", order[0], f"{name}.n", f"{name}.t", threads)
             units, order = [f"{name}.n"], [f"{name}.t"]
@@ -207,7 +218,12 @@ class _Tiled:
             self.add("split", slow, f"{name}.u", f"{name}.y", lines)
             units.append(f"{name}.u")
             slow = f"{name}.y"
-        self.add("reorder", slow, *order, *units, *vectors)
+            if copy.asynchronous and copy.slow_units // lines > _MOST_COPIES:
+                # What many copies need at once would take more registers than there are.
+                self.add("split", f"{name}.u", f"{name}.o", f"{name}.u", _MOST_COPIES // 2)
+                outer.append(f"{name}.o")
+        units += packed
+        self.add("reorder", slow, *order, *outer, *units, *vectors)
         self.threads += [*order, slow]
         self.unrolled += units
         self.vectors += vectors
@@ -240,6 +256,37 @@ class _Tiled:
             self.elements(name, scalar, step, order)
         self.threads += reversed(threads)
         self.unrolled += [step, *lines, *own]
+
+    def tensor_products(self, dtype: DType) -> None:
+        """Each warp keeps tiles of 16 rows by 8 columns, as its matrix unit has them."""
+        tile, (down, across) = self.plan.tile, self.plan.tile.warps
+        depth = FRAGMENT // dtype.itemsize
+        rows = self.parts("r", tile.rows, [("w", tile.rows // down), ("q", 16)])
+        columns = self.parts("c", tile.columns, [("w", tile.columns // across), ("q", 8)])
+        self.add("split", "r.i.in", "r.l", "r.y", 8)
+        self.add("split", "c.i.in", "c.x", "c.l", 2)
+        inner, step = "k.i", list[str]()
+        if self.plan.copies[0].layout.depth > depth:
+            self.add("split", "k.i", "k.s", "k.e", depth)
+            inner, step = "k.e", ["k.s"]
+        warps = [name for name in (*rows, *columns) if name.endswith("w")]
+        blocks = [name for name in (*rows, *columns) if name.endswith("q")]
+        lanes = ["r.y", "c.x"]
+        self.add("reorder", *warps, *lanes, *blocks, "r.l", "c.l")
+        self.add("reorder", *warps, *step, *blocks, *lanes, "r.l", "c.l", inner)
+        self.add("tensorize", "r.y", f"16x8x{depth}")
+        self.threads += reversed([*warps, *lanes])
+        self.unrolled += [*step, *blocks, "r.l", "c.l"]
+
+    def parts(self, name: str, extent: int, sizes: Sequence[tuple[str, int]]) -> list[str]:
+        """Split a side of a tile into parts of parts; the loops over them."""
+        loops: list[str] = []
+        for letter, each in sizes:
+            if each < extent:
+                self.add("split", f"{name}.i.in", f"{name}.{letter}", f"{name}.i.in", each)
+                loops.append(f"{name}.{letter}")
+                extent = each
+        return loops
 
     def side(
         self, name: str, copy: CopyPlan, warps: int, lanes: int

@@ -31,7 +31,7 @@ from bringup_cuda.codegen.contraction.points import (
     neighbours,
 )
 from bringup_cuda.codegen.contraction.tiles import CHUNK
-from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, i32_const
 
 #: Bytes of a line piece within which eight chunks are swizzled.
 PANEL = 8 * CHUNK
@@ -297,7 +297,6 @@ class TileCopier:
             fast = b.add(first_fast, n % per_line * count)
             slow = b.add(first_slow, n // per_line * lines)
             fast = b.mul(fast, plan.lanes)
-            slow = b.mul(slow, plan.packed)
             units.append((slow, fast) if plan.along_inner else (fast, slow))
         if fast_units * slow_units < count:
             self.active = b.icmp("ult", first_slow, slow_units)
@@ -392,12 +391,11 @@ class TileCopier:
         """
         if self.plan.asynchronous:
             return []
-        b, values = self.b, list[Val]()
-        accesses = [self._inner_coordinates(b.add(first, n)) for n in range(self.plan.packed)]
-        for inner_coordinates in accesses:
-            for outer, inner in self._units:
-                values.append(self._load(self._outer[outer.text], inner_coordinates[inner.text]))
-        return values
+        coordinates = self._inner_coordinates(first)
+        return [
+            self._load(self._outer[outer.text], coordinates[inner.text])
+            for outer, inner in self._units
+        ]
 
     def _load(self, outer: _Coordinate, inner: _Coordinate) -> Val:
         """The elements of one access, after the prologue."""
@@ -427,17 +425,15 @@ class TileCopier:
             self._store(values, slot)
 
     def _store(self, values: Sequence[Val], slot: Val) -> None:
-        b, plan, count = self.b, self.plan, len(self._units)
-        for n, (outer, inner) in enumerate(self._units):
-            accesses = values[n::count]
+        b, plan = self.b, self.plan
+        for value, (outer, inner) in zip(values, self._units, strict=True):
             if plan.along_inner is plan.layout.inner_minor:
-                self._store_at(accesses[0], slot, outer, inner, plan.lanes)
+                self._store_at(value, slot, outer, inner, plan.lanes)
                 continue
             for lane in range(plan.lanes):
                 row = outer if plan.along_inner else b.add(outer, lane)
                 column = b.add(inner, lane) if plan.along_inner else inner
-                elements = [b.extractelement(access, lane) for access in accesses]
-                self._store_at(build_vector(b, elements), slot, row, column, len(accesses))
+                self._store_at(b.extractelement(value, lane), slot, row, column, 1)
 
     def _store_at(self, value: Val, slot: Val, outer: Val, inner: Val, count: int) -> None:
         b, layout = self.b, self.plan.layout

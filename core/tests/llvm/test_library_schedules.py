@@ -1,0 +1,47 @@
+"""What a CPU makes of functions of the op library: the same values, by the interpreter of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from library_cases import Array, judge, judged, loops_of, run_loops
+
+from bringup.llvm.func.schedules.attention import attention_steps
+from bringup.loops import Func, evaluate_func, verify_func
+from bringup.loops.schedule import apply
+from bringup.loops.target import Target
+
+TARGET = Target(vector_bits=128, threads=2)
+
+
+def as_run(func: Func, memory: Sequence[Array]) -> None:
+    scheduled = apply(func, attention_steps(func, TARGET))
+    verify_func(scheduled)
+    evaluate_func(scheduled, memory)
+
+
+def test_attention() -> None:
+    for arrays, attrs in judged("attention"):
+        loops = loops_of("attention", arrays, TARGET.threads, {"vector_bits": 128}, **attrs)
+        results = run_loops(loops, arrays, as_run)
+        assert not judge("attention", arrays, results, attrs), (attrs, arrays, results)
+
+
+def test_register_tiles_of_attention_leave_registers_free() -> None:
+    """Both products of a tile have three quarters of the registers for their sums, or fewer."""
+    q, k = (np.zeros((2, n, 64), np.float32) for n in (128, 120))
+    for bits, registers in ((128, 16), (256, 16), (512, 32)):
+        machine = {"vector_bits": bits, "registers": registers}
+        loops = loops_of("attention", [q, k, k], 16, machine, scale=0.125)
+        (func,) = loops.funcs
+        steps = attention_steps(func, loops.call.target)
+        text = str(apply(func, steps))
+        sums = [
+            int(line.rpartition("[")[2][:-1]) * 32 // bits
+            for line in text.splitlines()
+            if "register f32" in line and ("alloc score" in line or "alloc value" in line)
+        ]
+        assert max(sums) <= registers * 3 // 4
+        assert max(sums) > registers // 2
+        assert str(steps).endswith("i.v row.w.v")
