@@ -742,3 +742,22 @@ def test_a_loop_that_is_one_condition_ends_where_it_is_false() -> None:
     after = parse_func(WHILE.replace("      if %3 {", "      count[0] add= %2\n      if %3 {"))
     (loop,) = [s for s in statements(after.body) if isinstance(s, For) and s.name == "k"]
     assert loop.while_true is None
+
+
+INVARIANT = """\
+func total(x: in f32[3], y: out f32[1]) {
+  alloc r: register f32[1]
+  %0: f32 = 1.0
+  r[0] = %0
+  %1: f32 = x[0]
+  for i in 4 unroll {
+    r[0] add= %1
+  }
+  %2: f32 = r[0]
+  y[0] = %2
+}"""
+
+
+def test_copies_that_fold_a_value_from_outside_of_them() -> None:
+    (found,) = run(INVARIANT, np.array([2, 5, 7], np.float32))
+    assert found.tolist() == [9]

@@ -142,6 +142,51 @@ def test_what_it_says_is_true(
         assert really_meets_only_within(one, other, axis)
 
 
+#: A quotient, a remainder, or a digit in between, of a sum of loops.
+digits = st.tuples(
+    st.integers(1, 9), coefficients, st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([0, 2, 3, 5])
+)
+
+
+@given(st.lists(digits, min_size=1, max_size=3), coefficients, st.lists(bounds, max_size=1))
+def test_what_it_says_of_digits_is_true(
+    parts: list[tuple[int, tuple[int, ...], int, int]], terms: tuple[int, ...], facts: list[Bound]
+) -> None:
+    index = linear(*terms)
+    for scale, inner, by, count in parts:
+        digit = linear(*map(abs, inner)) // by
+        index = index + (digit % count if count else digit) * scale
+    one = access(index, tuple(facts))
+    for axis in AXES:
+        if meets_only_within(one, one, axis, frozenset(AXES)):
+            assert really_meets_only_within(one, one, axis)
+
+
+FUSED = """\
+func spread(y: inout f32[10260]) {
+  for i in 5 {
+    for j in 5 {
+      for k in 4 {
+        %0: f32 = 2.0
+        y[2560*i + 4*j + k] = %0
+      }
+    }
+  }
+}"""
+_FUSE = """
+fuse i j ij
+fuse ij k all
+split all o v 2
+split o own x 32
+reorder x own
+"""
+
+
+def test_quotients_of_sums_with_quotients_are_digits_of_one_whole() -> None:
+    func = apply(parse_func(FUSED), Schedule.parse(_FUSE))
+    assert "//2)//5" in str(func)  # a quotient in a quotient, beside a remainder of the whole sum
+
+
 GATHERED = """\
 func window(at: in i32[4], x: in f32[4], y: inout f32[100]) {
   for i in 4 {

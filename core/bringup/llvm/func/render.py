@@ -529,7 +529,11 @@ class FuncEmitter:
                     self.scalars[name] = results[name][numbers[0]]
                 if isinstance(stmt, Store) and len(numbers) > 1:
                     step = partial(combine, self.b, stmt.fold, stmt.buffer.dtype)
-                    parts = [results[stmt.value.name][number] for number in numbers]
+                    name = stmt.value.name
+                    values = (
+                        results[name] if name in results else [self.scalars[name]] * len(points)
+                    )
+                    parts = [values[number] for number in numbers]
                     self.memory.store(stmt, pairwise(parts, step), None, ())
                     continue
                 self.body((stmt,))

@@ -8,7 +8,7 @@ written (`bringup.loops.form.Param`), so those two count as one buffer there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -229,26 +229,42 @@ def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
     """Whether equal quotients and remainders leave the axis one value.
 
     A loop that was fused, or a sum of loops that it was split into, stands in the index as its
-    digits: ``x//32``, ``(x//4)%8`` and ``x%4`` are all of ``x``.
+    digits: ``x//32``, ``(x//4)%8`` and ``x%4`` are all of ``x``.  A whole of which all digits agree
+    may have quotients as terms, which are digits of another one.
     """
     digits: dict[Expr, dict[int, int | None]] = {}
-    for atom, c in one.terms.items():
-        if isinstance(atom, Div | Mod) and c == other.terms.get(atom) and _agrees(one, other, atom):
-            whole, low, high = _digit(atom)
-            digits.setdefault(whole, {})[low] = high
-    for whole, parts in digits.items():
-        below: int | None = 1
-        for low in sorted(parts):
-            if below is not None and low > below and not low % below:
-                # The digit between has no choice, or the whole has more values than the parts.
-                between = whole // below % (low // below)
-                below = low if _has_one_value(between, one.facts, other.facts) else below
-            below = parts[low] if low == below else below
-        if below is None or _has_one_value(whole // below, one.facts, other.facts):
-            first, second = one.of(whole), other.of(whole)
-            if first.fixed == second.fixed and _has_agreed(first, second, axis):
+    wholes: set[Expr] = set()
+    new = [(one, other)]
+    while new:
+        first, second = new.pop()
+        for atom in first.terms:
+            if not _has_agreed(first, second, atom):
+                continue
+            if atom == axis:
                 return True
+            if isinstance(atom, Div | Mod):
+                whole, low, high = _digit(atom)
+                digits.setdefault(whole, {})[low] = high
+        for whole in [w for w in digits if w not in wholes]:
+            if _has_all_digits(whole, digits[whole], one.facts, other.facts):
+                wholes.add(whole)
+                parts = one.of(whole), other.of(whole)
+                new += [parts] if parts[0].fixed == parts[1].fixed else []
     return False
+
+
+def _has_all_digits(
+    whole: Expr, digits: Mapping[int, int | None], facts: Mask, others: Mask
+) -> bool:
+    """Whether digits, by the place where each begins, with the place where it ends, are a whole."""
+    below: int | None = 1
+    for low in sorted(digits):
+        if below is not None and low > below and not low % below:
+            # The digit between has no choice, or the whole has more values than the parts.
+            between = whole // below % (low // below)
+            below = low if _has_one_value(between, facts, others) else below
+        below = digits[low] if low == below else below
+    return below is None or _has_one_value(whole // below, facts, others)
 
 
 def _digit(atom: Div | Mod) -> tuple[Expr, int, int | None]:
@@ -256,11 +272,11 @@ def _digit(atom: Div | Mod) -> tuple[Expr, int, int | None]:
     whole, low, count = atom.of, 1, atom.by if isinstance(atom, Mod) else None
     if isinstance(atom, Div):
         low = atom.by
-    while len(whole.terms) == 1 and not whole.const:
-        ((inner, c),) = whole.terms
-        if c != 1 or not isinstance(inner, Div):
-            break
-        whole, low = inner.of, low * inner.by
+    # A sum of a quotient and of integers is the quotient of a sum.
+    while len(inner := [a for a, c in whole.terms if c == 1 and isinstance(a, Div)]) == 1:
+        (part,) = inner
+        whole = part.of + (whole + Expr.of(part) * -1) * part.by
+        low *= part.by
     return whole, low, None if count is None else low * count
 
 
@@ -368,17 +384,6 @@ def _agrees(one: _Parts, other: _Parts, atom: Atom) -> bool:
         return False
     (low, high), (least, most) = one.span(c, atom), other.span(c, atom)
     return max(high - least + shift, most - low - shift) < c
-
-
-def _are_multiples(one: _Parts, other: _Parts, c: int, greater: Sequence[int]) -> bool:
-    """Whether terms with these coefficients are multiples of more than all others, with
-    coefficients up to ``c``, can differ by.
-    """
-    if not greater:
-        return True
-    (low, high), (least, most) = one.span(c), other.span(c)
-    shift = one.const - other.const
-    return max(high - least + shift, most - low - shift) < math.gcd(*greater)
 
 
 __all__ = [
