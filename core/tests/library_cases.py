@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import ALL, DType, as_dtype, bool_, i32
-from bringup.loops import Func, Target
+from bringup.loops import Func
 from bringup.loops.library import StepLoops, library_loops
 from bringup.ops.table import lookup
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Each group may import itself and the groups before it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("bounded", "errors", "config", "integers", "lazy", "locks", "records", "version"),
+    ("bounded", "errors", "config", "integers", "lazy", "locks", "records", "target", "version"),
     ("maths",),
     ("dtypes",),
     ("types",),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bringup.aot import toolchain
 from bringup.backend import NoHardware
 from bringup.errors import CompileError
 from bringup_c import compiler, plugin
@@ -40,9 +41,9 @@ def test_without_it_the_first_one_there(
 def install(there: set[str], wheel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRINGUP_CC", raising=False)
     monkeypatch.setattr(
-        compiler.shutil, "which", lambda name: f"/bin/{name}" if name in there else None
+        toolchain.shutil, "which", lambda name: f"/bin/{name}" if name in there else None
     )
-    monkeypatch.setattr(compiler, "find_spec", lambda name: name if wheel else None)
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: name if wheel else None)
 
 
 def test_without_any_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

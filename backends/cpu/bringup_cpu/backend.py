@@ -21,8 +21,8 @@ from bringup.backend import (
     Shapes,
 )
 from bringup.kernel.form import Kernel
-from bringup.loops.target import Target
 from bringup.program.program import KernelStep, Program
+from bringup.target import Target
 from bringup_cpu import host
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
-from bringup.loops.target import Target
 from bringup.program.program import KernelStep, OpStep, Program, Slot
+from bringup.target import Target
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
 from bringup_cpu.float_state import FloatState

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Sequence
 
 from bringup.errors import UnsupportedError
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 from bringup_cpu.target import X86_LEVELS
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from bringup.errors import UnsupportedError
-from bringup.loops.target import Target
+from bringup.target import Target
 from bringup_cpu import host
 
 #: Levels of x86-64 by the names that LLVM gives them: the widths and numbers of their vector

@@ -12,9 +12,9 @@ from bringup import ops
 from bringup.dtypes import NUMERIC, DType, bf16, f16, f32, f64, i8, i64
 from bringup.llvm.steps.base import emit_step
 from bringup.llvm.text import Module
-from bringup.loops.target import Target
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot
+from bringup.target import Target
 from bringup.types import TensorType
 
 KINDS = ("add", "mul", "max", "min")

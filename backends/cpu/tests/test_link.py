@@ -16,9 +16,12 @@ import pytest
 import bringup as bu
 from bringup.aot.library import Library
 from bringup.aot.toolchain import host_compiler, linked
+from bringup.backend import Capabilities, SimpleBackend
+from bringup.backend.link import LinkOptions, Weights
 from bringup.errors import BringupError, UnsupportedError
 from bringup.llvm.host.engine import engine
 from bringup_cpu import processors
+from bringup_cpu.backend import CpuBackend
 from bringup_cpu.support import NAMES, needed_support, support_module
 
 Array = np.ndarray[Any, Any]
@@ -240,8 +243,9 @@ def test_wrong_names_and_targets_say_what_to_do() -> None:
     assert "x86_64-linux-gnu" in str(error.value)
     with pytest.raises(BringupError, match="weights"):
         fn.export("model", f32[4], target=HOST, weights="somewhere")  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="makes no libraries"):
-        fn.export("model", f32[4], target="template-ops:x")
+    reader = SimpleBackend("reader", lambda _index: CpuBackend().open(0), Capabilities())
+    with pytest.raises(UnsupportedError, match="'reader' makes no libraries"):
+        reader.link([], Weights(), "", LinkOptions())
 
 
 # -- what processors lack --------------------------------------------------------------------------

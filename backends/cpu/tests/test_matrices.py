@@ -12,10 +12,10 @@ import bringup as bu
 from bringup.dtypes import f32
 from bringup.llvm.steps.base import emit_step
 from bringup.llvm.text import Module
-from bringup.loops.target import Target
 from bringup.ops.structures import STRUCTURES
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot
+from bringup.target import Target
 from bringup.types import TensorType
 
 SIZES = (1, 16, 33, 70)

@@ -20,7 +20,7 @@ from bringup.kernel.contraction import recognise
 from bringup.llvm.func.schedules import packed
 from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
-from bringup.loops.target import Target
+from bringup.target import Target
 from bringup_cpu.target import named
 
 Array = np.ndarray[Any, Any]

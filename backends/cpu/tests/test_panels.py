@@ -20,8 +20,8 @@ from bringup.llvm.func.schedules import packed
 from bringup.llvm.loops import blocking
 from bringup.llvm.loops.blocking import Blocking
 from bringup.llvm.loops.heuristics import PRODUCTS
-from bringup.loops.target import Target
 from bringup.passes.panels import in_panels
+from bringup.target import Target
 from bringup_cpu.codegen import generate
 from bringup_cpu.target import host_target
 

@@ -14,11 +14,11 @@ from bringup.dtypes import ALL, DType, bf16, bool_, f16, f32, f64, i8, i32, i64,
 from bringup.llvm.steps.base import emit_step
 from bringup.llvm.steps.sort import emit as sorting
 from bringup.llvm.text import Module
-from bringup.loops.target import Target
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot
 from bringup.runtime import devices
 from bringup.runtime.compiler import lower_graph
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.loops.target import Target
 from bringup.program.program import OpStep
+from bringup.target import Target
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)

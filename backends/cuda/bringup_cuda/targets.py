@@ -7,7 +7,7 @@ from bringup.backend.capabilities import RowClaims
 from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.llvm.claims import emitter_claims
-from bringup.loops.target import Target
+from bringup.target import Target
 
 WARP = 32
 #: Registers of 32 bits of a multiprocessor.

@@ -28,9 +28,9 @@ from bringup.integers import round_up
 from bringup.llvm.loops.kernel import scheduled_kernel
 from bringup.loops.form import For, Func, If, Stmt
 from bringup.loops.schedule import Scheduled
-from bringup.loops.target import Target
 from bringup.program.loops import numbered_loops
 from bringup.program.program import BranchStep, KernelStep, LoopStep, Program, Slot
+from bringup.target import Target
 from bringup.types import TensorType
 from bringup.version import VERSION
 

@@ -62,7 +62,11 @@ def identifier(text: str) -> str:
 
 def check_name(name: str) -> None:
     """Raise BringupError unless a library, or a function of one, can have this name in C."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS | _OF_RUST:
+    if (
+        not isinstance(name, str)
+        or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
+        or name in KEYWORDS | _OF_RUST
+    ):
         raise BringupError(
             f"a library cannot be called {name!r}: it is no name in C",
             fix="use letters, digits and underscores, such as 'model'",

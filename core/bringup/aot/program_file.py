@@ -211,6 +211,10 @@ def _entry_json(name: str, entry: StoredEntry) -> dict[str, Any]:
 
 
 def _checked_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise ConversionError(
+            f"metadata are no {type(metadata).__name__}", fix="give a dict of texts and numbers"
+        )
     held = dict(metadata)
     try:
         same = json.loads(json.dumps(held, allow_nan=False)) == held

@@ -5,8 +5,11 @@ Each function takes the name of the caller, and what it calls the argument, for 
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +59,26 @@ def choice_of(name: str, argument: str, value: Any, choices: Iterable[str]) -> s
     raise OpTypeError(
         f"{name}: {argument} {value!r} is unknown", fix=f"use one of {', '.join(choices)}"
     )
+
+
+def path_of(name: str, argument: str, value: str | os.PathLike[str]) -> Path:
+    """A path in the file system.  Raises OpTypeError."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise OpTypeError(f"{name}: {argument} {value!r} is no path", fix="give a str") from None
+
+
+def check_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise OpTypeError for arguments that a function does not take."""
+    signature = inspect.signature(fn)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OpTypeError(
+            f"the function{signature} does not take the types given: {error}",
+            fix="give one for each argument",
+        ) from None
 
 
 def items_of(name: str, argument: str, value: Any) -> list[Any]:

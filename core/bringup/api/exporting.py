@@ -10,11 +10,12 @@ import numpy as np
 from bringup.aot.interface import Function, check_name, members
 from bringup.aot.library import Library, WeightsPlace, make_library
 from bringup.aot.weights import HeldArray
+from bringup.api.arguments import check_call, flag_of, integer_of
 from bringup.api.program_files import Call, calls_of, program_pieces
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
-from bringup.errors import BringupError, TraceError
+from bringup.errors import BringupError, OpTypeError, TraceError
 from bringup.lazy import LazyTable
 from bringup.runtime.compiler import lower_graph
 
@@ -51,16 +52,17 @@ def export(
     from bringup.api.jit import Jitted, jit
 
     check_name(name)
+    calls = calls_of(functions)
     if target == PROGRAM:
-        return _program_file(name, calls_of(functions))
+        return _program_file(name, calls)
     backend, architecture = backend_of(target)
     made = []
-    for own_name, (fn, *args) in functions.items():
+    for own_name, (fn, args, _) in calls.items():
         check_name(own_name)
         jitted = fn if isinstance(fn, Jitted) else jit(fn)
         prefix = f"{name}_{own_name}"
         made.append(_function(jitted, prefix, prefix, args, {}, backend, architecture))
-    options = LinkOptions(small=small, threads=threads)
+    options = options_of(small, threads)
     return make_library(name, made, backend, architecture, weights=weights, options=options)
 
 
@@ -88,12 +90,22 @@ def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
     return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
 
 
+def options_of(small: bool, threads: int) -> LinkOptions:
+    """How to compile.  Raises OpTypeError, and BringupError for less than one thread."""
+    count = integer_of("export", "threads", threads)
+    if count < 1:
+        raise BringupError(f"export: {count} threads", fix="give 1 or more")
+    return LinkOptions(small=flag_of("export", "small", small), threads=count)
+
+
 def backend_of(target: str) -> tuple[Backend, str]:
     """The backend that makes a library for a target, and the target as the backend knows it.
 
     target: what a backend of core's own makes libraries for, a language of `SOURCES`, or
     ``backend:target``.  Raises BringupError for one that no backend knows.
     """
+    if not isinstance(target, str):
+        raise OpTypeError(f"target {target!r} is no text", fix="name one, such as 'wasm32'")
     if target in SOURCES:
         return SOURCES[target](), target
     for own in core_backends():
@@ -123,6 +135,7 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
+    check_call(jitted, args, kwargs)
     call = jitted._flattened(*jitted._described(tuple(args), kwargs))
     entry = jitted._trace(call, None)
     graph, captured = entry.function.graph, entry.function.captured

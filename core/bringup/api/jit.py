@@ -181,10 +181,9 @@ class Jitted(Generic[P, R]):
         >>> sorted(library.files)
         ['model.h', 'model.hpp', 'model.mjs', 'model.o', 'model.rs']
         """
-        from bringup.api.exporting import export_one
-        from bringup.backend.link import LinkOptions
+        from bringup.api.exporting import export_one, options_of
 
-        options = LinkOptions(small=small, threads=threads)
+        options = options_of(small, threads)
         return export_one(self, name, args, kwargs, target, weights, options)
 
     def _alike(self, *, fuse: bool) -> Jitted[P, R]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import Any
 
@@ -25,6 +24,7 @@ from bringup.aot.program_file import (
     with_locations,
 )
 from bringup.aot.program_reader import ProgramContents
+from bringup.api.arguments import check_call, path_of
 from bringup.api.array import Array
 from bringup.api.boundary import guarded_methods
 from bringup.api.freeze import Frozen
@@ -86,7 +86,7 @@ def save(
             fix="save arrays with numpy.savez(file, *bringup.tree.flatten(x)[0])",
         )
     pieces = program_pieces(calls, metadata or {}, locations=locations)
-    place = Path(path)
+    place = path_of("save", "path", path)
     unfinished = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         with unfinished.open("wb") as file:
@@ -98,7 +98,18 @@ def save(
 
 
 def calls_of(functions: Mapping[str, tuple[Any, ...]]) -> dict[str, Call]:
-    """Functions by their names, from tuples of each and the types of its arguments."""
+    """Functions by their names, from tuples of each and the types of its arguments.
+
+    Raises OpTypeError for anything else.
+    """
+    if not isinstance(functions, Mapping) or not all(
+        isinstance(name, str) and isinstance(call, tuple) and call and callable(call[0])
+        for name, call in functions.items()
+    ):
+        raise OpTypeError(
+            f"{functions!r} are no functions by their names",
+            fix='give a dict such as {"name": (function, bringup.float32[8])}',
+        )
     return {name: (fn, args, {}) for name, (fn, *args) in functions.items()}
 
 
@@ -126,6 +137,7 @@ def _stored(
     locations: bool,
 ) -> StoredEntry:
     """An entry of a file: the function is traced, its arrays are added to those of the file."""
+    check_call(jitted, args, kwargs)
     args, kwargs = jitted._described(tuple(args), kwargs)
     call = jitted._flattened(tuple(args), kwargs)
     entry = jitted._trace(call, None)
@@ -514,7 +526,9 @@ def load(
     Weights are read when they are first used, and compared with their hashes then.
     Raises ProgramFileError for what is no program file, is damaged, or needs a later version.
     """
-    return ProgramFile(ProgramContents(Path(path)), entry, device, fallback, copy)
+    return ProgramFile(
+        ProgramContents(path_of("load", "path", path)), entry, device, fallback, copy
+    )
 
 
 __all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save"]

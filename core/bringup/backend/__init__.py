@@ -44,8 +44,8 @@ from bringup.backend.placement import Placement, can_run, check_placement
 from bringup.backend.plugin import GROUP, hookimpl
 from bringup.backend.registry import list_backends, load
 from bringup.kernel.limits import Limits
-from bringup.loops.target import Target
 from bringup.program.program import KernelStep, Program, Step
+from bringup.target import Target
 
 __all__ = [
     "API_LEVEL",

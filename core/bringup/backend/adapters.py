@@ -51,9 +51,9 @@ from bringup.errors import BackendError, BringupError, CompileError, Unsupported
 from bringup.graph import Literal
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
-from bringup.loops.target import UNKNOWN, Target
 from bringup.ops.table import all_ops, find, opdef
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
+from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
 if TYPE_CHECKING:  # importing bringup loads nothing of loops but their targets

@@ -21,10 +21,10 @@ import numpy as np
 from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
-from bringup.loops.target import UNKNOWN, Target
 from bringup.passes.base import Pass
 from bringup.program.program import KernelStep, Program
 from bringup.records import record
+from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
 if TYPE_CHECKING:

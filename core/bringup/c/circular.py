@@ -35,7 +35,7 @@ def _define(lib: Library, name: str, dtype: DType) -> str:
     value = m.from_bits(m.xor(m.bits(value), sign))
     finite = m.test("olt", size, m.c(float("inf")))
     result = m.select(finite, value, m.sub(x, x))
-    return lib.function(name, m.float, [f"{m.float} x"], [*m.lines, f"return {result.text};"])
+    return lib.function(name, m.float, [f"{m.float} x"], m.body(result))
 
 
 def _reduced(m: Statements, size: Term) -> tuple[tuple[str, str], ...]:

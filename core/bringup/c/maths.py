@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -15,6 +16,9 @@ from bringup.records import record
 #: C's comparison of each predicate; what is true of NaN is the negation of what is false of it.
 _ORDERED = {"oeq": "==", "ogt": ">", "oge": ">=", "olt": "<", "ole": "<=", "une": "!="}
 _UNORDERED = {"ult": ">=", "ule": ">", "ugt": "<=", "uge": "<"}
+
+#: The names that statements give, and a statement that does nothing but give one.
+_NAME, _DEFINED = re.compile(r"\bt\d+\b"), re.compile(r"const \w+ (t\d+) = ")
 
 
 @record(eq=False)
@@ -52,6 +56,17 @@ class Statements(Arithmetic[Term]):
         name = f"t{len(self.lines)}"
         self.lines.append(f"const {type_} {name} = {value};")
         return Term(name, type_)
+
+    def body(self, result: Term) -> list[str]:
+        """The statements that a result depends on, and its return."""
+        kept = [f"return {result.text};"]
+        needed = set(_NAME.findall(result.text))
+        for line in reversed(self.lines):
+            name = _DEFINED.match(line)
+            if name is None or name[1] in needed:
+                needed.update(_NAME.findall(line))
+                kept.append(line)
+        return kept[::-1]
 
     def _operator(self, sign: str) -> Callable[[Term, Term], Term]:
         return lambda a, b: self._let(f"{a.text} {sign} {b.text}", self.float)
@@ -179,7 +194,7 @@ def _define(lib: Library, name: str, dtype: DType) -> str:
     params = _PARAMS.get(op, ("x",))
     result = OWN[op](m, *(Term(param, m.float) for param in params))
     declared = [f"{m.float} {param}" for param in params]
-    return lib.function(name, m.float, declared, [*m.lines, f"return {result.text};"])
+    return lib.function(name, m.float, declared, m.body(result))
 
 
 #: What `Library` takes.

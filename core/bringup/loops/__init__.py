@@ -29,14 +29,11 @@ if TYPE_CHECKING:
         statements,
     )
     from bringup.loops.lower import lower_kernel
-    from bringup.loops.target import Target
     from bringup.loops.text import parse_func, print_func, print_stmt
     from bringup.loops.verify import verify_func
 
-#: Modules are imported when a name of theirs is asked for: a program that is on disk needs none of
-#: them but `target`.  All other names are of `form`.
+#: Modules are imported when a name of theirs is asked for.  All other names are of `form`.
 _MODULE_OF = {
-    "Target": "target",
     "evaluate_func": "evaluate",
     "lower_kernel": "lower",
     "parse_func": "text",
@@ -67,7 +64,6 @@ __all__ = [
     "Scalar",
     "Shuffle",
     "Store",
-    "Target",
     "Wait",
     "evaluate_func",
     "lower_kernel",

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from bringup.loops import Func
 from bringup.loops.library import StepLoops, library_loops
-from bringup.loops.target import UNKNOWN, Target
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
+from bringup.target import UNKNOWN, Target
 
 
 def step_loops(

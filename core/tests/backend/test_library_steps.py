@@ -17,8 +17,9 @@ from bringup.backend import BufferView, Capabilities, LibraryClaims, SimpleBacke
 from bringup.c import C11, METAL, c_claims
 from bringup.dtypes import f16, f32, i32, i64
 from bringup.errors import UnsupportedError
-from bringup.loops import For, Func, Target
+from bringup.loops import For, Func
 from bringup.loops.schedule import Schedule
+from bringup.target import Target
 
 LONG, AT = f32[100], i32[3, 1]
 X, Z = slot("input", LONG), slot("output", LONG)

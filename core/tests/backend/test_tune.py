@@ -15,13 +15,14 @@ from bringup.backend import BufferView, Capabilities, DeviceInfo, LoopsDevice, S
 from bringup.cli.app import app
 from bringup.dtypes import ALL
 from bringup.errors import BackendError, ParseError, UnsupportedError
-from bringup.loops import Func, Target, evaluate_func, parse_func
+from bringup.loops import Func, evaluate_func, parse_func
 from bringup.loops.form import For, statements
 from bringup.loops.schedule import Schedule, apply
 from bringup.loops.schedule.variants import variants
 from bringup.runtime import devices, tuned
 from bringup.runtime.compiler import compile_graph, forget, lower_graph
 from bringup.runtime.tune import Tuned, tune
+from bringup.target import Target
 
 FUNC = parse_func("""
 func f(x: in f32[64], y: out f32[8]) {

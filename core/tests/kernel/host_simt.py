@@ -24,7 +24,7 @@ from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtDialect, SimtKernel, emit_simt
 from bringup.llvm.text import Module
-from bringup.loops import Target
+from bringup.target import Target
 
 Array = np.ndarray[Any, Any]
 

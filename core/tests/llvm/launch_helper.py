@@ -17,9 +17,9 @@ from bringup.kernel.split import even_chunks, split_launch
 from bringup.llvm.func.schedules import scheduled
 from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Func, verify_func
-from bringup.loops.target import Target
 from bringup.ops.evaluate import evaluate
 from bringup.passes.check import disagreement, generated_inputs, is_strict
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ from library_cases import Array, judge, judged, loops_of, run_loops
 from bringup.llvm.func.schedules.attention import attention_steps
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.schedule import apply
-from bringup.loops.target import Target
+from bringup.target import Target
 
 TARGET = Target(vector_bits=128, threads=2)
 

@@ -17,8 +17,8 @@ from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
 from bringup.llvm.loops.heuristics import LONGEST_CHAIN
 from bringup.llvm.loops.heuristics import PRODUCTS as RULES
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 
 
 @record

@@ -6,8 +6,8 @@ same on every CPU.  Numbers that decide in which order sums are added may depend
 
 from __future__ import annotations
 
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 
 #: The most serial additions into any accumulator: errors of a sum grow with it.  Capabilities
 #: declare it.

@@ -12,7 +12,7 @@ from bringup.llvm.text import Module
 from bringup.loops import lower_kernel
 from bringup.loops.schedule import Schedule as Steps
 from bringup.loops.schedule import Scheduled
-from bringup.loops.target import Target
+from bringup.target import Target
 
 if TYPE_CHECKING:  # most programs have no product
     from bringup.kernel.contraction import Contraction

@@ -17,8 +17,8 @@ from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
 from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.text import Function, Module, Param
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 
 
 @record

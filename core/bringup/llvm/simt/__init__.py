@@ -19,7 +19,7 @@ from bringup.llvm.simt.target import Copies, MatrixUnit, SimtDialect, SimtKernel
 from bringup.llvm.text import Module
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
-from bringup.loops.target import Target
+from bringup.target import Target
 
 
 def emit_simt(

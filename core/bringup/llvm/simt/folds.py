@@ -15,7 +15,7 @@ from bringup.kernel.form import Kernel, Stage
 from bringup.llvm.simt.maps import flat_grid
 from bringup.llvm.simt.plan import Inner, ThreadMapping
 from bringup.loops.schedule import Schedule, Step
-from bringup.loops.target import Target
+from bringup.target import Target
 
 
 def fold_steps(kernel: Kernel, mapping: ThreadMapping, target: Target) -> Schedule:

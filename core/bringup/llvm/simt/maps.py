@@ -7,9 +7,9 @@ from bringup.integers import ceil_power_of_two
 from bringup.kernel.form import Kernel
 from bringup.llvm.simt.access import accesses, cost_of, fetched_bytes, unroll_for, vector_width
 from bringup.loops.schedule import Schedule, Step
-from bringup.loops.target import Target
 from bringup.maths import ELEMENTARY
 from bringup.records import record
+from bringup.target import Target
 
 #: Loads of a thread in flight that are enough, wide loads that are enough, and bytes in flight that
 #: are enough: a multiprocessor with 1,000 threads then has twice the bytes that its share of the

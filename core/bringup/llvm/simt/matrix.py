@@ -41,7 +41,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.fragments import in_registers
-from bringup.loops.target import Target
+from bringup.target import Target
 
 
 def emit_tiles(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.loops.form import For, Func
 from bringup.loops.schedule import Schedule, Step
-from bringup.loops.target import Target
+from bringup.target import Target
 
 
 def nest_steps(func: Func, target: Target) -> Schedule:

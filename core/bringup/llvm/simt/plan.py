@@ -26,8 +26,8 @@ from bringup.llvm.simt.access import (
     vector_width,
 )
 from bringup.llvm.simt.target import SHARED_BYTES
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 
 #: Independent accumulators of a thread.
 _CHAINS = 8

@@ -52,8 +52,8 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.schedule.rewrite import exprs_of
-from bringup.loops.target import Target
 from bringup.loops.text import print_stmt
+from bringup.target import Target
 
 #: Copies of a loop with so many statements, none of which holds others, are in flight together.
 _SHORT = 12

@@ -18,8 +18,8 @@ from bringup.llvm.simt.access import accesses, vector_width
 from bringup.llvm.simt.maps import lane_of
 from bringup.llvm.simt.target import SHARED_BYTES
 from bringup.loops.schedule import Schedule, Step
-from bringup.loops.target import Target
 from bringup.records import record
+from bringup.target import Target
 
 #: Elements of a thread along the side of a tile, if each takes no more words of it than this; half
 #: as many otherwise.

@@ -21,9 +21,9 @@ from bringup.lazy import LazyTable
 from bringup.llvm import text as ir
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel, unit_function
 from bringup.llvm.text import Builder, Module, Val, i64_const
-from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
+from bringup.target import Target
 
 
 @record

@@ -21,9 +21,9 @@ from bringup.llvm.scalar import is_half, memory_type, narrow, widen
 from bringup.llvm.steps.base import NativeStep, PhaseBuilder
 from bringup.llvm.text import Builder, Module, Type, Val, const, i64_const, vec
 from bringup.llvm.transpose import transpose_square
-from bringup.loops.target import Target
 from bringup.program.program import OpStep
 from bringup.records import record
+from bringup.target import Target
 
 #: Serial additions if a column may have more products than a serial sum may have.
 _RUN = 2048

@@ -14,7 +14,7 @@ from bringup.llvm.text import Module
 from bringup.loops.form import For, Func, Let, Load, Store, statements
 from bringup.loops.library import StepLoops
 from bringup.loops.schedule import Schedule, Step, apply
-from bringup.loops.target import Target
+from bringup.target import Target
 
 #: The schedules of ops for which vectors along memory are not enough.
 _STEPS: LazyTable[Callable[[Func, Target], Schedule]] = LazyTable(

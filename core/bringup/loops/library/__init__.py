@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import DType, f64
 from bringup.loops.library.calls import OpCall, StepLoops
-from bringup.loops.target import UNKNOWN, Target
 from bringup.records import record
+from bringup.target import UNKNOWN, Target
 
 if TYPE_CHECKING:
     from bringup.ops.table import Attrs, Types

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bringup.loops.form import Buffer, Func
-from bringup.loops.target import UNKNOWN, Target
 from bringup.ops.table import Attrs, Types
 from bringup.records import record
+from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
 

@@ -6,7 +6,7 @@ from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Func
 from bringup.loops.schedule import Schedule, Step
 from bringup.loops.schedule.rewrite import loops_of
-from bringup.loops.target import Target
+from bringup.target import Target
 
 #: Lanes of squares that are transposed once: LLVM compiles larger ones slowly.
 _SQUARE = 8

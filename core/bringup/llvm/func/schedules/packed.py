@@ -23,7 +23,7 @@ from bringup.loops.form import Let, Scalar, Store, statements
 from bringup.loops.lower import lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup.loops.schedule.rewrite import loops_of
-from bringup.loops.target import Target
+from bringup.target import Target
 
 
 def packed_plan(kernel: Kernel, target: Target) -> tuple[Contraction, Blocking] | None:

@@ -18,8 +18,8 @@ from bringup.llvm.steps.sort.merge import emit_merging
 from bringup.llvm.steps.sort.network import Network, Words
 from bringup.llvm.text import Module, Val, i64_const
 from bringup.llvm.transpose import transposed
-from bringup.loops.target import Target
 from bringup.program.program import OpStep
+from bringup.target import Target
 
 #: The most bytes of a block, and of a line that is one block if there are many lines.
 _BLOCK_BYTES = 1 << 17
