@@ -59,16 +59,16 @@ def test_remainders_are_exact_without_frem(type_: TensorType, dtype: Any) -> Non
         assert "rem.u" in text
 
 
-def test_dynamic_shared_memory_is_asked_for_beside_what_is_declared() -> None:
-    """49152 bytes, the most that needs no asking, and 96 that the kernel declares."""
+def test_dynamic_shared_memory_is_asked_for() -> None:
+    """49152 bytes are the most that needs no asking."""
 
     def factors(a: Any) -> Any:
         return apply("lu", (a,), {})[0]
 
-    a = np.random.default_rng(1).standard_normal((93, 64))
-    kernels = translated(factors, (float64[93, 64],))[1].kernels
-    assert max(kernel.shared_bytes for kernel in kernels) == 48 << 10
-    (wanted,) = run(factors, (float64[93, 64],), (a,))
+    a = np.random.default_rng(1).standard_normal((92, 66))
+    kernels = translated(factors, (float64[92, 66],))[1].kernels
+    assert max(kernel.shared_bytes for kernel in kernels) == (48 << 10) + 256
+    (wanted,) = run(factors, (float64[92, 66],), (a,))
     made = bu.jit(factors, device="cuda-emulated")(a)
     np.testing.assert_array_equal(np.asarray(made), wanted)
 

@@ -156,6 +156,27 @@ class _Shared:
         return b.gep(self.arrays[stmt], b.zext(offset, ir.i64), ir.i8)
 
 
+def _meets_next(body: Sequence[Stmt]) -> bool:
+    """Whether a unit may touch shared memory after its last barrier that the next one touches
+    before its first.
+    """
+    every = list(statements(tuple(body)))
+    places = [number for number, stmt in enumerate(every) if isinstance(stmt, Barrier)]
+    conditional = (s for s in every if isinstance(s, If) or (isinstance(s, For) and _in_order(s)))
+    if not places or any(isinstance(s, Barrier) for c in conditional for s in statements(c.body)):
+        return True
+    first, last = (
+        {s.buffer for s in part if isinstance(s, Load | Store) and s.buffer.space == "shared"}
+        for part in (every[: places[0]], every[places[-1] :])
+    )
+    return not first.isdisjoint(last)
+
+
+def _in_order(loop: For) -> bool:
+    """Whether one thread runs the iterations of a loop one after the other."""
+    return loop.kind in ("serial", "parallel")
+
+
 def _bytes(buffer: Buffer) -> int:
     return buffer.size * memory_type(buffer.dtype).bits // 8
 
@@ -393,7 +414,7 @@ class _ThreadEmitter(FuncEmitter):
         with b.loop(first, const(units), step, [const(0)], meta=meta) as loop, self.indices.block():
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
-            if self.shared.allocs and not self.shared.is_double:
+            if self.shared.allocs and not self.shared.is_double and _meets_next(body):
                 self._barrier()
             loop.next(b.xor(self.parity, const(1)))
 
