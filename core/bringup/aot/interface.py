@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from bringup.aot.weights import HeldArray
 from bringup.c.names import KEYWORDS
@@ -60,7 +61,7 @@ def identifier(text: str) -> str:
     return f"{name}_" if name in KEYWORDS | _OF_RUST else name
 
 
-def check_name(name: str) -> None:
+def check_name(name: Any) -> None:
     """Raise BringupError unless a library, or a function of one, can have this name in C."""
     if (
         not isinstance(name, str)

@@ -102,9 +102,10 @@ def calls_of(functions: Mapping[str, tuple[Any, ...]]) -> dict[str, Call]:
 
     Raises OpTypeError for anything else.
     """
-    if not isinstance(functions, Mapping) or not all(
+    given: Any = functions
+    if not isinstance(given, Mapping) or not all(
         isinstance(name, str) and isinstance(call, tuple) and call and callable(call[0])
-        for name, call in functions.items()
+        for name, call in given.items()
     ):
         raise OpTypeError(
             f"{functions!r} are no functions by their names",
