@@ -135,8 +135,9 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
+    args, kwargs = jitted._described(tuple(args), kwargs)
     check_call(jitted, args, kwargs)
-    call = jitted._flattened(*jitted._described(tuple(args), kwargs))
+    call = jitted._flattened(tuple(args), kwargs)
     entry = jitted._trace(call, None)
     graph, captured = entry.function.graph, entry.function.captured
     if any(array.is_traced for array in captured):

@@ -138,8 +138,8 @@ def _stored(
     locations: bool,
 ) -> StoredEntry:
     """An entry of a file: the function is traced, its arrays are added to those of the file."""
-    check_call(jitted, args, kwargs)
     args, kwargs = jitted._described(tuple(args), kwargs)
+    check_call(jitted, args, kwargs)
     call = jitted._flattened(tuple(args), kwargs)
     entry = jitted._trace(call, None)
     function = entry.function
