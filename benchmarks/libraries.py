@@ -1,7 +1,7 @@
 """Sizes and times of libraries made ahead of time, beside ONNX Runtime and IREE where installed.
 
     pip install onnx onnxruntime iree-base-compiler iree-base-runtime
-    python benchmarks/libraries.py [--rounds N]
+    python benchmarks/libraries.py [--rounds N] [--small]
 
 One picture, one thread.  Code is what is in the file beyond the weights.  Times are medians of
 rounds by turns: of a loop of C round the library, of `iree-benchmark-module`, and of a session of
@@ -114,18 +114,19 @@ int main(int count, char **words) {
 """
 
 
-def _own(name: str, target: str, folder: Path) -> tuple[int, Callable[[], float]]:
+def _own(name: str, target: str, folder: Path, *, small: bool) -> tuple[int, Callable[[], float]]:
     """Bytes of code of our library, and what times a call in microseconds."""
     fn, arrays, shape = (mlp, MLP, (1, 784)) if name == "mlp" else (lenet, LENET, (1, 1, 28, 28))
     start = time.perf_counter()
-    library = bu.jit(fn).export("model", bu.float32[shape], target=target, small=True)
+    library = bu.jit(fn).export("model", bu.float32[shape], target=target, small=small)
     print(f"{name}: {target} built in {time.perf_counter() - start:.2f} s")
     library.write(folder)
     (folder / "main.c").write_text(_MAIN)
     compiler = host_compiler()
     assert compiler is not None
+    level = "-Os" if small else "-O3"
     source = "model.o" if "model.o" in library.files else "model.c"
-    command = [*compiler, "-std=gnu11", "-Os", "-march=native", "-fno-math-errno", "main.c", source]
+    command = [*compiler, "-std=gnu11", level, "-march=native", "-fno-math-errno", "main.c", source]
     subprocess.run([*command, "-lm", "-o", "main"], cwd=folder, check=True)
     if source == "model.c":
         subprocess.run([*command[:-2], "-c", source, "-o", "model.o"], cwd=folder, check=True)
@@ -193,6 +194,7 @@ def main() -> None:
     """Print a row for each library."""
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--small", action="store_true", help="little code before speed")
     options.add_argument("--targets", nargs="*", default=["x86_64-linux-gnu", "x86-64-v3", "c11"])
     given = options.parse_args()
     for name in ("mlp", "lenet"):
@@ -201,7 +203,7 @@ def main() -> None:
             for target in given.targets:
                 own = Path(folder) / target
                 own.mkdir()
-                rows[target] = _own(name, target, own)
+                rows[target] = _own(name, target, own, small=given.small)
             rows |= {peer: (size, run) for peer, size, run in _peers(name, Path(folder))}
             times: dict[str, list[float]] = {row: [] for row in rows}
             for _ in range(given.rounds):
