@@ -59,6 +59,7 @@ def _programs(
     """The entries of all units for a processor, and the bytes of their arenas."""
     code = SharedCode(Module(level.triple), level.architecture)
     code.module.native["rem"] = remainder
+    code.module.selects_halves = level.architecture != "aarch64"
     row = replace(level.row, threads=options.threads)
     sizes = []
     for unit in units:

@@ -218,6 +218,21 @@ def test_every_processor_gets_an_object_that_needs_no_library(target: str) -> No
     assert magic[code[:4]] == ("wasm" if target == "wasm32" else "elf")
 
 
+@pytest.mark.parametrize("target", processors.names())
+def test_choices_between_halves_are_compiled(target: str) -> None:
+    """LLVM ended the process at this one, for AArch64 without arithmetic of f16."""
+
+    def choose(x: Any, y: Any, z: Any, w: Any) -> Any:
+        e = bu.exp(y[2] - bu.max(y[2]))
+        most = bu.maximum(bu.broadcast_to(bu.sum(e), (3,)), z)
+        total = bu.broadcast_to(bu.sum(x), (1, 3))
+        return bu.concat([w, total, bu.reshape(most, (1, 3))], axis=0)
+
+    f16 = bu.float16
+    library = bu.jit(choose).export("model", f16[3], f16[3, 3], f16[()], f16[1, 3], target=target)
+    assert library.files["model.o"]
+
+
 def test_static_and_shared_libraries_are_linked(tmp_path: Path) -> None:
     library = bu.jit(lambda x: x + 1).export("model", f32[4], target=HOST)
     shared = linked("shared", "model", library.files["model.o"], ["model_run"], HOST)

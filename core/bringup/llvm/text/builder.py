@@ -10,7 +10,9 @@ from bringup.llvm.text.types import (
     Type,
     Val,
     const,
+    f16,
     i1,
+    i16,
     i32,
     i64,
     poison,
@@ -311,6 +313,10 @@ class Builder:
 
     def select(self, condition: Val, a: Val, b: Val) -> Val:
         """``a`` where ``condition`` holds, else ``b``; the condition may be a scalar."""
+        if a.type.scalar is f16 and not self.module.selects_halves:
+            bits = vec(i16, a.type.lanes)
+            chosen = self.select(condition, self.bitcast(a, bits), self.bitcast(b, bits))
+            return self.bitcast(chosen, a.type)
         t = a.type
         assert t is b.type, f"select: {a} and {b}"
         c = condition
