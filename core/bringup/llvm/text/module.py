@@ -147,8 +147,8 @@ class Module:
         #: ``shared_math(b, instr, operands)``: a call of a function of the module for one of many
         #: transcendental instructions, or None; see `bringup.llvm.scalar`.
         self.shared_math: Callable[..., Val | None] | None = None
-        #: Whether LLVM compiles a choice between f16; without instructions for f16 on AArch64 it ends
-        #: the process at some, and their bits are chosen instead.
+        #: Whether LLVM compiles a choice between f16.  Without arithmetic of f16 on AArch64 it ends
+        #: the process at some; their bits are chosen instead.
         self.selects_halves = True
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}
