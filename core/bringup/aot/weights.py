@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from bringup.aot.safetensors import ALIGNMENT, header_of, offsets_of
 from bringup.backend.link import Weights
 from bringup.integers import round_up
+from bringup.program.program import Program
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -19,6 +23,23 @@ class HeldArray:
     name: str
     type: TensorType
     elements: bytes
+
+
+def elements_of(array: np.ndarray[Any, Any]) -> bytes:
+    """The bytes of an array, in order of its indices, little-endian."""
+    ordered = np.ascontiguousarray(array)
+    if ordered.dtype.byteorder == ">":  # pragma: no cover - only big-endian machines
+        ordered = ordered.astype(ordered.dtype.newbyteorder("<"))
+    return ordered.tobytes()
+
+
+def constants_of(program: Program, prefix: str) -> list[HeldArray]:
+    """The constants of a program and of those that its steps run, in order."""
+    literals = [literal for each in program.programs for literal in each.constants]
+    return [
+        HeldArray(f"{prefix}.constant{n}", literal.type, elements_of(literal.array()))
+        for n, literal in enumerate(literals)
+    ]
 
 
 #: The offset of each array's elements in the weights.
@@ -56,4 +77,12 @@ def external(arrays: Sequence[HeldArray]) -> tuple[Weights, Offsets, bytes]:
     return Weights(data, file[:known], len(file) - len(data)), offsets, file
 
 
-__all__ = ["ALIGNMENT", "HeldArray", "Offsets", "embedded", "external"]
+__all__ = [
+    "ALIGNMENT",
+    "HeldArray",
+    "Offsets",
+    "constants_of",
+    "elements_of",
+    "embedded",
+    "external",
+]

@@ -9,20 +9,19 @@ import numpy as np
 
 from bringup.aot.interface import Function, check_name, members
 from bringup.aot.library import Library, WeightsPlace, make_library
-from bringup.aot.weights import HeldArray
-from bringup.api.arguments import check_call, flag_of, integer_of
-from bringup.api.program_files import Call, calls_of, program_pieces
+from bringup.aot.weights import HeldArray, constants_of, elements_of
+from bringup.api.arguments import flag_of, integer_of
+from bringup.api.program_files import Call, calls_of, program_pieces, traced_alone
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
-from bringup.errors import BringupError, OpTypeError, TraceError
+from bringup.errors import BringupError, OpTypeError
 from bringup.lazy import LazyTable
 from bringup.runtime.compiler import lower_graph
 
 if TYPE_CHECKING:
     from bringup.api.jit import Jitted
     from bringup.backend.device import Backend
-    from bringup.graph import Literal
 
 #: What makes source text of programs for no device, by target.
 SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
@@ -135,16 +134,8 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
-    args, kwargs = jitted._described(tuple(args), kwargs)
-    check_call(jitted, args, kwargs)
-    call = jitted._flattened(tuple(args), kwargs)
-    entry = jitted._trace(call, None)
+    _, _, call, entry = traced_alone(jitted, args, kwargs, "export")
     graph, captured = entry.function.graph, entry.function.captured
-    if any(array.is_traced for array in captured):
-        raise TraceError(
-            f"{graph_name(jitted._fn)} uses arrays of a function that is being traced",
-            fix="export outside of it",
-        )
     program = lower_graph(graph, backend, architecture, options=jitted._options).program
     passed = len(graph.inputs) - len(captured)
     names = [
@@ -153,14 +144,10 @@ def _function(
     ]
     results = entry.function.result.paths("result")
     held = [
-        HeldArray(f"{symbol}.weight{n}", type_, _elements(np.asarray(array)))
+        HeldArray(f"{symbol}.weight{n}", type_, elements_of(np.asarray(array)))
         for n, (array, type_) in enumerate(zip(captured, program.inputs[passed:], strict=True))
     ]
-    literals: list[Literal] = [lit for each in program.programs for lit in each.constants]
-    held += [
-        HeldArray(f"{symbol}.constant{n}", literal.type, _elements(literal.array()))
-        for n, literal in enumerate(literals)
-    ]
+    held += constants_of(program, symbol)
     return Function(
         prefix,
         symbol,
@@ -169,14 +156,6 @@ def _function(
         members(results, program.outputs),
         tuple(held),
     )
-
-
-def _elements(array: np.ndarray[Any, Any]) -> bytes:
-    """The bytes of an array, in order of its indices, little-endian."""
-    ordered = np.ascontiguousarray(array)
-    if ordered.dtype.byteorder == ">":  # pragma: no cover - only big-endian machines
-        ordered = ordered.astype(ordered.dtype.newbyteorder("<"))
-    return ordered.tobytes()
 
 
 __all__ = ["backend_of", "export", "export_one"]

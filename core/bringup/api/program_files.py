@@ -126,6 +126,27 @@ def program_pieces(
     return pieces_of(entries, arrays.stored, metadata)
 
 
+def traced_alone(
+    jitted: Jitted[..., Any], args: Sequence[Any], kwargs: dict[str, Any], what: str
+) -> tuple[Sequence[Any], dict[str, Any], Any, Entry]:
+    """A function traced for no device: its arguments, the call that they make, and the trace.
+
+    what: the caller is asked for, as errors say it.
+    Raises OpTypeError for arguments that it does not take, TraceError for arrays that have no value
+    yet.
+    """
+    args, kwargs = jitted._described(tuple(args), kwargs)
+    check_call(jitted, args, kwargs)
+    call = jitted._flattened(tuple(args), kwargs)
+    entry = jitted._trace(call, None)
+    if any(array.is_traced for array in entry.function.captured):
+        raise TraceError(
+            f"{graph_name(jitted._fn)} uses arrays of a function that is being traced",
+            fix=f"{what} outside of it",
+        )
+    return args, kwargs, call, entry
+
+
 def _name_of(fn: Callable[..., Any]) -> str:
     return graph_name(fn._fn if isinstance(fn, Jitted) else fn)
 
@@ -138,16 +159,8 @@ def _stored(
     locations: bool,
 ) -> StoredEntry:
     """An entry of a file: the function is traced, its arrays are added to those of the file."""
-    args, kwargs = jitted._described(tuple(args), kwargs)
-    check_call(jitted, args, kwargs)
-    call = jitted._flattened(tuple(args), kwargs)
-    entry = jitted._trace(call, None)
+    args, kwargs, call, entry = traced_alone(jitted, args, kwargs, "save")
     function = entry.function
-    if any(array.is_traced for array in function.captured):
-        raise TraceError(
-            f"{graph_name(jitted._fn)} uses arrays of a function that is being traced",
-            fix="save outside of it",
-        )
     positions, names = jitted._static
     given = [i for i in range(len(args)) if i not in positions]
     keywords = [name for name in sorted(kwargs) if name not in names]
@@ -532,4 +545,4 @@ def load(
     )
 
 
-__all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save"]
+__all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save", "traced_alone"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from bringup.aot.interface import Function, members
 from bringup.aot.library import Library, make_library
-from bringup.aot.weights import HeldArray
+from bringup.aot.weights import constants_of
 from bringup.api.exporting import backend_of
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, NoHardware
 from bringup.backend.link import LinkOptions
@@ -86,16 +86,13 @@ class AotDevice(Device):
 
     def compile(self, program: Program) -> AotExecutable:
         """Make a library of a program, and link it."""
-        literals = [literal for each in program.programs for literal in each.constants]
-        held = tuple(
-            HeldArray(f"constant{n}", literal.type, np.ascontiguousarray(literal.array()).tobytes())
-            for n, literal in enumerate(literals)
-        )
         arguments, results = (
             members((f"{kind}{n}" for n in range(len(types))), types)
             for kind, types in (("x", program.inputs), ("y", program.outputs))
         )
-        function = Function(_NAME, _SYMBOL, program, arguments, results, held)
+        function = Function(
+            _NAME, _SYMBOL, program, arguments, results, tuple(constants_of(program, _SYMBOL))
+        )
         maker, target = backend_of(self.machine.target)
         library = make_library(_NAME, [function], maker, target, options=LinkOptions())
         return AotExecutable(program, library, self.machine)
