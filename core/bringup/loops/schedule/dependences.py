@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
     NESTING,
     Alloc,
-    Barrier,
     Body,
     Buffer,
     For,
@@ -92,8 +92,10 @@ def accesses(
 
 def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
     """The accesses of a block to memory that outlives it."""
-    private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
-    found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    found = list(accesses(body, facts, loops))
+    if Contents(body).buffers:
+        private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
+        found = [access for access in found if access.stmt.buffer not in private]
     if any(access.stmt.operands for access in found):
         inside = {
             stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load | Shuffle)
@@ -117,11 +119,6 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
 
     walk(func.body)
     return found
-
-
-def has_barrier(body: Body) -> bool:
-    """Whether threads meet somewhere in a block, or exchange values."""
-    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(body))
 
 
 def may_conflict(one: Access, other: Access) -> bool:
@@ -391,7 +388,6 @@ __all__ = [
     "accesses",
     "are_apart",
     "conflicts",
-    "has_barrier",
     "is_apart",
     "may_conflict",
     "may_share",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -22,7 +23,7 @@ from bringup.loops.form import (
     Wait,
     named_axis,
 )
-from bringup.loops.schedule.dependences import conflicts, has_barrier, outliving
+from bringup.loops.schedule.dependences import conflicts, outliving
 from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
@@ -133,7 +134,7 @@ class _Pipeline:
                 "compute a scalar first in shared memory at this loop",
             )
         filling, self.used = loop.body[: meetings[0]], loop.body[meetings[0] + 1 : -1]
-        if has_barrier((*filling, *self.used)):
+        if Contents((*filling, *self.used)).has_barrier:
             raise self.error("threads meet in loops inside it", "name the innermost such loop")
         self.buffers: dict[Buffer, Buffer] = {}
         self.fills: list[_Fill] = []

@@ -7,6 +7,7 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -28,7 +29,6 @@ from bringup.loops.schedule.dependences import (
     Access,
     accesses,
     conflicts,
-    has_barrier,
     is_apart,
     may_conflict,
     meets_only_within,
@@ -188,7 +188,7 @@ class _Replication:
                 f"{wrong[0].kind} loop {wrong[0].name} would be in a thread loop",
                 fix="bind it to thread, or serialize it",
             )
-        if has_barrier(body) or any(loop.kind == "thread" for loop in loops_of(body)):
+        if Contents(body).has_barrier or "thread" in Contents(body).kinds:
             raise ScheduleError(
                 f"there are threads in loop {self.at.name} already", fix="name an inner loop"
             )

@@ -7,6 +7,7 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
     NESTING,
     Alloc,
@@ -24,7 +25,7 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.loops.schedule.dependences import accesses, has_barrier, outliving
+from bringup.loops.schedule.dependences import accesses, outliving
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
@@ -46,18 +47,43 @@ from bringup.loops.schedule.rewrite import (
 )
 
 
-def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
-    """Each iteration of the loop is a block of threads, or a thread of its block.
+def bind(func: Func, *loops_and_kind: str) -> Func:
+    """Each iteration of the loops is a block of threads, or a thread of its block.
 
+    loops_and_kind: the loops, then ``block`` or ``thread``.
     Raises ScheduleError if two of them touch one element, or fold into it, and where a thread needs
     what another one, or the block, wrote with no barrier between them.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(y: out f32[6]) {
+    ...   for i in 2 parallel {
+    ...     for j in 3 parallel {
+    ...       %0: f32 = 2.0
+    ...       y[3*i + j] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(bind(func, "i", "j", "block"))
+    func f(y: out f32[6]) {
+      for i in 2 block {
+        for j in 3 block {
+          %0: f32 = 2.0
+          y[3*i + j] = %0
+        }
+      }
+    }
     """
-    check_word("a loop cannot be bound to", kind, "block", "thread")
-    before = {old.kind for old in loops_of(func.body) if old.name == loop}
-    check = checked
-    if kind == "thread":
-        check = partial(checked, bound=loop, independent=before == {"parallel"})
-    return with_independent_kind(func, (loop,), kind, check)
+    *loops, word = loops_and_kind or ("",)
+    check_word("a loop cannot be bound to", word, "block", "thread")
+    if not loops:
+        raise ScheduleError(f"no loop to bind to {word}", fix=f"write bind i {word}")
+    if word == "block":
+        return with_independent_kind(func, loops, "block")
+    bound = dict.fromkeys(loops, True)
+    for old in loops_of(func.body):
+        if old.name in bound:
+            bound[old.name] &= old.kind == "parallel"
+    return with_independent_kind(func, loops, "thread", partial(checked, bound=bound))
 
 
 def add_loop(func: Func, name: str) -> Func:
@@ -222,7 +248,7 @@ def _shared_nest(
         body = body[0].body
     inside = [stmt for stmt in body if isinstance(stmt, NESTING)]
     writes = [access for access in outliving(body) if access.kind != "load"]
-    is_cut = all(access.stmt in body for access in writes) and not has_barrier(body)
+    is_cut = all(access.stmt in body for access in writes) and not Contents(body).has_barrier
     if set(nest) != set(loops) or not is_cut:
         raise ScheduleError(
             f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
@@ -332,7 +358,7 @@ def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body
             f"loop {loop.name} ends early, so some threads would not come to a barrier",
             fix="choose a size that divides, and give the end to an inner loop",
         )
-    if any(inside.kind == "thread" for inside in loops_of(loop.body)):
+    if "thread" in contents_of(loop).kinds:
         raise ScheduleError(
             f"loop {loop.name} holds thread loops", fix="name the innermost thread loop"
         )
