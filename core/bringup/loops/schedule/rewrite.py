@@ -411,9 +411,7 @@ class Substitution:
         """An expression after the substitution."""
         known = self._exprs.get(expr)
         if known is None:
-            table = self._table
-            touched = any(a in table or isinstance(a, Div | Mod) for a, _ in expr.terms)
-            known = expr.substitute(table) if touched and table else expr
+            known = expr.substitute(self._table) if self._table else expr
             if self._quotients is not None:
                 known = _with_quotients(known, self._quotients)
             self._exprs[expr] = known
