@@ -69,9 +69,7 @@ def record(
     return make if cls is None else make(cls)
 
 
-def _made(
-    cls: type, eq: bool, repr: bool, kw_only: bool, hidden: tuple[bool, bool, bool]
-) -> type:
+def _made(cls: type, eq: bool, repr: bool, kw_only: bool, hidden: tuple[bool, bool, bool]) -> type:
     namespace = dict(cls.__dict__)
     for name in ("__dict__", "__weakref__"):
         namespace.pop(name, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
-    Body,
     For,
     Func,
     If,
@@ -16,6 +17,7 @@ from bringup.loops.form import (
     LoopKind,
     Shuffle,
     Space,
+    Stmt,
 )
 
 
@@ -28,37 +30,46 @@ class Contents:
     has_barrier: whether threads meet somewhere in it, or exchange values.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Sequence[Stmt]) -> None:
         self.loops: dict[str, None] = {}
         self.kinds: set[LoopKind] = set()
         self.spaces: set[Space] = set()
         self.buffers: list[str] = []
         self.scalars: list[str] = []
         self.has_barrier = False
+        if len(body) == 1 and isinstance(body[0], NESTING):
+            self._nest(body[0])
+            return
         for stmt in body:
-            kind = stmt.__class__
-            if kind is Load or kind is Let or kind is Shuffle:
+            if isinstance(stmt, Let | Load | Shuffle):
                 self.scalars.append(stmt.result.name)
-                self.has_barrier |= kind is Shuffle
-            elif kind is For or kind is If:
-                self._add(stmt)
-            elif kind is Alloc:
+                self.has_barrier |= isinstance(stmt, Shuffle)
+            elif isinstance(stmt, NESTING):
+                self._add(Contents((stmt,)))
+            elif isinstance(stmt, Alloc):
                 self.spaces.add(stmt.buffer.space)
                 self.buffers.append(stmt.buffer.name)
-            elif kind is Barrier:
+            elif isinstance(stmt, Barrier):
                 self.has_barrier = True
 
-    def _add(self, stmt: For | If) -> None:
-        if isinstance(stmt, For):
-            self.loops[stmt.axis.name] = None
-            self.kinds.add(stmt.kind)
+    def _nest(self, stmt: For | If) -> None:
+        """A block of one statement has all that is within it; nothing of that is copied."""
         inner = contents_of(stmt)
-        self.loops.update(inner.loops)
-        self.kinds |= inner.kinds
-        self.spaces |= inner.spaces
-        self.buffers += inner.buffers
-        self.scalars += inner.scalars
-        self.has_barrier |= inner.has_barrier
+        self.loops, self.kinds, self.spaces = inner.loops, inner.kinds, inner.spaces
+        self.buffers, self.scalars = inner.buffers, inner.scalars
+        self.has_barrier = inner.has_barrier
+        if isinstance(stmt, For):
+            self.loops = {stmt.axis.name: None, **inner.loops}
+            if stmt.kind not in inner.kinds:
+                self.kinds = {stmt.kind, *inner.kinds}
+
+    def _add(self, part: Contents) -> None:
+        self.loops.update(part.loops)
+        self.kinds |= part.kinds
+        self.spaces |= part.spaces
+        self.buffers += part.buffers
+        self.scalars += part.scalars
+        self.has_barrier |= part.has_barrier
 
 
 def contents_of(stmt: For | If) -> Contents:

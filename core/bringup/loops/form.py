@@ -247,8 +247,13 @@ class Shuffle:
 
 Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
-#: Statements with statements within them; a union would be made anew for each test.
+# Groups of statements, as tuples because a union would be made anew for each test.
+#: Statements with statements within them.
 NESTING = (For, If)
+#: Statements of which each computes, reads or writes elements once.
+STRAIGHT = (Let, Load, Store)
+#: Statements that touch memory.
+ACCESSES = (Load, Store)
 
 
 @record(eq=False)
@@ -318,10 +323,12 @@ def _collect(body: Body, result: list[Stmt]) -> None:
 
 
 __all__ = [
+    "ACCESSES",
     "CONCURRENT",
     "NESTING",
     "OF_BLOCK",
     "PRIVATE",
+    "STRAIGHT",
     "Alloc",
     "Barrier",
     "Body",

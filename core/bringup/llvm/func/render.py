@@ -44,6 +44,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Body,
+    Buffer,
     For,
     Func,
     If,
@@ -302,14 +303,19 @@ class FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
+        registers: list[Buffer] = []
         for number, stmt in enumerate(body):
-            self._stmt(stmt, body[number + 1 :])
-        for stmt in body:
-            if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
-                self.registers.free(stmt.buffer)
+            if isinstance(stmt, Alloc):
+                self._stmt(stmt, body[number + 1 :])
+                if stmt.buffer.space == "register":
+                    registers.append(stmt.buffer)
+            else:
+                self._stmt(stmt)
+        for buffer in registers:
+            self.registers.free(buffer)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
-        """Emit one statement.  scope: the rest of its block."""
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
+        """Emit one statement.  scope: of an `Alloc`, the rest of its block."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
@@ -331,14 +337,15 @@ class FuncEmitter:
                 )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
-        return tuple(self.scalars[scalar.name] for scalar in scalars)
+        return tuple([self.scalars[scalar.name] for scalar in scalars]) if scalars else ()
 
     def _define(self, stmt: Let | Load, value: Val) -> None:
         name = stmt.result.name
         self.scalars[name] = value
-        self.reciprocals.pop(name, None)
-        if stmt in self.divisors and value.type.lanes == 1:
-            self.reciprocals[name] = reciprocal(self.b, value)
+        if self.divisors:
+            self.reciprocals.pop(name, None)
+            if stmt in self.divisors and value.type.lanes == 1:
+                self.reciprocals[name] = reciprocal(self.b, value)
 
     def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
@@ -356,11 +363,11 @@ class FuncEmitter:
             case "inside":
                 inside = self.indices.inside(stmt.attrs["mask"], operands)
                 return const(ir.i1, 1) if inside is None else inside
-        if any(v.type.lanes > 1 for v in operands):
+        if max([v.type.lanes for v in operands], default=1) > 1:
             if stmt.op.name == "div" and stmt.operands[1].name in self.reciprocals:
                 by = self.reciprocals[stmt.operands[1].name]
                 return divide(self.b, operands[0], by, lane_registers=self.lane_registers)
-            operands = tuple(map(self.indices.splat, operands))
+            operands = tuple([self.indices.splat(v) for v in operands])
         return render(self.b, stmt, operands)
 
     def _index(self, stmt: Let, loaded: Sequence[Val]) -> Val:
@@ -478,12 +485,12 @@ class FuncEmitter:
         """The copies that exist, with the lanes that do; None if that is not known."""
         early = copies.early()
         points: list[Point] = []
+        axes_of = [loop.axis for loop in copies.nest]
         for at in copies.points():
-            axes = {
-                loop.axis: self.indices.const(i) for loop, i in zip(copies.nest, at, strict=True)
-            }
+            axes = dict(zip(axes_of, map(self.indices.const, at), strict=True))
             lanes, exists = None, True
-            self.indices.axes.update(axes)
+            if early:
+                self.indices.axes.update(axes)
             for loop in early:
                 end = self._end(loop)
                 last = loop.axis.size if end is None else end.integer
@@ -507,6 +514,7 @@ class FuncEmitter:
         self.scalars = dict(outer)
         groups: dict[tuple[int, ...], list[list[int]]] = {}
         results: dict[str, list[Val]] = {}
+        nothing = const(ir.i1, 0)
         for stmt in copies.body:
             axes = copies.axes[stmt]
             if axes not in groups:
@@ -520,7 +528,8 @@ class FuncEmitter:
                 self._store_across(copies, points, stmt, results)
                 continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
-            result: dict[int, Val] = {}
+            named = None if isinstance(stmt, Store) else stmt.result.name
+            result = [nothing] * len(points)
             for numbers in groups[axes]:
                 point = points[numbers[0]]
                 self.indices.axes.update(point.axes)
@@ -536,11 +545,12 @@ class FuncEmitter:
                     parts = [values[number] for number in numbers]
                     self.memory.store(stmt, pairwise(parts, step), None, ())
                     continue
-                self.body((stmt,))
-                if isinstance(stmt, Let | Load):
-                    result.update(dict.fromkeys(numbers, self.scalars[stmt.result.name]))
-            if isinstance(stmt, Let | Load):
-                results[stmt.result.name] = [result[number] for number in range(len(points))]
+                self._stmt(stmt)
+                if named is not None:
+                    for number in numbers:
+                        result[number] = self.scalars[named]
+            if named is not None:
+                results[named] = result
         if copies.vectors is not None:
             for point in points:
                 self.indices.axes.update(point.axes)

@@ -140,9 +140,9 @@ class _TileEmitter(_ThreadEmitter):
         }
         self._inside_ends(nest, body)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
         copies = self.dialect.copies
-        if isinstance(stmt, Barrier | Wait) or (isinstance(stmt, Store) and not stmt.fold):
+        if isinstance(stmt, (Barrier, Wait)) or (isinstance(stmt, Store) and not stmt.fold):
             self._forget()
         if isinstance(stmt, Alloc) and stmt in self.places:
             self.memory.pointers[stmt.buffer.name] = self.places[stmt]

@@ -31,7 +31,6 @@ from bringup.loops.schedule.dependences import (
 )
 from bringup.records import record
 
-
 #: Loops whose iterations have no barrier in common.
 _OF_GRID: tuple[LoopKind, ...] = ("parallel", "block")
 
@@ -230,9 +229,10 @@ def _holds_threads(body: Body) -> bool:
         kind = stmt.kind if isinstance(stmt, For) else "serial"
         if kind == "thread":
             return True
-        if isinstance(stmt, NESTING) and kind not in _OF_GRID:
-            if "thread" in contents_of(stmt).kinds and _holds_threads(stmt.body):
-                return True
+        if not isinstance(stmt, NESTING) or kind in _OF_GRID:
+            continue
+        if "thread" in contents_of(stmt).kinds and _holds_threads(stmt.body):
+            return True
     return False
 
 

@@ -173,13 +173,14 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
         if not isinstance(stmt, NESTING):
             result.append(stmt)
             continue
+        new = stmt
         if not contents_of(stmt).loops.keys().isdisjoint(names):
             more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-            stmt = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
-        if isinstance(stmt, For) and stmt.axis.name in names:
-            result += change(stmt, facts)
+            new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
+        if isinstance(new, For) and new.axis.name in names:
+            result += change(new, facts)
         else:
-            result.append(stmt)
+            result.append(new)
     return unless_same(result, body)
 
 
