@@ -204,13 +204,13 @@ class Expr:
         """Every atom, nested ones included."""
         for atom, _ in self.terms:
             yield atom
-            if isinstance(atom, Div | Mod):
+            if isinstance(atom, (Div, Mod)):
                 yield from atom.of.atoms()
 
     @property
     def is_affine(self) -> bool:
         """No division or remainder anywhere."""
-        return all(isinstance(atom, Axis | Dyn) for atom, _ in self.terms)
+        return all(isinstance(atom, (Axis, Dyn)) for atom, _ in self.terms)
 
     def __add__(self, other: Expr | Atom | int) -> Expr:
         if isinstance(other, int):
@@ -238,7 +238,7 @@ class Expr:
             part: Expr | None = None
             if isinstance(atom, Axis):
                 part = table.get(atom)
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 of = atom.of.substitute(table)
                 if of is not atom.of:
                     part = of // atom.by if isinstance(atom, Div) else of % atom.by
@@ -283,7 +283,7 @@ ZERO = Expr()
 
 def _axes_within(atom: Atom) -> frozenset[Axis]:
     """The axes that an atom hides."""
-    if isinstance(atom, Div | Mod):
+    if isinstance(atom, (Div, Mod)):
         return atom.of.axes()
     return atom.axes() if isinstance(atom, Element) else frozenset()
 

@@ -69,7 +69,7 @@ class Indices:
     def _atom_varies(self, atom: Atom, loaded: Sequence[Val]) -> bool:
         if isinstance(atom, Dyn):
             return loaded[atom.operand].type.lanes > 1
-        if isinstance(atom, Div | Mod):
+        if isinstance(atom, (Div, Mod)):
             return self.varies(atom.of, loaded)
         return atom == self.lane
 
@@ -91,7 +91,7 @@ class Indices:
         for atom, c in expr.terms:
             if isinstance(atom, Axis):
                 part = self.axes[atom]
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 part = self._divided(atom, self.scalar(atom.of, loaded))
             else:
                 part = self._loaded(atom, loaded, self.type)
@@ -117,7 +117,7 @@ class Indices:
         for atom, c in varying:
             if isinstance(atom, Axis):
                 part = const_vector(element, [c * i for i in range(self.lanes)])
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 part = self._divided(atom, self.vector(atom.of, loaded))
                 if part.type.scalar is not element:
                     widen = element.bits > part.type.bits
@@ -198,7 +198,7 @@ class Indices:
             elif isinstance(atom, Axis):
                 known = self.axes[atom].integer
                 values = None if known is None else [known] * self.lanes
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 values = self._constants(atom.of)
                 by, is_div = atom.by, isinstance(atom, Div)
                 values = values and [v // by if is_div else v % by for v in values]
@@ -237,5 +237,5 @@ def fits_i32(expr: Expr) -> bool:
     worst = abs(expr.const) + sum(
         abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms
     )
-    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
+    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, (Div, Mod)))
     return worst < 2**31 and inner

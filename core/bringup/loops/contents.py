@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from bringup.loops.form import (
+    DEFINING,
     NESTING,
     Alloc,
     Barrier,
     For,
     Func,
     If,
-    Let,
-    Load,
     LoopKind,
     Shuffle,
     Space,
@@ -41,7 +40,7 @@ class Contents:
             self._nest(body[0])
             return
         for stmt in body:
-            if isinstance(stmt, Let | Load | Shuffle):
+            if isinstance(stmt, DEFINING):
                 self.scalars.append(stmt.result.name)
                 self.has_barrier |= isinstance(stmt, Shuffle)
             elif isinstance(stmt, NESTING):

@@ -252,6 +252,8 @@ Body = tuple[Stmt, ...]
 NESTING = (For, If)
 #: Statements of which each computes, reads or writes elements once.
 STRAIGHT = (Let, Load, Store)
+#: Statements that give a scalar its value.
+DEFINING = (Let, Load, Shuffle)
 #: Statements that touch memory.
 ACCESSES = (Load, Store)
 
@@ -325,6 +327,7 @@ def _collect(body: Body, result: list[Stmt]) -> None:
 __all__ = [
     "ACCESSES",
     "CONCURRENT",
+    "DEFINING",
     "NESTING",
     "OF_BLOCK",
     "PRIVATE",

@@ -41,6 +41,7 @@ from bringup.llvm.scalar import combine, literal, memory_type, register_type, re
 from bringup.llvm.text import Builder, Function, Module, Param, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Body,
@@ -141,7 +142,7 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
     """
     end = start
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             end = max(end, _place(stmt.body, start, offsets))
         elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
             offsets[stmt] = start
@@ -153,9 +154,9 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
 
 def _fills(body: Sequence[Stmt]) -> bool:
     """Whether statements change nothing but memory that each worker has of its own."""
-    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+    if not all(isinstance(stmt, (Alloc, For, If)) for stmt in body):
         return False
-    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, (Alloc, Store))}
     return spaces <= {"scratch"}
 
 
@@ -168,7 +169,7 @@ def _work(body: Sequence[Stmt]) -> int:
         elif isinstance(stmt, If):
             most = max(most, _work(stmt.body))
         else:
-            total += isinstance(stmt, Let | Load) or (
+            total += isinstance(stmt, (Let, Load)) or (
                 isinstance(stmt, Store) and stmt.factor is not None
             )
     return total + most
@@ -741,8 +742,11 @@ def _fixed_quotients(
     """
     for stmt in body:
         for expr in exprs_of(stmt):
-            for atom in expr.atoms():
-                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+            atoms = tuple(expr.atoms())
+            if any(isinstance(atom, Dyn) for atom in atoms):
+                continue
+            for atom in atoms:
+                if not isinstance(atom, (Div, Mod)):
                     continue
                 axes = atom.of.axes()
                 inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
@@ -753,7 +757,7 @@ def _fixed_quotients(
                     known = found.setdefault(serial, [])
                     if value not in known:
                         known.append(value)
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             around = (*outer, stmt) if isinstance(stmt, For) else outer
             _fixed_quotients(stmt.body, around, found)
 
@@ -776,7 +780,7 @@ def _divisors(
             found += _divisors(stmt.body, defined, depth + (stmt.kind in kinds), kinds)
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth, kinds)
-        elif isinstance(stmt, Let | Load):
+        elif isinstance(stmt, (Let, Load)):
             defined[stmt.result.name] = depth, stmt
             if isinstance(stmt, Let) and stmt.op.name == "div" and len(stmt.operands) == 2:
                 at, definition = defined[stmt.operands[1].name]

@@ -168,7 +168,7 @@ def _meets_next(body: Sequence[Stmt]) -> bool:
     if not places or any(isinstance(s, Barrier) for c in conditional for s in statements(c.body)):
         return True
     first, last = (
-        {s.buffer for s in part if isinstance(s, Load | Store) and s.buffer.space == "shared"}
+        {s.buffer for s in part if isinstance(s, ACCESSES) and s.buffer.space == "shared"}
         for part in (every[: places[0]], every[places[-1] :])
     )
     return not first.isdisjoint(last)
@@ -624,7 +624,7 @@ def _meets(body: Sequence[Stmt]) -> bool:
 def _is_flat(body: Sequence[Stmt]) -> bool:
     """Whether a block is straight code, in loops that are written out at most."""
     loops = [stmt for stmt in body if isinstance(stmt, For)]
-    rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
+    rest = [stmt for stmt in body if not isinstance(stmt, (For, Alloc))]
     return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
         _is_straight(rest)
     )

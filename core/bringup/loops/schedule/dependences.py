@@ -16,6 +16,7 @@ from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
 from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    DEFINING,
     NESTING,
     Alloc,
     Body,
@@ -23,10 +24,8 @@ from bringup.loops.form import (
     For,
     Func,
     If,
-    Let,
     Load,
     Scalar,
-    Shuffle,
     Store,
     statements,
 )
@@ -97,9 +96,7 @@ def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list
         private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
         found = [access for access in found if access.stmt.buffer not in private]
     if any(access.stmt.operands for access in found):
-        inside = {
-            stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load | Shuffle)
-        }
+        inside = {stmt.result for stmt in statements(body) if isinstance(stmt, DEFINING)}
         found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
     return found
 
@@ -239,7 +236,7 @@ def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
                 continue
             if atom == axis:
                 return True
-            if isinstance(atom, Div | Mod):
+            if isinstance(atom, (Div, Mod)):
                 whole, low, high = _digit(atom)
                 digits.setdefault(whole, {})[low] = high
         for whole in [w for w in digits if w not in wholes]:

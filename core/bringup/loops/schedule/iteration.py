@@ -13,6 +13,7 @@ from bringup.kernel.ranges import span
 from bringup.loops.contents import contents_of
 from bringup.loops.form import (
     CONCURRENT,
+    NESTING,
     Alloc,
     Body,
     For,
@@ -481,7 +482,7 @@ def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
         for stmt in statements(loop.body)
         for expr in exprs_of(stmt)
         for atom in expr.atoms()
-        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+        if isinstance(atom, (Div, Mod)) and (loop.axis, 1) in atom.of.terms
     }
     by = min((atom.by for atom in divided), default=0)
     rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
@@ -523,7 +524,7 @@ def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
     """A statement with another loop in place of one within it."""
     if stmt is old:
         return new
-    if not isinstance(stmt, For | If):
+    if not isinstance(stmt, NESTING):
         return stmt
     return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 

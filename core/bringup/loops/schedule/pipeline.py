@@ -8,6 +8,7 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    ACCESSES,
     Alloc,
     Barrier,
     Body,
@@ -162,7 +163,7 @@ class _Pipeline:
             body = body[0].body
         last = body[-1]
         is_plain = isinstance(last, Store) and last.buffer in self.buffers and not last.fold
-        if not is_plain or not all(isinstance(s, Let | Load) for s in body[:-1]):
+        if not is_plain or not all(isinstance(s, (Let, Load)) for s in body[:-1]):
             raise self.error(
                 "a statement before the threads meet is no nest of loops that stores an element",
                 "put other statements behind the barrier",
@@ -231,7 +232,7 @@ class _Pipeline:
     def in_copy(self, stmt: Stmt) -> Stmt:
         """An access to a buffer: to the copy of the iteration."""
         slot = Expr.of(self.loop.axis) % self.count
-        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
+        if not isinstance(stmt, ACCESSES) or stmt.buffer not in self.buffers:
             return stmt
         return with_place(stmt, self.buffers[stmt.buffer], stmt.index + slot * stmt.buffer.size)
 

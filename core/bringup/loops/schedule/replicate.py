@@ -9,6 +9,8 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    ACCESSES,
+    STRAIGHT,
     Alloc,
     Barrier,
     Body,
@@ -213,7 +215,7 @@ class _Replication:
         wide: dict[Buffer, Buffer] = {}
 
         def moved(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Load | Store) or stmt.buffer not in wide:
+            if not isinstance(stmt, ACCESSES) or stmt.buffer not in wide:
                 return stmt
             index = stmt.index * self.columns + self.column
             return with_place(stmt, wide[stmt.buffer], index)
@@ -250,8 +252,8 @@ class _Replication:
         for number, part in enumerate(self.parts):
             stmt = part.stmts[0]
             is_outside = isinstance(stmt, Store) and stmt.buffer not in self.private
-            if not part.is_shared and (isinstance(stmt, Let | Load) or is_outside):
-                assert isinstance(stmt, Let | Load | Store)
+            if not part.is_shared and (isinstance(stmt, (Let, Load)) or is_outside):
+                assert isinstance(stmt, STRAIGHT)
                 scalars.append(stmt)
                 continue
             self.flush(scalars, self.parts[number:])

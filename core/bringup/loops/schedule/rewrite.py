@@ -20,6 +20,7 @@ from bringup.graph.printer import NAME
 from bringup.kernel.ranges import span
 from bringup.loops.contents import contents, contents_of
 from bringup.loops.form import (
+    DEFINING,
     NESTING,
     Alloc,
     Body,
@@ -353,7 +354,7 @@ def without_unread(body: Body) -> Body:
         return tuple(
             rebuilt(stmt, walk(stmt.body)) if isinstance(stmt, NESTING) else stmt
             for stmt in block
-            if not (isinstance(stmt, Alloc | Store) and stmt.buffer in own)
+            if not (isinstance(stmt, (Alloc, Store)) and stmt.buffer in own)
         )
 
     return without_dead(walk(body))
@@ -362,7 +363,7 @@ def without_unread(body: Body) -> Body:
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
-        if isinstance(stmt, Let | Load | Shuffle) and stmt.result not in used:
+        if isinstance(stmt, DEFINING) and stmt.result not in used:
             continue
         new: Stmt = stmt
         if isinstance(stmt, NESTING):
@@ -571,8 +572,8 @@ def _with_quotients(expr: Expr, change: Callable[[Div | Mod], Expr | None]) -> E
     """An expression with others in place of quotients and remainders."""
     result = Expr(expr.const)
     for atom, c in expr.terms:
-        part = change(atom) if isinstance(atom, Div | Mod) else None
-        if part is None and isinstance(atom, Div | Mod):
+        part = change(atom) if isinstance(atom, (Div, Mod)) else None
+        if part is None and isinstance(atom, (Div, Mod)):
             inner = _with_quotients(atom.of, change)
             part = inner // atom.by if isinstance(atom, Div) else inner % atom.by
         result = result + (Expr.of(atom) if part is None else part) * c

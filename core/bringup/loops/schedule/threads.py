@@ -8,6 +8,7 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
 from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     Alloc,
     Barrier,
@@ -155,7 +156,7 @@ def _moved(func: Func, buffer: str, space: Space) -> Func:
             old = stmt.buffer
             moved[old] = Buffer(old.name, old.dtype, old.size, space)
             return Alloc(moved[old])
-        if isinstance(stmt, Load | Store) and stmt.buffer in moved:
+        if isinstance(stmt, ACCESSES) and stmt.buffer in moved:
             return with_place(stmt, moved[stmt.buffer], stmt.index)
         return stmt
 
@@ -256,7 +257,7 @@ def _shared_nest(
     results = [access.stmt for access in writes]
     # One element, which straight code only reads behind the loops that fill it.
     sums = {s.buffer for s in body if isinstance(s, Alloc) and s.buffer.size == 1 and inside}
-    defined = {s.result.name: s for s in body if isinstance(s, Let | Load)}
+    defined = {s.result.name: s for s in body if isinstance(s, (Let, Load))}
     missing = [name for name in scalars if name not in defined]
     if missing:
         raise ScheduleError(
@@ -282,7 +283,7 @@ def _shared_nest(
         loads.append(Load(scalar, buffer, index))
     place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
     first = place(without_dead((*(s for s in body if s not in results), *stores)))
-    rest = tuple(s for s in body if not (isinstance(s, Let | Load) and s.result.name in scalars))
+    rest = tuple(s for s in body if not (isinstance(s, (Let, Load)) and s.result.name in scalars))
     rest = without_unread(rest) if inside else rest
     for name in reversed(loops):
         first = (For(inner[nest[name].axis], first, "parallel", nest[name].end),)
