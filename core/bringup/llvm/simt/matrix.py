@@ -22,7 +22,7 @@ from bringup.llvm.simt.render import (
     _ThreadEmitter,
     _threads,
 )
-from bringup.llvm.simt.target import SHARED_BYTES, SimtDialect, SimtKernel, dynamic_shared
+from bringup.llvm.simt.target import SHARED_BYTES, SimtDialect, dynamic_shared
 from bringup.llvm.simt.tiles import TileIndices, TileMemory
 from bringup.llvm.text import Builder, Module, Param, Val
 from bringup.loops.form import (
@@ -41,6 +41,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.fragments import in_registers
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 
