@@ -109,7 +109,7 @@ int NAME_load(NAME_device *device) {{
 #: The driver's interface in C, as CUDA 12 and later have it.
 DRIVER = HostDialect(
     driver=Driver(
-        include="<cuda.h>",
+        include="#include <cuda.h>",
         memory="CUdeviceptr",
         queue="CUstream stream",
         context=(),

@@ -58,7 +58,7 @@ def c_header(library: Interface) -> str:
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
-        *([f"#include {library.driver.include}"] if library.driver is not None else []),
+        *([library.driver.include] if library.driver is not None else []),
         "#include <stdint.h>",
         "",
         "#ifdef __cplusplus",

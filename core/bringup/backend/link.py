@@ -65,7 +65,7 @@ class LinkOptions:
 class Driver:
     """What C calls the things of a device's driver, for the header of a library that launches.
 
-    include: the header that has them.
+    include: the lines that include the header that has them.
     memory: the type of memory on the device: arguments, results, the arena and the weights.
     queue: the parameter for what runs work in order.
     context: the parameters for where code is loaded.
