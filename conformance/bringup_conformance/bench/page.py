@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from bringup_conformance.bench import terminal
-from bringup_conformance.bench.measure import Bench, Row
-from bringup_conformance.reporting.html import document
-from bringup_conformance.reporting.html.markup import (
+from bringup.html import document
+from bringup.html.markup import (
     Markup,
     code,
     join,
@@ -18,6 +16,8 @@ from bringup_conformance.reporting.html.markup import (
     table,
     tag,
 )
+from bringup_conformance.bench import terminal
+from bringup_conformance.bench.measure import Bench, Row
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 900, 420, 64, 44
 #: Width of a character of the picture's text, and the height of a line.

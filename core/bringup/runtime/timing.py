@@ -49,7 +49,7 @@ class Timer:
 def step_alone(step: KernelStep | OpStep) -> Program:
     """A program of one step, whose operands are inputs and whose results are outputs."""
     if isinstance(step, KernelStep):
-        roles: Sequence[str] = [b.role for b in step.kernel.buffers if b.role != "tile"]
+        roles: Sequence[str] = step.roles
     else:
         roles = ["in"] * len(step.operands) + ["out"] * len(step.results)
     types: dict[str, list[TensorType]] = {"in": [], "out": []}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.resources import files
-
+from bringup.html import document, text_of
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.html import bounds, failing, heads, tables
-from bringup_conformance.reporting.html.markup import Markup, tag
 from bringup_conformance.reporting.reports import Document
 
-__all__ = ["document", "page"]
+__all__ = ["page"]
 
 
 def page(report: Document) -> str:
@@ -31,40 +28,5 @@ def page(report: Document) -> str:
     whole = report.whole
     title = f"{whole['backend']}: {heads.verdict(report)[1]}"
     title = f"{title} · level {whole['level']} · {views.scope(whole)}"
-    return document(title, heads.head(report), there)
-
-
-def document(title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
-    """A page under a head.
-
-    sections: of each the title, the name in addresses, and what is in it.
-    """
-    body = [
-        tag("a", "Skip to the report", href="#main", class_="skip"),
-        head,
-        tag(
-            "nav",
-            (tag("a", title, href=f"#{name}") for title, name, _ in sections),
-            aria_label="Sections",
-        ),
-        tag("main", (_section(*each) for each in sections), id="main"),
-        tag("script", Markup(_file("page.js"))),
-    ]
-    inner = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Markup(_file("page.css"))),
-    ]
-    html = tag("html", tag("head", inner), tag("body", body), lang="en")
-    return f"<!doctype html>\n{html}\n"
-
-
-def _section(title: str, name: str, content: Markup) -> Markup:
-    heading = tag("h2", title, id=f"{name}-title")
-    return tag("section", heading, content, id=name, aria_labelledby=f"{name}-title")
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    styles, script = (text_of(__package__, f"report.{kind}") for kind in ("css", "js"))
+    return document(title, heads.head(report), there, styles, script)
