@@ -2,12 +2,14 @@
 
 ``linked.py FOLDER TARGET CASE…`` exports functions, compiles the C file with warnings as errors and
 links it to the stand-in for ``libcuda.so.1``, whose kernels the emulator runs.  It calls each
-function twice, with other contents of the arena and of the results, and writes what it gave.
+function twice, with other contents of the arena and of the results, and writes what it gave, and
+the codes of calls that are wrong.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -177,8 +179,39 @@ def exported(driver: Driver, export: Any) -> Any:
         link.to_ptx = to_ptx
 
 
-def main(folder: Path, target: str, weights: str, names: Sequence[str]) -> None:
-    from c_cases import CASES
+def wrong_calls(driver: Driver, linked: Linked, arena: int, weights: int) -> dict[str, int]:
+    """The codes of calls of ``suite_mlp`` that something is wrong with."""
+    from standin import LAUNCH_FAILED, StandIn
+
+    x, y = driver.alloc(784 * 4), driver.alloc(10 * 4)
+    scratch = driver.alloc(arena)
+
+    def run(x: int = x, y: int = y, scratch: int = scratch, device: Any = linked.device) -> int:
+        args, results = (ctypes.c_uint64 * 2)(x, weights), (ctypes.c_uint64 * 1)(y)
+        return linked("suite_mlp", device, args, results, ctypes.c_uint64(scratch), None)
+
+    codes = {
+        "right": run(),
+        "no argument": run(x=0),
+        "no result": run(y=0),
+        "no arena": run(scratch=0),
+        "no device": run(device=None),
+        "misaligned": run(x=x + 4),
+        "no struct": linked("suite_mlp", linked.device, None, None, ctypes.c_uint64(scratch), None),
+        "nowhere to load": linked("suite_load", None),
+        "nowhere to unload": linked("suite_unload", None),
+    }
+    standin = StandIn()
+    for call in ("cuLaunchKernel", "cuModuleLoadData", "cuModuleGetFunction"):
+        standin.fail(call, LAUNCH_FAILED)
+        codes[call] = run() if call == "cuLaunchKernel" else linked("suite_load", linked.device)
+        standin.library.standin_heal()
+    assert linked("suite_load", linked.device) == 0
+    return codes
+
+
+def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
+    from c_cases import CASES, Case
     from c_program import flat
     from distributions import write_metadata
 
@@ -191,7 +224,9 @@ def main(folder: Path, target: str, weights: str, names: Sequence[str]) -> None:
     assert cuda is not None
     path = standin.build(folder, [cuda])
     driver = Driver(path)
-    cases = {name: CASES[name] for name in names}
+    wide = np.arange(1 << 19, dtype=np.float32)
+    every = {**CASES, "wide": Case(lambda x: x * 2 + 1, (wide,), (wide * 2 + 1,))}
+    cases = {name: every[name] for name in names}
     functions = {name: (case.function, *case.arguments) for name, case in cases.items()}
     library = exported(
         driver, lambda: bu.export("suite", functions, target=target, weights=weights)
@@ -202,13 +237,22 @@ def main(folder: Path, target: str, weights: str, names: Sequence[str]) -> None:
     header = library.files["suite.h"].decode()
     file = [library.files["suite.safetensors"]] if weights == "external" else []
     place = linked.load(constant(header, "SUITE_WEIGHTS_BYTES"), *file)
-    results = {}
+    results, facts = {}, {}
     for name, case in cases.items():
         symbol = f"suite_{name}"
         outputs, arena = flat(case.results), library.arena_bytes[symbol]
         found = linked.run(symbol, flat(case.arguments), outputs, arena, place)
         results.update({f"{name}.{n}": array for n, array in enumerate(found)})
+        facts[f"blocks of {name}"] = standin.StandIn().last().grid[0]
+    if "mlp" in names:
+        facts |= wrong_calls(driver, linked, library.arena_bytes["suite_mlp"], place)
+    if file:
+        memory = ctypes.c_uint64(place)
+        facts["other weights"] = linked("suite_upload", b"?" * len(file[0]), memory, None)
+        facts["no file"] = linked("suite_upload", None, memory, None)
+        facts["nowhere to put weights"] = linked("suite_upload", *file, ctypes.c_uint64(0), None)
     np.savez(folder / "results.npz", **results)
+    (folder / "facts.json").write_text(json.dumps(facts))
 
 
 if __name__ == "__main__":

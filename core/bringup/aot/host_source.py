@@ -402,8 +402,7 @@ _HEAD = """\
 #include "{name}.h"
 
 #include <stddef.h>
-#include <string.h>
-"""
+#include <string.h>"""
 _KERNELS = """\
 typedef struct {
   const char *name;
