@@ -390,7 +390,7 @@ def _rows(declaration: str, rows: Sequence[str]) -> str:
 def _called(functions: Mapping[str, str], text: str) -> list[str]:
     """The functions that a text calls, with those that these call."""
     found: list[str] = []
-    for name, body in reversed(functions.items()):
+    for name, body in reversed([*functions.items()]):
         if re.search(rf"\b{name}\(", text):
             found.insert(0, body)
             text += body

@@ -13,7 +13,7 @@ from functools import partial
 
 from bringup.aot.host_source import ALIGNMENT, HostDialect, host_library
 from bringup.backend.adapters import SimpleBackend, scheduled_func, scheduled_loops
-from bringup.backend.capabilities import Capabilities, LibraryClaims, Limits, RowClaims, Shapes
+from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims, Shapes
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Driver, Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import OPENCL, c_claims, geometry, render_all, render_c, scratch_bytes, symbol, units
@@ -21,6 +21,7 @@ from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Kernel
+from bringup.kernel.limits import Limits
 from bringup.loops.form import Func
 from bringup.loops.schedule import Scheduled
 from bringup.program.commands import Argument, Command, Control, Launch, Scratch, SimtKernel
