@@ -51,7 +51,7 @@ def compile_shared(sources: Sequence[Path], target: Path, driver: Path, cuda: Pa
 
     compiler = host_compiler()
     assert compiler is not None
-    flags = (*WARNINGS, "-O1", "-shared", "-fPIC", f"-I{cuda}")
+    flags = (*WARNINGS, "-O1", "-shared", "-fPIC", f"-I{cuda}", f"-I{target.parent}")
     subprocess.run(
         [*compiler, *flags, *map(str, sources), str(driver), "-o", str(target)], check=True
     )
@@ -210,6 +210,41 @@ def wrong_calls(driver: Driver, linked: Linked, arena: int, weights: int) -> dic
     return codes
 
 
+def example(driver: Driver, folder: Path, cuda: Path, path: Path) -> str:
+    """What the program of examples/without_python/cuda.c prints of two batches, the second of which
+    is not full: on how many digits both networks say what they say by bringup.
+    """
+    sys.path.append(str(ROOT / "examples"))
+    import digits
+    import lenet
+    import without_python_gpu as gpu
+
+    import bringup as bu
+
+    mlp, convolutions = digits.init(digits.MODELS["64-64-10 network"][0]), lenet.init()
+    made = exported(driver, lambda: gpu.library(mlp, convolutions, "cuda:sm_80"))
+    made.write(folder)
+    pictures = np.random.default_rng(5).integers(0, 17, (70, 64), np.uint8)
+    (folder / "pictures").write_bytes(pictures.tobytes())
+    sources = [folder / "digits.c", ROOT / "examples" / "without_python" / "cuda.c"]
+    program = compile_shared(sources, folder / "digits.so", path, cuda)
+    words = (ctypes.c_char_p * 2)(b"digits", str(folder / "pictures").encode())
+    log = os.open(folder / "printed", os.O_CREAT | os.O_WRONLY)
+    kept = os.dup(1)
+    os.dup2(log, 1)
+    status = ctypes.CDLL(str(program)).main(2, words)
+    ctypes.CDLL(None).fflush(None)
+    os.dup2(kept, 1)
+    assert status == 0, f"the program ended with {status}"
+    x = pictures.astype(np.float32) / 16
+    one = bu.argmax(digits.scores(mlp, x), axis=1)
+    other = bu.argmax(lenet.scores(convolutions, x.reshape(-1, 1, 8, 8)), axis=1)
+    wanted = [f"{a} {b}" for a, b in zip(np.asarray(one), np.asarray(other), strict=True)]
+    printed = (folder / "printed").read_text().splitlines()
+    agreed = sum(a == b for a, b in zip(printed, wanted, strict=True))
+    return f"{agreed} of {len(wanted)}"
+
+
 def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
     from c_cases import CASES, Case
     from c_program import flat
@@ -237,7 +272,8 @@ def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
     header = library.files["suite.h"].decode()
     file = [library.files["suite.safetensors"]] if weights == "external" else []
     place = linked.load(constant(header, "SUITE_WEIGHTS_BYTES"), *file)
-    results, facts = {}, {}
+    results: dict[str, Array] = {}
+    facts: dict[str, Any] = {}
     for name, case in cases.items():
         symbol = f"suite_{name}"
         outputs, arena = flat(case.results), library.arena_bytes[symbol]
@@ -251,6 +287,8 @@ def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
         facts["other weights"] = linked("suite_upload", b"?" * len(file[0]), memory, None)
         facts["no file"] = linked("suite_upload", None, memory, None)
         facts["nowhere to put weights"] = linked("suite_upload", *file, ctypes.c_uint64(0), None)
+    if "wide" in names:
+        facts["digits as bringup says them"] = example(driver, folder, cuda, path)
     np.savez(folder / "results.npz", **results)
     (folder / "facts.json").write_text(json.dumps(facts))
 
