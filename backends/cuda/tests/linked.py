@@ -179,6 +179,22 @@ def exported(driver: Driver, export: Any) -> Any:
         link.to_ptx = to_ptx
 
 
+def own_cases() -> dict[str, Any]:
+    """Many short blocks, and a product whose blocks have more shared memory than without asking."""
+    from c_cases import Case
+
+    import bringup as bu
+
+    wide = np.arange(1 << 19, dtype=np.float32)
+    random = np.random.default_rng(2)
+    x, y = (random.integers(-4, 5, s).astype(bu.bfloat16.numpy) for s in ((768, 256), (256, 768)))
+    product = (x.astype(np.float32) @ y.astype(np.float32)).astype(x.dtype)
+    return {
+        "wide": Case(lambda x: x * 2 + 1, (wide,), (wide * 2 + 1,)),
+        "product": Case(lambda x, y: x @ y, (x, y), (product,)),
+    }
+
+
 def wrong_calls(driver: Driver, linked: Linked, arena: int, weights: int) -> dict[str, int]:
     """The codes of calls of ``suite_mlp`` that something is wrong with."""
     from standin import LAUNCH_FAILED, StandIn
@@ -246,7 +262,7 @@ def example(driver: Driver, folder: Path, cuda: Path, path: Path) -> str:
 
 
 def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
-    from c_cases import CASES, Case
+    from c_cases import CASES
     from c_program import flat
     from distributions import write_metadata
 
@@ -259,8 +275,7 @@ def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
     assert cuda is not None
     path = standin.build(folder, [cuda])
     driver = Driver(path)
-    wide = np.arange(1 << 19, dtype=np.float32)
-    every = {**CASES, "wide": Case(lambda x: x * 2 + 1, (wide,), (wide * 2 + 1,))}
+    every = {**CASES, **own_cases()}
     cases = {name: every[name] for name in names}
     functions = {name: (case.function, *case.arguments) for name, case in cases.items()}
     library = exported(

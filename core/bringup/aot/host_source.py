@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bringup.aot.c_control import Memory, control_lines, table
 from bringup.aot.c_text import byte_array, function_text
@@ -103,9 +104,7 @@ class _File:
         """The names of the header, with the number of kernels."""
         driver, count = self.dialect.driver, str(max(len(self.kernels), 1))
         state = tuple(member.replace("KERNELS", count) for member in driver.state)
-        return Driver(
-            driver.include, driver.memory, driver.queue, driver.context, state, driver.errors
-        )
+        return replace(driver, state=state)
 
     def text(self, code: bytes) -> str:
         """Everything, in the order in which C wants it."""
@@ -146,9 +145,9 @@ class _File:
     def add(self, unit: LinkUnit, commands: Sequence[Command]) -> int:
         """Write the function of a unit; the bytes of its arena."""
         name, driver, program = self.options.name, self.dialect.driver, unit.program
-        if unit.symbol in (f"{name}_load", f"{name}_unload", f"{name}_upload"):
+        if unit.symbol.removeprefix(f"{name}_") in ("device", "load", "unload", "upload"):
             raise UnsupportedError(
-                f"{unit.symbol} is a function of every library that is launched",
+                f"every library that is launched has a {unit.symbol} of its own",
                 fix="give the function another name",
             )
         held = self.held(unit)
