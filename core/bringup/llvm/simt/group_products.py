@@ -13,7 +13,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.simt.target import GroupUnit
 from bringup.llvm.simt.tiles import TileMemory
 from bringup.llvm.text import Val
-from bringup.loops.form import Body, Buffer, For, Load, Stmt, Store, statements
+from bringup.loops.form import Body, Buffer, For, If, Load, Stmt, Store, statements
 from bringup.loops.schedule.tensors import TileProduct
 from bringup.records import record
 
@@ -28,6 +28,16 @@ _EIGHT = 8
 def asks(stmt: Stmt) -> bool:
     """Whether a statement asks for products that come later."""
     return any(isinstance(s, Store) and s.later and bool(s.fold) for s in statements((stmt,)))
+
+
+def asking_threads(body: Body) -> int:
+    """How many threads of a block ask for such products."""
+    most = 1
+    for stmt in body:
+        if isinstance(stmt, For | If) and asks(stmt):
+            own = stmt.axis.size if isinstance(stmt, For) and stmt.kind == "thread" else 1
+            most = max(most, own * asking_threads(stmt.body))
+    return most
 
 
 def factors(body: Body) -> set[Buffer]:
@@ -45,12 +55,12 @@ class GroupProducts:
         self.known: dict[For, _Asked] = {}
         #: Sums that have been asked for, each a buffer with its registers.
         self.sums: dict[tuple[str, int], tuple[Buffer, list[int]]] = {}
-        self.fenced: set[tuple[str, int]] = set()
         self.forget()
 
     def forget(self) -> None:
-        """Factors that are described are not so any more."""
+        """What is described or fenced is not so any more."""
         self.described: dict[tuple[str, str], Val] = {}
+        self.fenced: set[tuple[str, int]] = set()
 
     def emit(self, loop: For) -> None:
         """Ask for the products that a loop with a shape says.  Raises UnsupportedError."""
@@ -199,4 +209,13 @@ class _Asked:
         return _Asked(made, factors, sums.index.substitute(lost), places)
 
 
-__all__ = ["PERIOD", "PIECE", "ROWS", "THREADS", "GroupProducts", "asks", "factors"]
+__all__ = [
+    "PERIOD",
+    "PIECE",
+    "ROWS",
+    "THREADS",
+    "GroupProducts",
+    "asking_threads",
+    "asks",
+    "factors",
+]

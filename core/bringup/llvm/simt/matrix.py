@@ -16,7 +16,14 @@ from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
-from bringup.llvm.simt.group_products import PERIOD, THREADS, GroupProducts, asks, factors
+from bringup.llvm.simt.group_products import (
+    PERIOD,
+    THREADS,
+    GroupProducts,
+    asking_threads,
+    asks,
+    factors,
+)
 from bringup.llvm.simt.products import Products
 from bringup.llvm.simt.render import (
     _blocks,
@@ -153,6 +160,11 @@ class _TileEmitter(_ThreadEmitter):
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
         """The unit of this block."""
         if any(asks(stmt) for stmt in body):
+            if asking_threads(body) != self.threads:
+                raise UnsupportedError(
+                    f"{asking_threads(body)} of {self.threads} threads ask for products",
+                    fix="give each thread of a block a part of them",
+                )
             self.groups = GroupProducts(self.memory, self.group_unit())
             number = self.b.binary("udiv", self.thread, self.indices.const(THREADS))
             self.group = self.groups.unit.uniform(self.b, number)
