@@ -9,6 +9,7 @@ import pytest
 from func_helper import run, text_of
 
 from bringup.errors import UnsupportedError
+from bringup.integers import ceil_power_of_two
 from bringup.loops import evaluate_func, parse_func
 from bringup.loops.form import For, statements
 
@@ -218,6 +219,58 @@ def test_strides_of_loads_and_stores() -> None:
     assert (y[16::3] == x[::3]).all()
     assert (y[17::3] == x[5]).all()
     assert (y[18::3] == x[lanes // 3 + 2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64])
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 11, 16])
+def test_lanes_that_are_near_each_other(dtype: Any, stride: int, count: int) -> None:
+    """All lanes, or the first ones of a longer vector; nothing is gathered from whole vectors."""
+    name = {"float32": "f32", "int8": "i8", "float64": "f64"}[np.dtype(dtype).name]
+    size = stride * (count - 1) + 3
+    x = np.arange(1, size + 1).astype(dtype)
+    text = f"""func f(x: in {name}[{size}], y: out {name}[{count}]) {{
+      for l in {count} vector {{
+        %0: {name} = x[{stride}*l + 2]
+        y[l] = %0
+      }}
+    }}"""
+    (y,) = run(text, x)
+    assert (y == x[2::stride]).all()
+    lanes = ceil_power_of_two(count)
+    assert ("gather" in text_of(parse_func(text))[1]) == (stride >= lanes)
+
+
+def test_masks_of_lanes_that_are_near_each_other() -> None:
+    """Masks of the kernel give zeros, of f32 without gathers."""
+    text = """func f(x: in f32[9], y: out f32[40]) {
+      for i in 5 parallel {
+        for l in 8 vector {
+          %0: f32 = x[2*l + i + -4] if 4 <= 2*l + i < 13
+          y[8*i + l] = %0
+        }
+      }
+    }"""
+    (y,) = run(text, x := numbers(9))
+    padded = np.pad(x, (4, 10))
+    assert (y.reshape(5, 8) == [padded[i : i + 16 : 2] for i in range(5)]).all()
+    assert "gather" not in text_of(parse_func(text))[1]
+
+
+def test_one_element_of_lanes_that_are_masked_is_loaded_without_a_branch() -> None:
+    text = """func f(x: in f32[3], y: out f32[24]) {
+      for i in 3 parallel {
+        for l in 8 vector {
+          %0: f32 = x[i] if 2 <= l + i < 5
+          y[8*i + l] = %0
+        }
+      }
+    }"""
+    (y,) = run(text, x := numbers(3))
+    lanes = np.arange(8)
+    rows = [np.where((lanes + i >= 2) & (lanes + i < 5), x[i], 0) for i in range(3)]
+    assert (y.reshape(3, 8) == rows).all()
+    assert "reduce.or" not in text_of(parse_func(text))[1]
 
 
 def test_masked_loads_give_zero_and_touch_nothing() -> None:
