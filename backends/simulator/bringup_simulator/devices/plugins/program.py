@@ -1,9 +1,9 @@
-"""The plugin of ``template-kernels``."""
+"""The plugin of ``simulator-program``."""
 
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.plugins.common import HANDSHAKE, KernelsBackend
+from bringup_simulator.devices.plugins.common import HANDSHAKE, KernelsBackend
 
 
 @hookimpl
@@ -15,4 +15,4 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device, and imports no driver."""
-    return KernelsBackend("template-kernels", "bringup_template.kernels_device:KernelsTemplate")
+    return KernelsBackend("simulator-program", "bringup_simulator.devices.program_device:ProgramSimulator")

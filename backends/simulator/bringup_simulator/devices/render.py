@@ -99,7 +99,7 @@ class _Renderer:
                 return _call(name, *operands)
 
     def index(self, expr: Expr) -> str:
-        """The chip divides in indices.  If yours does not, emit integer instructions here."""
+        """The chip divides in indices."""
         terms = []
         for atom, factor in expr.terms:
             match atom:

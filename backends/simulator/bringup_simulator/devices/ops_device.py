@@ -13,7 +13,7 @@ from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claim
 from bringup.dtypes import STORED
 from bringup_simulator import Accelerator, Operand
 from bringup_simulator.library import Array, compute, convert, fold, pad, pick, ramp, spread
-from bringup_template.driver import Chip, reported
+from bringup_simulator.devices.driver import Chip, reported
 
 _ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "xor", "shl", "select")
 
@@ -46,7 +46,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-class OpsTemplate(Chip, OpsDevice):
+class OpsSimulator(Chip, OpsDevice):
     """The chip as a device of functions."""
 
     capabilities = CAPABILITIES

@@ -1,7 +1,4 @@
-"""What all three depths share: memory, waiting, and the chip's errors in bringup's words.
-
-For your device, replace each use of ``self.chip`` by one of your driver's calls.
-"""
+"""What all three depths share: memory, waiting, and the chip's errors in bringup's words."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def reported(step: Step | None = None) -> Iterator[None]:
 
 
 class Chip(Device):
-    """The six byte methods.  A handle is what your driver knows memory by; core passes it on."""
+    """The six byte methods.  A handle is the chip's own."""
 
     def __init__(self, chip: sim.Accelerator) -> None:
         self.chip = chip

@@ -1,9 +1,9 @@
-"""The plugin of ``template-ops``."""
+"""The plugin of ``simulator-ops``."""
 
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.plugins.common import HANDSHAKE, TemplateBackend
+from bringup_simulator.devices.plugins.common import HANDSHAKE, SimulatorBackend
 
 
 @hookimpl
@@ -15,4 +15,4 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device, and imports no driver."""
-    return TemplateBackend("template-ops", "bringup_template.ops_device:OpsTemplate")
+    return SimulatorBackend("simulator-ops", "bringup_simulator.devices.ops_device:OpsSimulator")

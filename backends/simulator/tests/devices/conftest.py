@@ -6,21 +6,25 @@ from collections.abc import Callable
 
 import pytest
 
-from bringup.backend import load
 from bringup.runtime.devices import OpenDevice
 from bringup_simulator import Accelerator
+from bringup_simulator.devices.plugins import kernels, ops, program
 
-DEVICES = ("template-ops", "template-kernels", "template-program")
+PLUGINS = {
+    "simulator-ops": ops,
+    "simulator-kernels": kernels,
+    "simulator-program": program,
+}
 
 
 def fresh(name: str, index: int = 0) -> OpenDevice:
     """A device as `bringup.device` opens it, on a chip that nobody else uses."""
-    backend = load(name)
+    backend = PLUGINS[name].bringup_backend()
     info = backend.devices()[index]
     return OpenDevice(name, index, backend, backend.open(index), info)
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=PLUGINS)
 def device(request: pytest.FixtureRequest) -> OpenDevice:
     """Each of the three devices."""
     return fresh(request.param)

@@ -24,14 +24,14 @@ from bringup.runtime import async_errors, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
 from bringup_simulator import FaultKind
-from bringup_template.render import render
+from bringup_simulator.devices.render import render
 
 X = np.arange(1, 301, dtype=np.float32)
 
 
 def work(device: OpenDevice) -> FaultKind:
     """What a step of a program is to the chip."""
-    return "call" if device.backend_name == "template-ops" else "launch"
+    return "call" if device.backend_name == "simulator-ops" else "launch"
 
 
 def here(lines: int = 0) -> str:
@@ -141,7 +141,7 @@ def test_failed_transfers(device: OpenDevice, chip: sim.Accelerator, kind: Fault
     right(device)
 
 
-@pytest.mark.parametrize("device", ["template-kernels", "template-program"], indirect=True)
+@pytest.mark.parametrize("device", ["simulator-kernels", "simulator-program"], indirect=True)
 def test_a_kernel_the_chip_refuses(device: OpenDevice, chip: sim.Accelerator) -> None:
     def function(x: Any) -> Any:
         return bu.floor(x) - x
@@ -285,7 +285,7 @@ def test_reading_freed_memory_is_an_error(device: OpenDevice) -> None:
         device.device.download(handle, memoryview(bytearray(4)))
 
 
-@pytest.mark.parametrize("device", ["template-ops"], indirect=True)
+@pytest.mark.parametrize("device", ["simulator-ops"], indirect=True)
 def test_a_function_that_writes_its_operand_fails(
     device: OpenDevice, chip: sim.Accelerator
 ) -> None:

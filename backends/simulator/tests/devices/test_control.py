@@ -61,7 +61,7 @@ def test_late_errors_inside_a_loop_are_reported(device: OpenDevice, chip: Accele
         run = bu.jit(until)
         x = bu.ones(4, dtype=bu.float32)
         assert run(x)[1].item() == 7
-        chip.fail_next("call" if device.backend_name == "template-ops" else "launch", after=4)
+        chip.fail_next("call" if device.backend_name == "simulator-ops" else "launch", after=4)
         with pytest.raises(DeviceError, match="injected failure"):
             run(x)[0].tolist()
         assert run(x)[1].item() == 7

@@ -7,8 +7,8 @@ from bringup.backend import BufferView, KernelsDevice
 from bringup.dtypes import STORED
 from bringup.kernel import Kernel
 from bringup_simulator import VECTOR_WIDTH, Binding, LoadedKernel
-from bringup_template.driver import Chip, reported
-from bringup_template.render import render
+from bringup_simulator.devices.driver import Chip, reported
+from bringup_simulator.devices.render import render
 
 # Ops that move elements need no claim: they become indices of loads.
 _CLAIMED = """
@@ -25,7 +25,7 @@ CAPABILITIES = backend.Capabilities(
 )
 
 
-class KernelsTemplate(Chip, KernelsDevice):
+class KernelsSimulator(Chip, KernelsDevice):
     """The chip as a device of kernels."""
 
     capabilities = CAPABILITIES

@@ -1,8 +1,4 @@
-"""Depth 3: take whole programs.  Launches, memory and order are yours; core's plan is advice.
-
-This device walks the steps on its queue.  Yours may record them once as a command list, overlap
-them, or compile them all as one.
-"""
+"""Depth 3: take whole programs, whose steps are queued in order."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 from bringup.backend import KernelStep, Program, located
 from bringup_simulator import Accelerator, Binding, Handle, SimulatorError
-from bringup_template.driver import Chip, reported
-from bringup_template.kernels_device import CAPABILITIES
-from bringup_template.render import render
+from bringup_simulator.devices.driver import Chip, reported
+from bringup_simulator.devices.kernels_device import CAPABILITIES
+from bringup_simulator.devices.render import render
 
 
-class ProgramTemplate(Chip):
+class ProgramSimulator(Chip):
     """The chip as a device of programs."""
 
     # What the renderer can render.  With no ops beside kernels, every step is a launch.
