@@ -12,8 +12,8 @@ from typing import Any
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
 from bringup.dtypes import STORED
 from bringup_simulator import Accelerator, Operand
-from bringup_simulator.library import Array, compute, convert, fold, pad, pick, ramp, spread
 from bringup_simulator.devices.driver import Chip, reported
+from bringup_simulator.library import Array, compute, convert, fold, pad, pick, ramp, spread
 
 _ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "xor", "shl", "select")
 

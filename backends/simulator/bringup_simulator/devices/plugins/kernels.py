@@ -15,4 +15,6 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device, and imports no driver."""
-    return KernelsBackend("simulator-kernels", "bringup_simulator.devices.kernels_device:KernelsSimulator")
+    return KernelsBackend(
+        "simulator-kernels", "bringup_simulator.devices.kernels_device:KernelsSimulator"
+    )

@@ -15,4 +15,6 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device, and imports no driver."""
-    return KernelsBackend("simulator-program", "bringup_simulator.devices.program_device:ProgramSimulator")
+    return KernelsBackend(
+        "simulator-program", "bringup_simulator.devices.program_device:ProgramSimulator"
+    )
