@@ -306,17 +306,17 @@ class FuncEmitter:
         """Emit the statements of a block, in order."""
         registers: list[Buffer] = []
         for number, stmt in enumerate(body):
-            if isinstance(stmt, Alloc):
+            if isinstance(stmt, (Alloc, Barrier)):
                 self._stmt(stmt, body[number + 1 :])
-                if stmt.buffer.space == "register":
-                    registers.append(stmt.buffer)
             else:
                 self._stmt(stmt)
+            if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
+                registers.append(stmt.buffer)
         for buffer in registers:
             self.registers.free(buffer)
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
-        """Emit one statement.  scope: of an `Alloc`, the rest of its block."""
+        """Emit one statement.  scope: the rest of its block, for an `Alloc` or a `Barrier`."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
