@@ -7,7 +7,7 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
-from bringup.loops.contents import Contents
+from bringup.loops.contents import contents_in
 from bringup.loops.form import (
     ACCESSES,
     STRAIGHT,
@@ -190,7 +190,8 @@ class _Replication:
                 f"{wrong[0].kind} loop {wrong[0].name} would be in a thread loop",
                 fix="bind it to thread, or serialize it",
             )
-        if Contents(body).has_barrier or "thread" in Contents(body).kinds:
+        inside = contents_in(body)
+        if inside.has_barrier or "thread" in inside.kinds:
             raise ScheduleError(
                 f"there are threads in loop {self.at.name} already", fix="name an inner loop"
             )
