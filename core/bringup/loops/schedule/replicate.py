@@ -274,6 +274,8 @@ class _Replication:
 
         It alone computes what nothing else needs.
         """
+        if not scalars:
+            return
         needed = {s for part in rest for stmt in statements(part.stmts) for s in used_scalars(stmt)}
         all_run: list[Stmt] = []
         one_runs: list[Stmt] = []
@@ -321,6 +323,8 @@ class _Replication:
 
     def owned(self, part: _Part) -> set[Buffer]:
         """The buffers of which each thread has its own."""
+        if not contents_in(part.stmts).buffers:
+            return self.private
         return self.private | {s.buffer for s in statements(part.stmts) if isinstance(s, Alloc)}
 
     def note_constants(self, part: _Part, found: Sequence[Access]) -> None:
