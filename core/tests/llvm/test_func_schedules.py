@@ -12,6 +12,7 @@ from growing import graphs
 from hypothesis import given, settings
 from launch_helper import TARGET, as_run, check, exact, graph_of, whole
 
+import bringup as bu
 from bringup.dtypes import DType, bool_, f16, f32, i8
 from bringup.graph import Builder, Graph, Value
 from bringup.kernel.fuse import fuse
@@ -20,6 +21,7 @@ from bringup.llvm.func.schedules import scheduled, steps_of
 from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Alloc, For, If, Load, lower_kernel, statements
 from bringup.ops.build import broadcast_to, convert, kept, pad, rows, sum_
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -181,6 +183,16 @@ def test_windows_of_maxima_have_lanes_along_a_row_of_results() -> None:
     exact(pooled, f32[6, 14, 2, 14, 2])
     assert "vectorize g1.v" in steps(pooled)
     assert "vectorize s0_1.v" in steps(lambda x: pooled(x, "add"))
+
+
+def test_lanes_are_not_along_a_fold_that_is_a_little_longer_than_a_vector() -> None:
+    """A fifth element would be a vector of its own, in every iteration of the loops round it."""
+    graph = bu.trace(lambda x, w: bu.nn.conv(x, w), f32[1, 1, 32, 32], f32[6, 1, 5, 5])
+    (launch,) = fuse(graph, Limits())
+    assert launch.kernel is not None
+    for bits, lanes in ((128, 4), (256, 8)):
+        plan = schedule(launch.kernel, Target(vector_bits=bits, registers=16))
+        assert (plan.lanes, plan.lane) == (lanes, launch.kernel.grid[-1])
 
 
 @pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])
