@@ -187,12 +187,11 @@ def test_windows_of_maxima_have_lanes_along_a_row_of_results() -> None:
 
 def test_lanes_are_not_along_a_fold_that_is_a_little_longer_than_a_vector() -> None:
     """A fifth element would be a vector of its own, in every iteration of the loops round it."""
-    graph = bu.trace(lambda x, w: bu.nn.conv(x, w), f32[1, 1, 32, 32], f32[6, 1, 5, 5])
-    (launch,) = fuse(graph, Limits())
-    assert launch.kernel is not None
+    conv = bu.jit(lambda x, w: bu.nn.conv(x, w))
+    (kernel,) = conv.lower(f32[1, 1, 32, 32], f32[6, 1, 5, 5]).kernels
     for bits, lanes in ((128, 4), (256, 8)):
-        plan = schedule(launch.kernel, Target(vector_bits=bits, registers=16))
-        assert (plan.lanes, plan.lane) == (lanes, launch.kernel.grid[-1])
+        plan = schedule(kernel, Target(vector_bits=bits, registers=16))
+        assert (plan.lanes, plan.lane) == (lanes, kernel.grid[-1])
 
 
 @pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])

@@ -164,7 +164,7 @@ def score(
             if stride is not None and -1 <= stride <= apart:
                 value = 2.0 if stride == 1 else 1.0
             total += value * max(stage.trips, 1)
-    whole = round_up(axis.size, lanes) if tails else lanes
+    whole = max(lanes, round_up(axis.size, lanes) if tails else 0)
     efficiency = min(axis.size / whole, 1.0)
     return total * efficiency if total > 0 else total
 
