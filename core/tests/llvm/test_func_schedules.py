@@ -194,6 +194,18 @@ def test_lanes_are_not_along_a_fold_that_is_a_little_longer_than_a_vector() -> N
         assert (plan.lanes, plan.lane) == (lanes, kernel.grid[-1])
 
 
+def test_lanes_of_products_are_along_features_if_rows_of_places_waste_lanes() -> None:
+    """With features last in the weights; their results are stored one by one."""
+
+    def conv(x: bu.Array, w: bu.Array) -> bu.Array:
+        return bu.nn.conv(x, bu.transpose(w, (3, 0, 1, 2)))
+
+    for side, lane in ((14, 0), (20, 2)):
+        (kernel,) = bu.jit(conv).lower(f32[1, 6, side, side], f32[6, 5, 5, 16]).kernels
+        plan = schedule(kernel, Target(vector_bits=256, registers=16))
+        assert plan.lane == kernel.grid[lane]
+
+
 @pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])
 def test_squares_have_the_elements_of_gathers(dtype: DType) -> None:
     exact(lambda x: rows.transpose(x, permutation=(0, 2, 1)), dtype[3, 64, 1024])

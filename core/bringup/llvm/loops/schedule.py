@@ -102,7 +102,11 @@ def schedule(kernel: Kernel, target: Target) -> Schedule:
     # Lanes along another axis would change the order of additions.
     near = LOOPS.nearest(full) if is_vector and _is_exact(kernel) else 1
     scores = {axis: score(kernel.stages, axis, full, near) for axis in shared}
-    best_grid = max(shared, key=lambda a: (scores[a], a.id), default=None)
+    suits = scores
+    if is_vector and looping:
+        # Short rows waste lanes in every iteration of the fold, far stores take one once.
+        suits = {a: score(kernel.stages, a, full, near, tails=True, far=full) for a in shared}
+    best_grid = max(shared, key=lambda a: (suits[a], a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)
     if _is_map(kernel):
@@ -149,18 +153,25 @@ def _accesses(stage: Stage, near: int) -> Iterator[tuple[Expr, frozenset[Axis], 
 
 
 def score(
-    stages: Iterable[Stage], axis: Axis, lanes: int, near: int = 1, *, tails: bool = False
+    stages: Iterable[Stage],
+    axis: Axis,
+    lanes: int,
+    near: int = 1,
+    *,
+    tails: bool = False,
+    far: int = 3,
 ) -> float:
     """How well the memory accesses suit lanes along ``axis``, per grid point.
 
     near: up to so many elements apart the lanes of a load are as good as one element for all.
     tails: whether the last vector counts as a whole one, as where a loop of a fold is short.
+    far: what lanes cost that are further apart.
     """
     total = 0.0
     for stage in stages:
         for index, data, apart in _accesses(stage, near):
             stride = index.coefficient(axis) if axis not in data else None
-            value = -3.0
+            value = -float(far)
             if stride is not None and -1 <= stride <= apart:
                 value = 2.0 if stride == 1 else 1.0
             total += value * max(stage.trips, 1)
