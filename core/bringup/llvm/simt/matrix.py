@@ -3,7 +3,8 @@
 They are rendered as `render` says, but for these.  A fragment's elements are registers of the
 threads.  A block runs one iteration of the block loops, and there is one for each.  Shared buffers
 that are not used at the same time, with a barrier between, have the same memory.  What is stored
-later goes by copies of the target that do not wait.
+later goes by copies of the target that do not wait, and products that come later by its unit for
+several warps.
 """
 
 from __future__ import annotations
