@@ -38,7 +38,6 @@ from bringup.llvm.simt.target import (
     SHARED_BYTES,
     GroupUnit,
     SimtDialect,
-    SimtKernel,
     dynamic_shared,
 )
 from bringup.llvm.simt.tiles import TileIndices, TileMemory
@@ -60,6 +59,7 @@ from bringup.loops.form import (
 )
 from bringup.loops.fragments import in_registers
 from bringup.loops.schedule.rewrite import exprs_of
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 
