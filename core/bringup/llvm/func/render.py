@@ -655,12 +655,27 @@ class FuncEmitter:
             self._while(stmt, guard, stop, parts)
             return
         start, hints = self.indices.const(0), self._hints(stmt)
+        counted = self._counted(stmt)
+        carried += [self.indices.const(atom.of.const % atom.by) for atom in counted]
         with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
-            values.update(zip(parts, loop.carried, strict=True))
+            values.update(zip(parts, loop.carried, strict=False))
+            counts = dict(zip(counted, loop.carried[len(parts) :], strict=True))
+            outer, self.indices.counts = self.indices.counts, self.indices.counts | counts
             self.body(stmt.body)
-            loop.next(*(values[part] for part in parts))
-        values.update(zip(parts, loop.carried, strict=True))
+            loop.next(*(values[part] for part in parts), *map(self._next_count, counts.items()))
+            self.indices.counts = outer
+        values.update(zip(parts, loop.carried, strict=False))
+
+    def _counted(self, stmt: For) -> list[Mod]:
+        """Remainders that a serial loop counts, in place of dividing in each iteration."""
+        return []
+
+    def _next_count(self, counted: tuple[Mod, Val]) -> Val:
+        b, (atom, count) = self.b, counted
+        following = b.add(count, self.indices.const(1))
+        is_whole = b.icmp("eq", following, self.indices.const(atom.by))
+        return b.select(is_whole, self.indices.const(0), following)
 
     def _hints(self, stmt: For) -> str:
         """What LLVM is told of a serial loop."""
