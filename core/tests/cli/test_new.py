@@ -136,10 +136,18 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert generate(tmp_path / "empty", NAMES)
 
 
-def test_a_name_that_is_in_use(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["new", "CPU", "--path", str(tmp_path / "x")])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("CPU", "bringup brings a device 'cpu' already"),
+        ("Conformance", "a package bringup_conformance is installed already"),
+    ],
+)
+def test_a_name_that_is_in_use(name: str, what: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["new", name, "--path", str(tmp_path / "x")])
     assert isinstance(result.exception, BringupError)
-    assert "bringup brings a device 'cpu' already" in str(result.exception)
+    assert what in str(result.exception)
+    assert not (tmp_path / "x").exists()
 
 
 def test_the_command_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +218,7 @@ def test_licences(licence: str, tmp_path: Path) -> None:
 
 
 def test_the_package_of_the_repository_is_one_of_these(tmp_path: Path) -> None:
-    """Else: rm -r backends/template, and make it again as here."""
+    """Else make it again, see CONTRIBUTING.md."""
     place = ROOT / "backends/template"
     author = "The bringup developers"
     files = generate(tmp_path / "x", Names.of("Template"), "kernels", author=author)
