@@ -272,6 +272,23 @@ def test_each_place_to_fill_in_is_listed(depth: str, language: str, tmp_path: Pa
         assert by_file["device.py"] == {"simulated_chip.load", "simulated_chip.launch"}
 
 
+def test_the_tutorial_shows_what_doctor_says(tmp_path: Path) -> None:
+    generate(tmp_path / "x", NAMES, "ops")
+    text = (ROOT / "docs/tutorial/first-device.md").read_text("utf-8")
+    (block,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    _head, *rows, _more = block.splitlines()
+    said = {
+        f"{place.file}:{place.line} {place.function} {place.uses} {place.what}"
+        for place in simulated_places(tmp_path / "x" / NAMES.module)
+    }
+    assert len(rows) == 3
+    assert {re.sub(" {2,}", " ", row) for row in rows} <= said
+    for depth in new.DEPTHS:
+        assert f"`--depth {depth}`" in text
+    for language in new.languages():
+        assert f"`{language}`" in text or f"`--language {language}`" in text
+
+
 def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", "loops", "c")
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
