@@ -308,8 +308,8 @@ def build(
         str,
         typer.Option(
             metavar="NAME",
-            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
-            " program file.",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 or opencl-c for source, program"
+            " for a program file.",
         ),
     ],
     args: Annotated[
