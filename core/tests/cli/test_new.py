@@ -289,6 +289,35 @@ def test_the_tutorial_shows_what_doctor_says(tmp_path: Path) -> None:
         assert f"`{language}`" in text or f"`--language {language}`" in text
 
 
+def test_the_tutorial_fills_in_every_place(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("tutorial", ROOT / ".ci/tutorial_device.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tutorial = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tutorial)
+    module = tutorial.make(tmp_path / "x")
+    assert list(simulated_places(module)) == []
+    count = sum(code_lines(file.read_text("utf-8")) for file in module.glob("*.py"))
+    assert 100 < count <= LINES
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--select",
+            "F,E,I",
+            "--line-length",
+            "100",
+            module,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", "loops", "c")
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
