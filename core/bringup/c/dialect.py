@@ -43,7 +43,8 @@ class Dialect:
     vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
     shuffle: by dtype the ``{value}`` of the thread whose number differs in the bits of ``{mask}``,
-    which is below `WARP`; empty if there is no such function.
+    which is below ``warp``; empty if there is no such function.
+    warp: threads that may exchange values by it.
     ids: expressions by ``unit`` and ``units``, the number of a thread and of all threads;
     ``block`` and ``blocks``; ``thread``, the number within its block.
     bits, from_bits: of f32 and f64, templates that give the pattern as an unsigned integer, and
@@ -74,6 +75,7 @@ class Dialect:
     vector_bytes: int = 0
     barrier: str = ""
     shuffle: Mapping[str, str]
+    warp: int = 32
     ids: Mapping[str, str]
     bits: Mapping[str, str] | None = None
     from_bits: Mapping[str, str] | None = None

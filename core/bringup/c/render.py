@@ -45,9 +45,6 @@ from bringup.loops.form import (
 from bringup.loops.text import print_stmt
 from bringup.records import record
 
-#: Threads that run together on every machine that has functions for their exchange.
-WARP = 32
-
 
 def render_c(func: Func, dialect: Dialect) -> str:
     """The source of one function, with what it needs of the scalar library.
@@ -339,10 +336,10 @@ class _Function:
 
     def shuffle(self, stmt: Shuffle) -> str:
         name, dtype = self.dialect.name, stmt.value.dtype
-        mask = stmt.mask * self.inner.get(stmt.axis, WARP)
+        mask = stmt.mask * self.inner.get(stmt.axis, self.dialect.warp)
         if dtype.name not in self.dialect.shuffle:
             what = f"threads exchange {dtype}, which {name} has no function for"
-        elif not self.are_whole_warps or mask >= WARP:
+        elif not self.are_whole_warps or mask >= self.dialect.warp:
             what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
         else:
             return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
@@ -606,7 +603,7 @@ class _Function:
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
         if not outer_in_threads:
-            self.are_whole_warps = inner * stmt.axis.size % WARP == 0
+            self.are_whole_warps = inner * stmt.axis.size % self.dialect.warp == 0
         index = self.loop_name(stmt)
         value = f"{own} / {inner}" if inner != 1 else own
         total, size = geometry(self.func).threads, stmt.axis.size
