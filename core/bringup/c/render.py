@@ -16,7 +16,7 @@ import numpy as np
 
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
-from bringup.c.dialect import Dialect
+from bringup.c.dialect import WIDE, Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
@@ -159,7 +159,7 @@ class _Function:
         self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
-        self.vectors = vector_registers(func, self.dialect.vector_bytes)
+        self.vectors = vector_registers(func, self.dialect)
         self.live = live(func)
         self.constants: dict[Axis, Expr] = {}
         #: The constant that a scalar is.
@@ -377,7 +377,8 @@ class _Function:
 
     def value(self, operand: Scalar) -> str:
         if operand in self.varying and self.straight is not None:
-            return f"v{operand.name}[{self.loop_name(self.straight)}]"
+            index, type_ = self.loop_name(self.straight), self.lib.type(operand.dtype)
+            return self.dialect.lane.format(name=f"v{operand.name}", index=index, type=type_)
         text = self.literals.get(operand, f"v{operand.name}")
         return f"({text})" if text.startswith("-") else text
 
@@ -423,7 +424,11 @@ class _Function:
     def lane(self, buffer: Buffer, index: Expr) -> str:
         """An element of a register buffer that is vectors."""
         place = index.const % self.vectors[buffer]
-        return f"{self.register(buffer, index)}[{self.expr(Expr(place, index.terms), ())}]"
+        return self.dialect.lane.format(
+            name=self.register(buffer, index),
+            index=self.expr(Expr(place, index.terms), ()),
+            type=self.lib.memory_type(buffer.dtype),
+        )
 
     def register(self, buffer: Buffer, index: Expr) -> str:
         """The vector of a register buffer that holds an element."""
@@ -441,8 +446,9 @@ class _Function:
         if buffer in self.vectors:
             lanes = self.vectors[buffer]
             vector = self.lib.vector_type(buffer.dtype, lanes)
+            zero = self.dialect.vector_zero.format(type=vector)
             for n in range(buffer.size // lanes):
-                yield f"{vector} {self.names.of((buffer, n), f'{buffer.name}_{n}')} = {{0}};"
+                yield f"{vector} {self.names.of((buffer, n), f'{buffer.name}_{n}')} = {zero};"
         elif buffer in self.scalars:
             every = (
                 [name]
@@ -475,7 +481,7 @@ class _Function:
     def loop(self, stmt: For) -> Iterator[str]:
         if stmt.kind == "unroll":
             yield from self.copies(stmt)
-        elif is_straight(stmt, self.dialect.vector_bytes):
+        elif is_straight(stmt, self.dialect):
             self.straight = stmt
             yield from _block("", list(self.statements_on_vectors(stmt)))
             self.straight, self.varying = None, set()
@@ -553,6 +559,7 @@ class _Function:
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
+        zero = self.dialect.vector_zero.format(type=type_)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
         tests = self.tests(stmt.mask)
@@ -563,16 +570,17 @@ class _Function:
         if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
             element = self.element_of(stmt.buffer, stmt.index, ())
             head = f"if ({_all(tests)}) " if tests else ""
-            yield f"{type_} {name} = {{0}};"
-            yield f"{self.each(loop)} {head}{name}[{self.loop_name(loop)}] = {element};"
+            yield f"{type_} {name} = {zero};"
+            yield f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
             return
-        yield f"{type_} {name} = {{0}};" if tests else f"{type_} {name};"
-        copy = f"memcpy(&{name}, &{self.first(stmt, loop)}, sizeof {name});"
+        yield f"{type_} {name} = {zero};" if tests else f"{type_} {name};"
+        copy = self.copy(self.dialect.vector_load, name, stmt, loop)
         yield f"if ({_all(tests)}) {copy}" if tests else copy
 
-    def first(self, stmt: Load | Store, loop: For) -> str:
-        """The element of the first iteration."""
-        return self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
+    def copy(self, template: str, name: str, stmt: Load | Store, loop: For) -> str:
+        """The statement that copies a vector from or to memory."""
+        first = self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
+        return template.format(name=name, first=first, lanes=loop.axis.size)
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
         if not has_one_mask(stmt.mask, loop):
@@ -581,13 +589,30 @@ class _Function:
         tests = self.tests(stmt.mask)
         head = f"if ({_all(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
-        if stmt.fold or stmt.value not in self.varying:
+        if stmt.fold and self.folds_vectors(stmt):
+            register = self.register(buffer, stmt.index.substitute(self.constants))
+            yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif stmt.fold or stmt.value not in self.varying:
             yield f"{head}{self.each(loop)} {next(self.store(replace(stmt, mask=())))}"
         elif buffer in self.vectors:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {value};"
         else:
-            yield f"{head}memcpy(&{self.first(stmt, loop)}, &{value}, sizeof {value});"
+            yield head + self.copy(self.dialect.vector_store, value, stmt, loop)
+
+    def folds_vectors(self, stmt: Store) -> bool:
+        """Whether a fold is one operation on vectors in registers."""
+        is_whole = stmt.buffer in self.vectors and stmt.buffer.dtype.name in WIDE
+        return bool(self.dialect.vector_fma) and is_whole and stmt.fold in OPERATORS
+
+    def folded(self, stmt: Store, register: str, loop: For) -> str:
+        """What a vector in registers becomes by a fold."""
+        type_ = self.vector_of(stmt.buffer.dtype, loop)
+        operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
+        xs = [f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands]
+        if stmt.factor is not None:
+            return self.dialect.vector_fma.format(x=xs[0], y=xs[1], z=register)
+        return f"{register} {OPERATORS[stmt.fold]} {xs[0]}"
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
