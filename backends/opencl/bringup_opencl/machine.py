@@ -92,7 +92,7 @@ def target_of(machine: Machine) -> Target:
     """The row of the machine."""
     if machine.kind == "cpu":
         return Target(
-            vector_bits=machine.vector_bits,
+            vector_bits=min(machine.vector_bits, 256),
             registers=32 if machine.vector_bits == 512 else 16,
             line_bytes=machine.line_bytes,
             threads=machine.units,
