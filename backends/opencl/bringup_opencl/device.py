@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.tools import ImmediateAllocator, MemoryPool
 
 from bringup.backend import (
     BufferView,
+    Handle,
     KernelStep,
     LoopsDevice,
     Step,
@@ -49,13 +52,16 @@ class OpenCLDevice(LoopsDevice):
         # Arguments are set before a launch, which makes two calls of what threads may share.
         self._lock = threading.RLock()
         self._launched: deque[tuple[cl.Event, Step | None]] = deque()
-        self._flags = cl.mem_flags.READ_WRITE
+        flags = cl.mem_flags.READ_WRITE
         if machine.unified:
-            self._flags |= cl.mem_flags.ALLOC_HOST_PTR
+            flags |= cl.mem_flags.ALLOC_HOST_PTR
+        # Drivers ask the system for large buffers each time; kept ones are reused in the order of
+        # the queue, so behind all work that still needs them.
+        self._pool = MemoryPool(ImmediateAllocator(self.queue, flags))
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def alloc(self, nbytes: int) -> cl.Buffer:
+    def alloc(self, nbytes: int) -> Handle:
         """Of any content; OpenCL has no buffer without bytes."""
         most = self.machine.buffer_bytes
         if nbytes > most:
@@ -64,22 +70,22 @@ class OpenCLDevice(LoopsDevice):
                 fix=f"compute in pieces of at most {most} bytes",
             )
         with errors_of(f"no {nbytes} bytes on {self.machine.name}"):
-            return cl.Buffer(self.context, self._flags, max(nbytes, 1))
+            return self._pool.allocate(max(nbytes, 1))
 
     def free(self, handle: cl.Buffer) -> None:
         """The driver does it, behind all queued work."""
 
-    def upload(self, handle: cl.Buffer, data: memoryview) -> None:
+    def upload(self, handle: Handle, data: memoryview) -> None:
         """Done when it returns."""
         if len(data):
             self._wait(lambda: cl.enqueue_copy(self.queue, handle, data, is_blocking=True))
 
-    def download(self, handle: cl.Buffer, out: memoryview) -> None:
+    def download(self, handle: Handle, out: memoryview) -> None:
         """Behind all work before it."""
         if len(out):
             self._wait(lambda: cl.enqueue_copy(self.queue, out, handle, is_blocking=True))
 
-    def copy(self, target: cl.Buffer, source: cl.Buffer, nbytes: int) -> None:
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
         """Queued."""
         if nbytes:
             with errors_of("copy"):
@@ -89,17 +95,19 @@ class OpenCLDevice(LoopsDevice):
         """Wait for the queue."""
         self._wait(self.queue.finish)
 
-    def host_view(self, handle: cl.Buffer, type_: TensorType) -> Array | None:
+    def host_view(self, handle: Handle, type_: TensorType) -> Array | None:
         """The buffer itself, mapped to be read until the array goes."""
         if not self.machine.unified or not type_.size:
             return None
-        flags = cl.map_flags.READ
-        dtype = type_.dtype.numpy
-        return self._wait(
-            lambda: cl.enqueue_map_buffer(self.queue, handle, flags, 0, type_.shape, dtype)[0]
+        dtype, shape = np.dtype(type_.dtype.numpy), (type_.nbytes,)
+        mapped, _ = self._wait(
+            lambda: cl.enqueue_map_buffer(
+                self.queue, handle, cl.map_flags.READ, 0, shape, np.uint8, is_blocking=True
+            )
         )
+        return np.asarray(_Mapped(mapped, handle)).view(dtype).reshape(type_.shape)
 
-    def borrow(self, data: memoryview) -> cl.Buffer | None:
+    def borrow(self, data: memoryview) -> Handle | None:
         """Memory of the host as a buffer, where the device sees it."""
         if not self.machine.unified or not len(data):
             return None
@@ -191,9 +199,23 @@ class OpenCLDevice(LoopsDevice):
         self.queue.finish()
 
 
-def _argument(view: BufferView) -> cl.Buffer:
+class _Mapped:
+    """What an array of the host keeps: the buffer, which is mapped meanwhile."""
+
+    def __init__(self, mapped: Array, handle: Handle) -> None:
+        self.__array_interface__ = mapped.__array_interface__ | {"data": (mapped.ctypes.data, True)}
+        self._map = mapped.base
+        self._handle = handle
+
+    def __del__(self) -> None:
+        # Before the buffer can be another array's.
+        with suppress(cl.Error):
+            self._map.release()
+
+
+def _argument(view: BufferView) -> Handle:
     """A view as a buffer: the whole one, or a part."""
-    handle, nbytes = view.handle, max(view.type.nbytes, 1)
     if view.offset == 0:
-        return handle
-    return handle.get_sub_region(view.offset, nbytes)
+        return view.handle
+    whole = cl.Buffer.from_int_ptr(view.handle.int_ptr)
+    return whole.get_sub_region(view.offset, max(view.type.nbytes, 1))

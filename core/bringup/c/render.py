@@ -609,7 +609,9 @@ class _Function:
         """What a vector in registers becomes by a fold."""
         type_ = self.vector_of(stmt.buffer.dtype, loop)
         operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
-        xs = [f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands]
+        xs = [
+            f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands
+        ]
         if stmt.factor is not None:
             return self.dialect.vector_fma.format(x=xs[0], y=xs[1], z=register)
         return f"{register} {OPERATORS[stmt.fold]} {xs[0]}"
