@@ -1,4 +1,4 @@
-"""What is known of an OpenCL device, as data, and what follows of it: dialect, row, capabilities."""
+"""What is known of an OpenCL device: its dialect, its row, its capabilities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bringup.backend import Capabilities, LibraryClaims, Limits, Numerics, Shape
 from bringup.c import OPENCL, Dialect, c_claims
 from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
 from bringup.records import record
-from bringup_opencl.quirks import quirks_of, without_faults
+from bringup_opencl.quirks import quirks_of, without_quirks
 
 #: Functions by which work items of a sub-group exchange values, by the extension that has them.
 _SHUFFLES = {
@@ -19,7 +19,7 @@ _SHUFFLES = {
 }
 #: Dtypes that all of these take.
 _SHUFFLED = ("i32", "u32", "i64", "u64", "f32", "f64")
-#: Work items of a usual group: two to eight groups fit on a compute unit of the GPUs of all vendors.
+#: Work items of a usual group: two to eight of them fit on a compute unit of any vendor.
 _GROUP = 256
 #: Work items that keep a compute unit of a GPU busy.
 _RESIDENT = 1024
@@ -62,7 +62,7 @@ class Machine:
 @cache
 def dialect_of(machine: Machine) -> Dialect:
     """OpenCL C as this driver has it."""
-    dialect = without_faults(OPENCL, quirks_of(machine.platform, machine.version))
+    dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
     if machine.subgroup == 1:

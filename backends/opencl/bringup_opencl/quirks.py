@@ -1,52 +1,69 @@
-"""What drivers get wrong, as a table: each fault with the shortest program that shows it.
+"""What drivers get wrong or do slowly, as a table: each fault with the shortest program of it.
 
-A row takes a function of OpenCL C away from the dialect, so that core computes the op in another
-way.  The tests run every program on the drivers that they find: a row without its fault, and a
-fault without a row, both fail.
+A row gives the name of another function to call for an op, or takes the op's function away from the
+dialect, so that core computes the op in another way.  The tests run the program of every fault on
+the drivers that they find, so a row that is not needed any more fails.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from bringup.c import OPENCL, Dialect
+from bringup.c import Dialect
 from bringup.records import record
 
 
 @record
 class Quirk:
-    """One fault of one driver.
+    """One row.
 
-    platform, version: regular expressions that match what the driver says of itself.
-    op: whose function is not called.
-    expression: of OpenCL C, of a float ``x``, and what it is for the argument.
+    platform, version: regular expressions for what the driver says of its platform, and of its
+    device and itself.
+    op: whose function is not called.  instead: what is, for f32 and f64; nothing if there is none.
+    why: in a sentence.
+    expression, argument, right: what shows the fault: OpenCL C of a float ``x``, its value, and
+    what is right; nothing where the function is only slow.
     """
 
     platform: str
     version: str
     op: str
-    expression: str
-    argument: float
-    right: float
+    instead: tuple[str, str] | None
+    why: str
+    expression: str = ""
+    argument: float = 0.0
+    right: float = 0.0
 
 
-QUIRKS: tuple[Quirk, ...] = ()
+QUIRKS = (
+    Quirk(
+        "Portable Computing Language",
+        "PoCL HSTR: pthread-x86_64.*(haswell|broadwell|skylake|cascadelake|icelake|znver)",
+        "floor",
+        ("__builtin_floorf", "__builtin_floor"),
+        "its floor is a dozen instructions, where these processors have one",
+    ),
+)
 
 
 def quirks_of(platform: str, version: str) -> Iterator[Quirk]:
-    """The rows of a driver, by the name of its platform and the version of its device."""
+    """The rows of a driver."""
     for quirk in QUIRKS:
         if re.search(quirk.platform, platform) and re.search(quirk.version, version):
             yield quirk
 
 
-def without_faults(dialect: Dialect, quirks: Iterator[Quirk]) -> Dialect:
-    """The dialect without the functions that the rows name."""
-    wrong = {quirk.op for quirk in quirks}
-    functions = {op: names for op, names in dialect.functions.items() if op not in wrong}
+def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
+    """The dialect with the functions of the rows in place of its own."""
+    functions = dict(dialect.functions)
+    for quirk in quirks:
+        if quirk.instead is None:
+            del functions[quirk.op]
+        else:
+            functions[quirk.op] = quirk.instead
     return replace(dialect, functions=functions)
 
 
-__all__ = ["OPENCL", "QUIRKS", "Quirk", "quirks_of", "without_faults"]
+__all__ = ["QUIRKS", "Quirk", "quirks_of", "without_quirks"]

@@ -36,7 +36,8 @@ class Dialect:
     scratch: the type of the parameter of scratch; as `pointer`, only where a function needs it.
     spaces: address spaces in front of types, by those of buffers.
     restrict: what says that a pointer has no alias; nothing if the dialect has no word for it.
-    lanes: a line before the loops that are to become vectors.
+    lanes: a line before the loops that are to become vectors, whose iterations touch no element in
+    common.
     vector: the declaration of a type ``{name}`` of ``{lanes}`` elements of a ``{type}``, in all
     ``{bytes}``.
     vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
@@ -195,6 +196,7 @@ OPENCL = Dialect(
     scratch="__global uchar *scratch",
     spaces={"global": "__global ", "scratch": "__global ", "shared": "__local ", "register": ""},
     restrict="restrict ",
+    lanes="#pragma clang loop vectorize(assume_safety)",
     vector="typedef {type}{lanes} {name};",
     vector_bytes=64,
     vector_lanes=16,
@@ -218,7 +220,7 @@ OPENCL = Dialect(
         "sqrt", "floor", "fma", "copysign", "cos", "tan", "expm1", "log1p",
         abs="fabs", round="rint", rem="fmod",
     ),
-    flags=("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt"),
+    flags=("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt", "-w"),
 )  # fmt: skip
 
 # The errors of CUDA's functions stand in the appendix "Mathematical Functions" of its guide.

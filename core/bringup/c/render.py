@@ -21,7 +21,13 @@ from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.c.vectors import OPERATORS, has_one_mask, is_straight, vector_registers
+from bringup.c.vectors import (
+    OPERATORS,
+    has_one_mask,
+    is_straight,
+    touches_own,
+    vector_registers,
+)
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
@@ -512,7 +518,7 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
-        if stmt.kind == "vector" and self.dialect.lanes:
+        if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
             yield self.dialect.lanes
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(body))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from bringup.c.dialect import WIDE, Dialect
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops.form import Buffer, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, Func, If, Let, Load, Stmt, Store, statements
 
 #: The ops of straight loops besides constants, by their operators on vectors of floats.  Functions
 #: of many statements are better in loops that compilers vectorise themselves.
@@ -74,6 +74,27 @@ def _is_independent(loop: For) -> bool:
     return True
 
 
+def touches_own(loop: For, scalars: frozenset[Buffer]) -> bool:
+    """Whether each iteration of an innermost loop writes elements that no other one touches, so
+    that compilers need not look for dependences.  Folds of all iterations into one element are the
+    only ones that `vector` loops have.
+
+    scalars: buffers that are variables of C, for which compilers see that by themselves.
+    """
+    for stmt in statements(loop.body):
+        match stmt:
+            case For():
+                return False
+            case Alloc(buffer=buffer) if buffer not in scalars:
+                return False
+            case Store() if stmt.buffer not in scalars:
+                if stmt.operands or not stmt.index.is_affine:
+                    return False
+                if not stmt.index.coefficient(loop.axis):
+                    return False
+    return True
+
+
 def has_one_mask(mask: Sequence[Bound], loop: For) -> bool:
     """Whether a mask is the same in all iterations."""
     return all(loop.axis not in bound.expr.axes() for bound in mask)
@@ -127,4 +148,11 @@ def _accesses(
             yield from _accesses(stmt.body, dialect, straight)
 
 
-__all__ = ["OPERATORS", "has_one_mask", "is_straight", "unrolled_axes", "vector_registers"]
+__all__ = [
+    "OPERATORS",
+    "has_one_mask",
+    "is_straight",
+    "touches_own",
+    "unrolled_axes",
+    "vector_registers",
+]  # fmt: skip
