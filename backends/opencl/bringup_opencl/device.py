@@ -173,7 +173,7 @@ class OpenCLDevice(LoopsDevice):
             result = call()
         except cl.Error as error:
             self._raise_late()
-            raise device_error(error, self.machine.name) from error
+            raise device_error(error.code, f"{self.machine.name}: {error}") from error
         self._raise_late()
         return result
 
@@ -183,11 +183,10 @@ class OpenCLDevice(LoopsDevice):
         for event, step in launched:
             status = event.command_execution_status
             if status < 0:
-                error = cl.RuntimeError("clEnqueueNDRangeKernel", status, "")
                 what = self.machine.name if step is None else step.name
-                raised = device_error(error, what)
-                raised.location = None if step is None else step.location
-                raise raised
+                error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
+                error.location = None if step is None else step.location
+                raise error
 
     def _forget_ended(self) -> None:
         complete = cl.command_execution_status.COMPLETE

@@ -10,6 +10,7 @@ import pyopencl as cl
 
 from bringup.backend import NoHardware
 from bringup_opencl.machine import Machine
+from bringup_opencl.quirks import fault_of
 
 _FP = cl.device_fp_config
 _INTEL_SUBGROUP = 16
@@ -17,36 +18,46 @@ _INTEL_SUBGROUP = 16
 
 @cache
 def devices() -> Sequence[tuple[cl.Device, Machine]]:
-    """Every device of every platform, in the order of the drivers.  Raises NoHardware."""
+    """Every device of every platform that can be used, in the order of the drivers.
+
+    Raises NoHardware, with what is missing of the devices there are.
+    """
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
         raise NoHardware(f"there is no OpenCL platform: {error}") from None
-    listed = [(device, _machine(device)) for each in platforms for device in _of(each)]
-    if not listed:
-        raise NoHardware("no OpenCL platform has a device")
-    return listed
+    usable, others = [], []
+    for device in (device for platform in platforms for device in _of(platform)):
+        machine = _machine(device)
+        missing = _missing(device) or fault_of(machine.platform, machine.version)
+        if missing:
+            others.append(f"{machine.name}: {missing}")
+        else:
+            usable.append((device, machine))
+    if not usable:
+        raise NoHardware("; ".join(others) or "no OpenCL platform has a device")
+    return usable
 
 
 def _of(platform: cl.Platform) -> Sequence[cl.Device]:
     try:
-        return [device for device in platform.get_devices() if _is_usable(device)]
+        return list(platform.get_devices())
     except cl.Error:  # a platform without devices
         return []
 
 
-def _is_usable(device: cl.Device) -> bool:
-    """Whether arithmetic in f32 is that of IEEE, which the op table asks for."""
+def _missing(device: cl.Device) -> str:
+    """What the op table asks of any device, and this one does not have."""
     wanted = _FP.CORRECTLY_ROUNDED_DIVIDE_SQRT | _FP.INF_NAN | _FP.ROUND_TO_NEAREST
-    is_right = device.single_fp_config & wanted == wanted
-    return bool(device.available and device.compiler_available and is_right)
+    if device.single_fp_config & wanted != wanted:
+        return "its arithmetic in f32 is not that of IEEE 754"
+    return "" if device.available and device.compiler_available else "it has no compiler"
 
 
 def _machine(device: cl.Device) -> Machine:
     kinds = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
     kind: Any = next((name for bit, name in kinds.items() if device.type & bit), "other")
     extensions = frozenset(device.extensions.split())
-    has_local = device.local_mem_type == cl.device_local_mem_type.LOCAL
     alignment = max(64, device.mem_base_addr_align // 8)
     return Machine(
         platform=device.platform.name,
@@ -60,7 +71,7 @@ def _machine(device: cl.Device) -> Machine:
         subgroup=_subgroup(device, extensions) if kind == "gpu" else 1,
         units=device.max_compute_units,
         group=device.max_work_group_size,
-        local_bytes=device.local_mem_size if has_local else 0,
+        local_bytes=device.local_mem_size,
         memory_bytes=device.global_mem_size,
         buffer_bytes=device.max_mem_alloc_size,
         alignment=1 << (alignment - 1).bit_length(),

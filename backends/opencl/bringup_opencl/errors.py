@@ -19,12 +19,11 @@ _NO_MEMORY = (
 _MEMORY_FIX = "drop references to arrays, or compute in smaller pieces"
 
 
-def device_error(error: cl.Error, what: str) -> DeviceError:
-    """The error of bringup for one of the driver.  what: failed, for the message."""
-    text = f"{what}: {error}"
-    if error.code in _NO_MEMORY:
+def device_error(code: int, text: str) -> DeviceError:
+    """The error of bringup for a code of OpenCL."""
+    if code in _NO_MEMORY:
         return OutOfMemoryError(text, fix=_MEMORY_FIX)
-    if error.code == cl.status_code.DEVICE_NOT_AVAILABLE:
+    if code == cl.status_code.DEVICE_NOT_AVAILABLE:
         return DeviceLostError(text, fix="open the device in a new process")
     return DeviceError(text)
 
@@ -35,4 +34,4 @@ def errors_of(what: str) -> Iterator[None]:
     try:
         yield
     except cl.Error as error:
-        raise device_error(error, what) from error
+        raise device_error(error.code, f"{what}: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class Machine:
     kind: ``other`` are FPGAs and accelerators, whose loops stay as they are.
     subgroup: work items of a sub-group that exchange values; 1 if they cannot.
     units: compute units.  group: work items of the largest group.
-    local_bytes: of fast memory that a group shares; 0 if that is the memory of all.
+    local_bytes: of memory that a group shares.
     buffer_bytes: of the largest buffer.  alignment: of parts of buffers, bytes.
     unified: whether the host sees the memory.
     """
@@ -56,7 +56,6 @@ class Machine:
     buffer_bytes: int = 1 << 32
     alignment: int = 128
     unified: bool = True
-    details: tuple[tuple[str, str], ...] = field(default=())
 
 
 @cache

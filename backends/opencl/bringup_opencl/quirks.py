@@ -48,6 +48,24 @@ QUIRKS = (
 )
 
 
+#: Drivers that compile for no device: platform, version, and why.
+BROKEN = (
+    (
+        "Portable Computing Language",
+        "pthread-x86_64.*-generic",
+        "the compiler of this PoCL does not know the processor, and then refuses every kernel",
+    ),
+)
+
+
+def fault_of(platform: str, version: str) -> str:
+    """Why a driver cannot be used at all; empty if it can."""
+    for platforms, versions, why in BROKEN:
+        if re.search(platforms, platform) and re.search(versions, version):
+            return why
+    return ""
+
+
 def quirks_of(platform: str, version: str) -> Iterator[Quirk]:
     """The rows of a driver."""
     for quirk in QUIRKS:
@@ -66,4 +84,4 @@ def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
     return replace(dialect, functions=functions)
 
 
-__all__ = ["QUIRKS", "Quirk", "quirks_of", "without_quirks"]
+__all__ = ["BROKEN", "QUIRKS", "Quirk", "fault_of", "quirks_of", "without_quirks"]

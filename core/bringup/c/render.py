@@ -174,6 +174,10 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
+        #: Conditions of the threads that a loop has, where others go along to its barriers.
+        self.present: list[str] = []
+        #: Buffers that each thread has of its own.
+        self.own: set[Buffer] = set()
         self.inner: dict[Axis, int] = {}
         self.are_whole_warps = False
         self.has_threads = self.dialect.has_threads and any(
@@ -411,10 +415,14 @@ class _Function:
                 value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
             else:
                 value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
-        tests = self.tests(stmt.mask, stmt.operands)
-        if self.has_threads and not self.in_threads and stmt.buffer.space != "register":
-            tests.append(f"{self.dialect.ids['thread']} == 0")
+        tests = self.tests(stmt.mask, stmt.operands) + self.storing(stmt.buffer)
         yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+
+    def storing(self, buffer: Buffer) -> list[str]:
+        """The conditions of the threads that write an element of a buffer."""
+        if not self.has_threads or buffer.space == "register" or buffer in self.own:
+            return []
+        return self.present if self.in_threads else [f"{self.dialect.ids['thread']} == 0"]
 
     def element_of(self, buffer: Buffer, index: Expr, operands: Sequence[Scalar]) -> str:
         name = self.names.of(buffer, buffer.name)
@@ -443,6 +451,8 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if self.in_threads and buffer.space != "shared":
+            self.own.add(buffer)
         if buffer.space == "fragment" and self.dialect.has_threads:
             raise UnsupportedError(
                 f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
@@ -592,7 +602,7 @@ class _Function:
         if not has_one_mask(stmt.mask, loop):
             yield f"{self.each(loop)} {next(self.store(stmt))}"
             return
-        tests = self.tests(stmt.mask)
+        tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
         head = f"if ({_all(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
         if stmt.fold and self.folds_vectors(stmt):
@@ -644,18 +654,34 @@ class _Function:
         tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
-        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
-            raise UnsupportedError(
-                f"{self.func.name}: threads that loop {stmt.name} does not have would not come to "
-                "its barriers or shuffles",
-                fix="choose sizes that divide",
-            )
         body = [f"const {self.index} {index} = {value};"]
-        body += (
-            _block(f"if ({_all(tests)})", self.body(stmt.body)) if tests else self.body(stmt.body)
-        )
+        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+            body = list(self.with_all(stmt, value, tests))
+        elif tests:
+            body += _block(f"if ({_all(tests)})", self.body(stmt.body))
+        else:
+            body += self.body(stmt.body)
         self.in_threads = outer_in_threads
         yield from _block("", body)
+
+    def with_all(self, stmt: For, value: str, tests: Sequence[str]) -> Iterator[str]:
+        """The body for all threads, which have to meet: those that the loop does not have do what
+        its last one does, but write nothing that others see.
+        """
+        index, present = self.loop_name(stmt), self.names.fresh(f"{stmt.name}_present")
+        if stmt.end is None:
+            yield f"const {self.index} {index} = {value};"
+            yield f"const bool {present} = {_all(tests)};"
+        else:
+            every, last = (self.names.fresh(f"{stmt.name}_{n}") for n in ("any", "last"))
+            yield f"const {self.index} {every} = {value};"
+            yield f"const {self.index} {last} = {self.expr(stmt.end, ())} - 1;"
+            yield f"const {self.index} {index} = {every} < {last} ? {every} : {last};"
+            bounded = [test for test in tests if test not in self.tests(stmt.bounds)]
+            yield f"const bool {present} = {_all([*bounded, f'{every} == {index}'])};"
+        self.present.append(present)
+        yield from self.body(stmt.body)
+        self.present.pop()
 
     # -- indices -----------------------------------------------------------------------------------
 
