@@ -203,7 +203,7 @@ class _Mapped:
 
     def __init__(self, mapped: Array, handle: Handle) -> None:
         self.__array_interface__ = mapped.__array_interface__ | {"data": (mapped.ctypes.data, True)}
-        self._map = mapped.base
+        self._map: Any = mapped.base
         self._handle = handle
 
     def __del__(self) -> None:

@@ -158,11 +158,8 @@ def test_a_late_error_says_which_launch_it_was(device: OpenDevice) -> None:
 
 
 def test_devices_are_counted_over_all_platforms() -> None:
-    try:
-        infos = backends.OpenCLBackend().devices()
-    except NoHardware as error:
-        assert str(error)
-        return
+    opened()  # or there is none
+    infos = backends.OpenCLBackend().devices()
     assert [info.index for info in infos] == list(range(len(infos)))
     assert all(dict(info.details)["platform"] for info in infos)
 
