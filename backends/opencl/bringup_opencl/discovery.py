@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ import pyopencl as cl
 
 from bringup.backend import NoHardware
 from bringup_opencl.machine import Machine
-from bringup_opencl.quirks import SETTINGS, fault_of
+from bringup_opencl.quirks import fault_of
 
 _FP = cl.device_fp_config
 _INTEL_SUBGROUP = 16
@@ -23,8 +22,6 @@ def devices() -> Sequence[tuple[cl.Device, Machine]]:
 
     Raises NoHardware, with what is missing of the devices there are.
     """
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:

@@ -34,7 +34,7 @@ def build(context: cl.Context, machine: Machine, source: str) -> cl.Program:
 def _compile(context: cl.Context, source: str, flags: Sequence[str]) -> cl.Program:
     program = cl.Program(context, source)
     try:
-        return program.build(options=list(flags), cache_dir=False)
+        return program.build(options=list(flags))
     except cl.RuntimeError as error:
         log = str(error)
         what = f"the OpenCL compiler refuses the source: {log.partition(chr(10))[0]}"

@@ -58,11 +58,6 @@ BROKEN = (
 )
 
 
-#: Settings of drivers, unless the user has others.  PoCL runs whatever stands in its own cache,
-#: damaged or written by others; built programs are kept here, with a checksum, so it needs none.
-SETTINGS = {"POCL_KERNEL_CACHE": "0"}
-
-
 def fault_of(platform: str, version: str) -> str:
     """Why a driver cannot be used at all; empty if it can."""
     for platforms, versions, why in BROKEN:
@@ -89,4 +84,4 @@ def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
     return replace(dialect, functions=functions)
 
 
-__all__ = ["BROKEN", "QUIRKS", "SETTINGS", "Quirk", "fault_of", "quirks_of", "without_quirks"]
+__all__ = ["BROKEN", "QUIRKS", "Quirk", "fault_of", "quirks_of", "without_quirks"]
