@@ -104,9 +104,8 @@ class Dialect:
     @property
     def words(self) -> frozenset[str]:
         """Every identifier in the table: what no buffer and no loop may be called."""
-        return frozenset(
-            re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(replace(self, suffixes={}))))
-        )
+        text = " ".join(_strings(replace(self, suffixes={})))
+        return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"{\w+}", " ", text)))
 
 
 def _strings(value: Any) -> Iterator[str]:
