@@ -17,6 +17,7 @@ class Indices:
     type: of scalar indices, i64 or, where all indices fit, i32.
     axes: the value of each loop that is open; of the lane axis the value in lane 0, 0.
     lane, lanes: the axis of the vector loop that is open, and its number of lanes.
+    counts: remainders that open loops count.
 
     An operation on the same operands is emitted once in a block and the blocks within it, because
     the passes of LLVM's code generator do not look for it in the text.
@@ -29,6 +30,7 @@ class Indices:
         self.axes: dict[Axis, Val] = {}
         self.lane: Axis | None = None
         self.lanes = 1
+        self.counts: dict[Mod, Val] = {}
         self._emitted: dict[tuple[str, str, str, Type], Val] = {}
 
     @contextmanager
@@ -149,6 +151,8 @@ class Indices:
 
     def _divided(self, atom: Div | Mod, value: Val) -> Val:
         known = value.integer
+        if isinstance(atom, Mod) and atom in self.counts:
+            return self.counts[atom]
         if known is not None:
             return const(value.type, known // atom.by if isinstance(atom, Div) else known % atom.by)
         op = "div" if isinstance(atom, Div) else "mod"

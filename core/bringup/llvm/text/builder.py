@@ -297,6 +297,9 @@ class Builder:
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:
         """``a * b + c``, rounded once; a library call on targets without the instruction."""
+        emulated = self.module.native.get("fma")
+        if emulated is not None:
+            return emulated(self, a, b, c)
         return self.intrinsic("llvm.fma", a.type, (a, b, c))
 
     def fabs(self, a: Val) -> Val:
