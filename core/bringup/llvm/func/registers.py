@@ -6,6 +6,7 @@ is one value.  LLVM's code generator makes no registers from memory, so nothing 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from bringup.graph.index import Expr
@@ -16,6 +17,7 @@ from bringup.loops.form import ACCESSES, Alloc, Buffer, For, If, Load, Stmt, Sto
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
+_Access = tuple[Load | Store, For | None]
 
 
 class Registers:
@@ -30,7 +32,11 @@ class Registers:
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
         self.widths: dict[str, int] = {}
+        self._accesses: defaultdict[str, list[_Access]] = defaultdict(list)
+        allocs = (s.buffer.name for s in statements(tuple(body)) if isinstance(s, Alloc))
+        self._allocs = Counter(allocs)
         for stmt, vectors in _accesses(body):
+            self._accesses[stmt.buffer.name].append((stmt, vectors))
             if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
                 name, lanes = stmt.buffer.name, ceil_power_of_two(vectors.axis.size)
                 self.widths[name] = max(self.widths.get(name, 1), lanes)
@@ -47,8 +53,10 @@ class Registers:
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
-        accesses = _accesses(scope)
-        forms = {_form(*access) for access in accesses if access[0].buffer.name == buffer.name}
+        accesses = self._accesses[buffer.name]
+        if self._allocs[buffer.name] > 1:
+            accesses = [a for a in _accesses(scope) if a[0].buffer.name == buffer.name]
+        forms = {_form(*access) for access in accesses}
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
         if lanes > 1:
@@ -124,9 +132,9 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-def _accesses(body: Sequence[Stmt]) -> list[tuple[Load | Store, For | None]]:
+def _accesses(body: Sequence[Stmt]) -> list[_Access]:
     """The accesses to register buffers in a block, each with the vector loop round it."""
-    found: list[tuple[Load | Store, For | None]] = []
+    found: list[_Access] = []
 
     def walk(block: Sequence[Stmt], vectors: For | None) -> None:
         for stmt in block:
