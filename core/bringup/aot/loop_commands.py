@@ -17,6 +17,8 @@ from bringup.program.loops import numbered_loops
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 from bringup.target import Target
 
+#: A thread of a processor is one of so many for each of its own, whose loops are long.
+_ROUNDS = 8
 #: The most threads of a kernel that needs scratch memory for each.
 _MOST_WITH_SCRATCH = 1 << 12
 
@@ -80,6 +82,8 @@ class LoopCommands:
         shape, each = geometry(func), scratch_bytes(func, self.dialect)
         threads = shape.threads or min(self.row.block, units(func))
         blocks = shape.blocks if shape.threads else ceil_div(units(func), threads)
+        if self.row.most_threads == 1:
+            blocks = min(blocks, self.row.threads * _ROUNDS)
         if each:
             blocks = max(1, min(blocks, _MOST_WITH_SCRATCH // threads))
             memory = [*memory, Scratch(used, each * blocks * threads)]
