@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -79,11 +80,7 @@ def languages() -> dict[str, str]:
 def show(name: str, depth: str, language: str, path: str, licence: str, author: str) -> None:
     """Make a package, and say what to do next.  Raises as `generate`, and for a name in use."""
     names = Names.of(name)
-    for candidate in candidates():
-        if candidate.name == names.device:
-            fix = f"choose another name, or first run pip uninstall {candidate.distribution}"
-            what = f"{candidate.distribution} brings a device {names.device!r} already"
-            raise BringupError(what, fix=fix)
+    _check_free(names)
     folder = Path(path or names.distribution)
     files = generate(folder, names, depth, language, licence, author)
     line(f"{folder}: {names.distribution}, {len(files)} files")
@@ -94,6 +91,19 @@ def show(name: str, depth: str, language: str, path: str, licence: str, author: 
         (f"bringup doctor {names.device}", "what is simulated, place by place"),
     )
     table(("next", "then"), steps)
+
+
+def _check_free(names: Names) -> None:
+    """Raises BringupError for names that another distribution has: both could not be installed."""
+    fix = "choose another name, or uninstall it"
+    every = candidates()
+    for candidate in every:
+        if candidate.name == names.device and candidate.distribution != names.distribution:
+            what = f"{candidate.distribution} brings a device {names.device!r} already"
+            raise BringupError(what, fix=fix)
+    own = any(candidate.distribution == names.distribution for candidate in every)
+    if not own and find_spec(names.module) is not None:
+        raise BringupError(f"a package {names.module} is installed already", fix=fix)
 
 
 def generate(
