@@ -12,6 +12,7 @@ fragment's element that another thread has; a loaded index outside its declared 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
@@ -114,6 +115,8 @@ class _Machine:
         self.present = np.ones(1, np.bool_)
         self.is_alone = False
         self.groups: Array | None = None
+        # The level of the first threads that an instruction for loops has; 0 outside of one.
+        self.sharing = 0
 
     def fail(self, what: str) -> Never:
         notes = (print_stmt(self.stmt),) if self.stmt is not None else ()
@@ -210,6 +213,8 @@ class _Machine:
         if loop.axis in self.axes:
             self.fail(f"loop {loop.name} stands within itself")
         end = self.index(loop.end) if loop.end is not None else None
+        if loop.by:
+            self.sharing = self.tree.depth + 1
         if loop.kind in CONCURRENT:
             self.items(loop, end, alive)
         else:
@@ -219,6 +224,7 @@ class _Machine:
                     break
                 self.axes[loop.axis] = np.array([i], np.int64)
                 self.block(loop.body, running)
+        self.sharing = 0 if loop.by else self.sharing
         self.axes.pop(loop.axis, None)
 
     def items(self, loop: For, end: Array | None, alive: Array) -> None:
@@ -346,11 +352,16 @@ class _Machine:
         live = self.spread(live)
         here, thread = self.spread(positions)[live], self.spread(self.tree.ids[-1])[live] % threads
         owners = memory.owners[here]
+        if self.sharing and isinstance(stmt, Load):
+            # The threads of an instruction read what any of them has.
+            group = math.prod(v.size for v in self.tree.levels[self.sharing : self.tree.depth + 1])
+            owners, thread = owners // group, thread // group
         wrong = (owners >= 0) & (owners != thread)
         if wrong.any():
             element = f"element {here[wrong][0] % stmt.buffer.size} of {stmt.buffer.name}"
             self.fail(f"{element} is {_done(stmt)}, which is in a register of another thread")
-        memory.owners[here] = thread
+        if not self.sharing or isinstance(stmt, Store):
+            memory.owners[here] = thread
 
     def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
         """The values of the threads' partners."""
