@@ -113,10 +113,18 @@ def _threads_of(
     return "", [(loop.axis.size, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
 
 
-def in_registers(body: Body) -> Body:
-    """The block with a register buffer for each fragment: the elements that a thread has of it."""
+def in_registers(body: Body) -> tuple[Body, dict[str, dict[int, int]]]:
+    """The block with a register buffer for each fragment: the elements that a thread has of it.
+
+    Returns, too, the registers of each fragment by the elements that thread 0 has.  Factors that an
+    instruction reads in registers stay as they are.
+    """
     offsets: dict[Buffer, set[int]] = {}
-    listed = list(_choosing(body))
+    listed = [
+        (stmt, [loop for loop in loops if loop.kind in ("unroll", "vector")])
+        for stmt, loops in _fragment_accesses(body, ())
+        if not _inside(stmt, loops)
+    ]
     for stmt, loops in listed:
         offsets.setdefault(stmt.buffer, set()).update(_own(stmt, loops))
     ranks = {
@@ -134,24 +142,7 @@ def in_registers(body: Body) -> Body:
             return Alloc(registers[stmt.buffer])
         return moved.get(stmt, stmt)
 
-    return _mapped(body, change)
-
-
-def _choosing(body: Body) -> Iterator[tuple[Load | Store, list[For]]]:
-    """The accesses of fragments, each with the loops that choose one of a thread's registers."""
-    threads: dict[Buffer, list[tuple[int, int]]] = {}
-    for stmt, loops in _fragment_accesses(body, ()):
-        steps = [
-            (v.axis.size, stmt.index.coefficient(v.axis) or 0) for v in loops if v.kind == "thread"
-        ]
-        chosen = [loop for loop in loops if loop.kind in ("unroll", "vector")]
-        inner = _inside(stmt, loops)
-        if inner:
-            shared = _shared(steps, inner, stmt, threads.get(stmt.buffer, ())) or ()
-            chosen += [loop for loop in inner if loop not in shared]
-        else:
-            threads[stmt.buffer] = steps
-        yield stmt, chosen
+    return _mapped(body, change), {buffer.name: found for buffer, found in ranks.items()}
 
 
 def _fragment_accesses(

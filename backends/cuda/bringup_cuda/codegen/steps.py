@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from bringup.errors import UnsupportedError
 from bringup.graph import attrs_key
 from bringup.llvm.simt import SimtKernel
+from bringup.llvm.simt.matrix import emit_tiles
 from bringup.llvm.simt.nests import nest_steps
 from bringup.llvm.simt.render import emit_threads
 from bringup.loops import Func
-from bringup.loops.form import Buffer
+from bringup.loops.form import Alloc, Buffer, statements
 from bringup.loops.schedule import apply
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
 from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy, Launch, Scratch
 from bringup_cuda.codegen.context import CodegenContext
-from bringup_cuda.codegen.contraction.attention import emit_attention_step
 from bringup_cuda.codegen.nvvm import SIMT
 
 
@@ -42,8 +42,7 @@ def translate_op_step(codegen: CodegenContext, step: OpStep) -> Sequence[Command
     if key in codegen.op_steps:
         equal_step, commands = codegen.op_steps[key]
         return [_with_slots(command, equal_step, step) for command in commands]
-    emit = emit_attention_step if step.op.name == "attention" else _emit_library
-    commands = emit(codegen, step)
+    commands = _emit_library(codegen, step)
     codegen.op_steps[key] = step, commands
     return commands
 
@@ -109,6 +108,8 @@ def _kernel(codegen: CodegenContext, func: Func, constant: frozenset[str]) -> Si
 
     def emit(name: str) -> SimtKernel:
         registers = row.thread_registers  # as many as it needs
+        if any(isinstance(s, Alloc) and s.buffer.space == "fragment" for s in statements(scheduled.body)):
+            return emit_tiles(codegen.module, scheduled, name, row, SIMT, registers)
         return emit_threads(
             codegen.module, scheduled, name, row, SIMT, constant, registers, fixed=True
         )

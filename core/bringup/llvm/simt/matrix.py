@@ -9,7 +9,7 @@ later goes by copies of the target that do not wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bringup.integers import round_up
 from bringup.llvm import text as ir
@@ -57,7 +57,8 @@ def emit_tiles(
     registers: that a thread should have.
     Raises UnsupportedError for what GPUs do not run.
     """
-    func = Func(func.name, func.params, in_registers(func.body))
+    moved, ranks = in_registers(func.body)
+    func = Func(func.name, func.params, moved)
     nest, body = _blocks(func)
     units = math.prod(loop.axis.size for loop in nest)
     threads = round_up(_threads(body), target.warp)
@@ -72,6 +73,7 @@ def emit_tiles(
     memory = TileMemory(b, TileIndices(b, index), Registers(b, func.body), dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     emitter = _TileEmitter(func, function, memory, target, dialect, threads)
+    emitter.ranks = ranks
     emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
     places, size = shared_places(body)
     base: Val | None = None
@@ -121,11 +123,12 @@ def _uses(stmt: Stmt, buffer: Buffer) -> bool:
 class _TileEmitter(_ThreadEmitter):
     """Emits what one block does.
 
-    places: the shared buffers.
+    places: the shared buffers.  ranks: as in `in_registers`.
     """
 
     memory: TileMemory
     places: dict[Alloc, Val]
+    ranks: Mapping[str, Mapping[int, int]]
     products: Products | None = None
 
     def one_unit(self, nest: Sequence[For], body: Body) -> None:
@@ -161,7 +164,7 @@ class _TileEmitter(_ThreadEmitter):
 
     def _threads_of(self, stmt: For) -> None:
         if not self.is_in_threads:
-            self.products = Products(self.memory, self.dialect.matrices, self.thread)
+            self.products = Products(self.memory, self.dialect.matrices, self.thread, self.ranks)
         super()._threads_of(stmt)
 
     def _forget(self) -> None:

@@ -406,6 +406,12 @@ class _Block(ABC):
         base = self.rule.base(top)
         return base, b.op("exp", b.op("sub", before, base))
 
+    def exponentials(self, powers: Buffer) -> None:
+        """All at once, so that what few of them need is tested once."""
+        b = self.b
+        with b.loop("v", powers.size, "vector") as v:
+            b.store(powers, v, b.op("exp", b.load(powers, v)))
+
     def score(self, product: Scalar, row: Expr, key: Expr) -> Scalar:
         """The score of a row and a key."""
         rule, query = self.rule, self.query + row
@@ -545,15 +551,23 @@ class _Matrices(_Block):
             _over(b, "thread", sums.rows[:1]) as (warp,),
             b.loop("s", tile.keys // self.inner, "unroll") as s,
             self.product(sums, self.terms) as (t, row, column),
-            b.loop("h", self.inner // _COLUMNS) as h,
-            b.loop("e", _ACROSS) as e,
-            b.loop("p", step) as p,
+            self.inner_elements() as inner,
         ):
-            # As an element is in the lane that has the sum of this column.
-            key = s * self.inner + h * _COLUMNS + e * step + p
+            key = s * self.inner + inner
             x = b.load(self.weights, self.weight_at(t, warp + row, key))
             y = b.load(self.values.buffer, self.values.at(key, column))
             self.add(sums, warp + row, column, x, y)
+
+    @contextmanager
+    def inner_elements(self) -> Iterator[Expr]:
+        """Loops over inner elements, each of which is with the lane that has the sum of this
+        column.
+        """
+        step, halves = _COLUMNS // _ACROSS, self.inner // _COLUMNS
+        with ExitStack() as stack:
+            half = stack.enter_context(self.b.loop("h", halves)) if halves > 1 else Expr()
+            lane, own = (stack.enter_context(self.b.loop(*of)) for of in (("e", _ACROSS), ("p", step)))
+            yield half * _COLUMNS + lane * step + own
 
     @contextmanager
     def product(self, sums: _Sums, terms: int = 1) -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -593,9 +607,14 @@ class _Matrices(_Block):
             b.store(self.factors, row * self.lanes + lane, factor)
             total = b.load(self.totals, row * self.lanes + lane)
             sum_ = b.variable("total", b.op("mul", total, factor))
-            with _over(b, "unroll", columns) as (c,):
+            count = _count(columns)
+            powers = b.alloc("powers", self.dtype, count, "register")
+            with _own(b, columns) as (c, n):
                 score = b.load(scores.buffer, scores.at(row, first + c))
-                power = b.op("exp", b.op("sub", score, base))
+                b.store(powers, n, b.op("sub", score, base))
+            self.exponentials(powers)
+            with _own(b, columns) as (c, n):
+                power = b.load(powers, n)
                 if self.times != 1:
                     power = b.op("mul", power, b.constant(self.times, self.dtype))
                 b.set(sum_, b.op("add", b.load(sum_), power))
@@ -773,10 +792,11 @@ class _Alone(_Block):
 
     def softmax(self, scores: _Sums, key: Expr) -> None:
         """In shared memory."""
-        b, weights = self.b, self.weights
+        b, weights, count = self.b, self.weights, self.tile.keys // self.lanes // _SCORES
         with self.rows() as (row, lane):
             last = b.variable("last", b.load(self.tops, row * self.lanes + lane))
-            with self.columns(lane) as column:
+            with b.loop("s", count) as s, b.loop("e", _SCORES, "unroll") as e:
+                column = self.column(s, e, lane)
                 place = weights.at(row, column)
                 score = self.score(b.load(weights.buffer, place), row, key + column)
                 b.store(weights.buffer, place, score)
@@ -784,23 +804,25 @@ class _Alone(_Block):
             base, factor = self.top(row, lane, last)
             b.store(self.factors, row, factor, mask=[below(lane, 1)])
             total = b.variable("total", b.constant(0, self.dtype))
-            with self.columns(lane) as column:
-                place = weights.at(row, column)
-                power = b.op("exp", b.op("sub", b.load(weights.buffer, place), base))
-                b.store(weights.buffer, place, power)
-                b.set(total, b.op("add", b.load(total), power))
+            with b.loop("s", count) as s:
+                powers = b.alloc("powers", self.dtype, _SCORES, "register")
+                with b.loop("e", _SCORES, "unroll") as e:
+                    score = b.load(weights.buffer, weights.at(row, self.column(s, e, lane)))
+                    b.store(powers, e, b.op("sub", score, base))
+                self.exponentials(powers)
+                with b.loop("e", _SCORES, "unroll") as e:
+                    power = b.load(powers, e)
+                    b.store(weights.buffer, weights.at(row, self.column(s, e, lane)), power)
+                    b.set(total, b.op("add", b.load(total), power))
             sum_ = self.fold(b.load(total), lane, lambda x, y: b.op("add", x, y))
             b.set(total, sum_)
             before = b.load(self.totals, row * self.lanes + lane)
             b.set(total, before, fold="add", factor=factor)
             b.store(self.totals, row * self.lanes + lane, b.load(total))
 
-    @contextmanager
-    def columns(self, lane: Expr) -> Iterator[Expr]:
-        """Those of a row that a thread has, several at once."""
-        count = self.tile.keys // self.lanes // _SCORES
-        with self.b.loop("s", count) as s, self.b.loop("e", _SCORES, "unroll") as e:
-            yield (s * _SCORES + e) * self.lanes + lane
+    def column(self, s: Expr, e: Expr, lane: Expr) -> Expr:
+        """One of those of a row that a thread has, which takes several at once."""
+        return (s * _SCORES + e) * self.lanes + lane
 
     def total_of(self, total: Scalar, lane: Expr) -> Scalar:
         """All threads of a row have it."""
