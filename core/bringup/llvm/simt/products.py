@@ -106,30 +106,31 @@ class Products:
                 others.append(f"{c}*{atom}")
             else:
                 constant += c * known
-        if factor.is_held:
-            return self.held(factor)
         key = name, "+".join(others), factor.along
         if not factor.is_left:
             before = self.loaded.get((*key, constant - 8 * factor.across))
             if before is not None:
                 return before[2:]
         if (*key, constant) not in self.loaded:
-            self.loaded[*key, constant] = self.read(factor)
+            words = self.held(factor, constant) if factor.is_held else self.read(factor)
+            self.loaded[*key, constant] = words
         words = self.loaded[*key, constant]
         return words if factor.is_left else words[:2]
 
-    def held(self, factor: _Factor) -> list[Val]:
-        """Sixteen rows that lanes have, in four registers."""
+    def held(self, factor: _Factor, first: int) -> list[Val]:
+        """Sixteen rows that lanes have, in four registers.  first: the first element of thread 0."""
         assert self.unit is not None
-        b, load, dtype = self.b, factor.load, factor.load.result.dtype
-        halves = 2 if dtype.itemsize == 4 else 1
+        b, load, registers = self.b, factor.load, self.memory.registers
+        buffer, ranks = registers.buffers[load.buffer.name], self.ranks[load.buffer.name]
+        loops = factor.own[-1], factor.inner[0], factor.inner[-1]
+        down, beside, behind = (load.index.coefficient(loop.axis) or 0 for loop in loops)
+        is_word = load.result.dtype.itemsize == 4
         words: list[Val] = []
         for matrix, row in points(range(2), range(2)):
-            elements = [
-                self.element(factor, row, *((0, matrix) if halves == 2 else (matrix, n)))
-                for n in range(2 // halves)
-            ]
-            if halves == 2:
+            place = first + row * down + matrix * (behind if is_word else beside)
+            places = (place,) if is_word else (place, place + behind)
+            elements = [registers.read(buffer, ranks[each], 1) for each in places]
+            if is_word:
                 words.append(self.unit.rounded(b, elements[0]))
                 continue
             pair = ir.poison(vec(elements[0].type, 2))
@@ -137,19 +138,6 @@ class Products:
                 pair = b.insertelement(pair, element, n)
             words.append(b.cast("bitcast", pair, ir.i32))
         return words
-
-    def element(self, factor: _Factor, row: int, half: int, number: int) -> Val:
-        """A register of this lane."""
-        *halves, lanes, last = factor.inner
-        own = {factor.own[-1].axis: row, last.axis: number, lanes.axis: 0}
-        own |= {loop.axis: half for loop in halves}
-        index, offset = factor.load.index, factor.load.index.const
-        for axis in index.axes():
-            known = own[axis] if axis in own else self.indices.axes[axis].integer
-            offset += (index.coefficient(axis) or 0) * (known or 0)
-        name = factor.load.buffer.name
-        registers = self.memory.registers
-        return registers.read(registers.buffers[name], self.ranks[name][offset], 1)
 
     def read(self, factor: _Factor) -> list[Val]:
         """Sixteen rows or columns, in four registers."""
@@ -200,14 +188,15 @@ class Products:
     def words(self, factor: _Factor) -> list[Val]:
         """A word of each of the four matrices, where lines run along rows or columns."""
         b, const, load = self.b, self.indices.const, factor.load
-        across, along, step = factor.across, factor.along, 1 if factor.is_paired else LANES // 8
+        across, along = factor.across, factor.along
+        step, apart = (2, 1) if factor.is_paired else (1, 4)
         size = load.result.dtype.itemsize
         lane = b.binary("urem", self.thread, const(LANES))
         own = b.mul(b.binary("udiv", lane, const(4)), const(across * size))
-        inner = b.mul(b.binary("urem", lane, const(4)), const(LANES // 8 // step * along * size))
+        inner = b.mul(b.binary("urem", lane, const(4)), const(step * along * size))
         address = self.memory.plain_address(load.buffer.name, factor.start * size, (), ir.i8)
         address = b.gep(address, b.zext(b.add(own, inner), ir.i64), ir.i8)
-        beside, below = step * along * size, 8 * across * size
+        beside, below = apart * along * size, 8 * across * size
         second, third = (below, beside) if factor.is_left else (beside, below)
         places = (0, second, third, second + third)
         return [b.load(ir.i32, b.gep(address, place, ir.i8), size) for place in places]

@@ -222,10 +222,9 @@ class _Block(ABC):
 
     @classmethod
     def nbytes(cls, call: OpCall, tile: _Tile) -> int:
-        """Shared memory of a block."""
+        """Shared memory of a block, without gaps between rows."""
         elements = (tile.queries + tile.keys) * tile.depth + tile.keys * tile.values
-        lines = tile.queries + 2 * tile.keys
-        return elements * call.types[0].dtype.itemsize + lines * _CHUNK
+        return elements * call.types[0].dtype.itemsize
 
     @property
     @abstractmethod
@@ -486,6 +485,12 @@ class _Matrices(_Block):
         self.weights = b.alloc("weights", self.narrow, size, "fragment")
         self.factors = b.alloc("factors", self.dtype, tile.queries * self.lanes, "fragment")
 
+    @classmethod
+    def nbytes(cls, call: OpCall, tile: _Tile) -> int:
+        """With gaps, where values are read word by word."""
+        gap = _CHUNK if call.types[2].dtype.itemsize == 4 else 0
+        return super().nbytes(call, tile) + tile.keys * gap
+
     @property
     def lanes(self) -> int:
         """Those across the sums of an instruction."""
@@ -670,9 +675,9 @@ class _Alone(_Block):
 
     @classmethod
     def nbytes(cls, call: OpCall, tile: _Tile) -> int:
-        """With scores and factors."""
-        row = (tile.keys + 1) * wide(call.types[0].dtype).itemsize + 2 * _CHUNK
-        return super().nbytes(call, tile) + tile.queries * row
+        """With gaps, scores and factors."""
+        row = (tile.keys + 1) * wide(call.types[0].dtype).itemsize + 3 * _CHUNK
+        return super().nbytes(call, tile) + tile.queries * row + 2 * tile.keys * _CHUNK
 
     @property
     def lanes(self) -> int:
