@@ -546,33 +546,34 @@ class _Matrices(_Block):
             self.add(scores, warp + row, column, x, y)
 
     def multiply_values(self) -> None:
-        """Exponentials as they are in registers."""
-        b, sums, tile, step = self.b, self.sums, self.tile, _COLUMNS // _ACROSS
-        with self.elements(sums) as (row, column):
-            factor = b.load(self.factors, row * self.lanes + column % _COLUMNS // step)
-            place = sums.at(row, column)
-            b.store(sums.buffer, place, b.op("mul", b.load(sums.buffer, place), factor))
+        """Exponentials as they are in registers: each is with the lane that had the score."""
+        b, sums, tile = self.b, self.sums, self.tile
+        self.rescale()
+        step, halves = _COLUMNS // _ACROSS, self.inner // _COLUMNS
         with (
             _over(b, "thread", sums.rows[:1]) as (warp,),
             b.loop("s", tile.keys // self.inner, "unroll") as s,
             self.product(sums, self.terms) as (t, row, column),
-            self.inner_elements() as inner,
+            ExitStack() as stack,
         ):
-            key = s * self.inner + inner
-            x = b.load(self.weights, self.weight_at(t, warp + row, key))
+            sizes = (("h", halves),) if halves > 1 else ()
+            loops = [b.loop(*of) for of in (*sizes, ("e", _ACROSS), ("p", step))]
+            *half, lane, own = map(stack.enter_context, loops)
+            h = half[0] if half else Expr()
+            place = ((t * tile.queries + warp + row) * self.lanes + lane) * (tile.keys // _ACROSS)
+            x = b.load(self.weights, place + (s * halves + h) * step + own)
+            key = s * self.inner + h * _COLUMNS + lane * step + own
             y = b.load(self.values.buffer, self.values.at(key, column))
             self.add(sums, warp + row, column, x, y)
 
-    @contextmanager
-    def inner_elements(self) -> Iterator[Expr]:
-        """Loops over inner elements, each of which is with the lane that has the sum of this
-        column.
-        """
-        step, halves = _COLUMNS // _ACROSS, self.inner // _COLUMNS
-        with ExitStack() as stack:
-            half = stack.enter_context(self.b.loop("h", halves)) if halves > 1 else Expr()
-            lane, own = (stack.enter_context(self.b.loop(*of)) for of in (("e", _ACROSS), ("p", step)))
-            yield half * _COLUMNS + lane * step + own
+    def rescale(self) -> None:
+        """Multiply sums by the factors of their rows."""
+        b, sums = self.b, self.sums
+        with self.rows() as (row, lane):
+            factor = b.load(self.factors, row * self.lanes + lane)
+            with _own(b, sums.columns) as (c, _):
+                place = sums.at(row, lane * (_COLUMNS // _ACROSS) + c)
+                b.store(sums.buffer, place, b.op("mul", b.load(sums.buffer, place), factor))
 
     @contextmanager
     def product(self, sums: _Sums, terms: int = 1) -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -598,48 +599,43 @@ class _Matrices(_Block):
 
     def softmax(self, scores: _Sums, key: Expr) -> None:
         """In registers."""
-        b = self.b
-        columns = scores.columns[1:]
+        b, parts = self.b, scores.columns[1:]
+        count = _count(parts)
         with self.rows() as (row, lane):
-            first = lane * (_COLUMNS // _ACROSS)
-            last = b.variable("last", b.load(self.tops, row * self.lanes + lane))
-            with _over(b, "unroll", columns) as (c,):
-                place = scores.at(row, first + c)
-                score = self.score(b.load(scores.buffer, place), row, key + first + c)
-                b.store(scores.buffer, place, score)
-                b.set(last, self.rule.larger(score, b.load(last)))
-            base, factor = self.top(row, lane, last)
-            b.store(self.factors, row * self.lanes + lane, factor)
-            total = b.load(self.totals, row * self.lanes + lane)
-            sum_ = b.variable("total", b.op("mul", total, factor))
-            count = _count(columns)
+            place, first = row * self.lanes + lane, lane * (_COLUMNS // _ACROSS)
+            last = b.variable("last", b.load(self.tops, place))
             powers = b.alloc("powers", self.dtype, count, "register")
-            with _own(b, columns) as (c, n):
-                score = b.load(scores.buffer, scores.at(row, first + c))
-                b.store(powers, n, b.op("sub", score, base))
-            self.exponentials(powers)
-            with _own(b, columns) as (c, n):
-                power = b.load(powers, n)
-                if self.times != 1:
-                    power = b.op("mul", power, b.constant(self.times, self.dtype))
-                b.set(sum_, b.op("add", b.load(sum_), power))
-                for term, part in enumerate(self.parts(power)):
-                    b.store(self.weights, self.weight_at(Expr(term), row, first + c), part)
-            b.store(self.totals, row * self.lanes + lane, b.load(sum_))
+            with _own(b, parts) as (c, n):
+                product = b.load(scores.buffer, scores.at(row, first + c))
+                b.store(powers, n, self.score(product, row, key + first + c))
+            with b.loop("n", count, "unroll") as n:
+                b.set(last, b.load(powers, n), fold="max")
+            base, factor = self.top(row, lane, last)
+            b.store(self.factors, place, factor)
+            with b.loop("v", count, "vector") as v:
+                b.store(powers, v, self.weights_of(b.load(powers, v), base, place * count + v))
+            total = b.variable("total", b.op("mul", b.load(self.totals, place), factor))
+            with b.loop("n", count, "unroll") as n:
+                b.set(total, b.op("add", b.load(total), b.load(powers, n)))
+            b.store(self.totals, place, b.load(total))
 
-    def weight_at(self, term: Expr, row: Expr, key: Expr) -> Expr:
-        """The index of a factor."""
-        return (term * self.tile.queries + row) * self.tile.keys + key
+    def weights_of(self, score: Scalar, base: Scalar, place: Expr) -> Scalar:
+        """Keep the factors whose sum is an exponential, which is returned.
 
-    def parts(self, power: Scalar) -> Iterator[Scalar]:
-        """The factors whose sum is an exponential; the instruction itself rounds the last f32."""
+        The instruction itself rounds the last one of f32.
+        """
         b = self.b
+        power = b.op("exp", b.op("sub", score, base))
+        if self.times != 1:
+            power = b.op("mul", power, b.constant(self.times, self.dtype))
+        left = power
         for term in range(self.terms):
             is_last = term == self.terms - 1
-            part = power if is_last and self.narrow is f32 else self.rounded(power)
-            yield part
+            part = left if is_last and self.narrow is f32 else self.rounded(left)
+            b.store(self.weights, place + term * (self.weights.size // self.terms), part)
             if not is_last:
-                power = b.op("sub", power, b.convert(part, self.dtype))
+                left = b.op("sub", left, b.convert(part, self.dtype))
+        return power
 
     def rounded(self, value: Scalar) -> Scalar:
         """The nearest number that is a factor."""
