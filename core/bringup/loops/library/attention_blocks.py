@@ -44,6 +44,9 @@ _TERMS = {"f16": (2, 16384.0), "bf16": (3, 1.0), "f32": (2, 1.0)}
 _CUT = 13
 #: Copies of a thread that are written out; of more, half as many at a time.
 _MOST_COPIES = 8
+#: Exponentials that are computed together, so that what few of them need is tested once; more would
+#: take more registers.
+_TOGETHER = 8
 #: Where each thread multiplies by itself: threads of a block across, inner elements whose products
 #: are written out, and elements of a row of scores.
 _THREADS_ACROSS, _INNER, _SCORES = 8, 8, 4
@@ -521,14 +524,22 @@ class _Matrices(_Block):
         )
 
     @contextmanager
-    def rows(self) -> Iterator[tuple[Expr, Expr]]:
-        """Two rows of a thread."""
-        warp, y, own = self.sums.rows
+    def row_threads(self) -> Iterator[tuple[Expr, Expr]]:
+        """Loops over threads: the first row of each, and its lane."""
         with (
-            _over(self.b, "thread", (warp, y)) as (row,),
+            _over(self.b, "thread", self.sums.rows) as (row,),
             self.b.loop("x", _ACROSS, "thread") as lane,
-            _over(self.b, "unroll", (own,)) as (r,),
         ):
+            yield row, lane
+
+    def own_rows(self) -> AbstractContextManager[tuple[Expr, Expr]]:
+        """A loop over the rows of a thread."""
+        return _own(self.b, self.sums.rows)
+
+    @contextmanager
+    def rows(self) -> Iterator[tuple[Expr, Expr]]:
+        """Two of each thread."""
+        with self.row_threads() as (row, lane), self.own_rows() as (r, _):
             yield row + r, lane
 
     def multiply_keys(self, scores: _Sums) -> None:
@@ -601,31 +612,48 @@ class _Matrices(_Block):
         """In registers."""
         b, parts = self.b, scores.columns[1:]
         count = _count(parts)
-        with self.rows() as (row, lane):
-            place, first = row * self.lanes + lane, lane * (_COLUMNS // _ACROSS)
-            last = b.variable("last", b.load(self.tops, place))
-            powers = b.alloc("powers", self.dtype, count, "register")
-            with _own(b, parts) as (c, n):
-                product = b.load(scores.buffer, scores.at(row, first + c))
-                b.store(powers, n, self.score(product, row, key + first + c))
-            with b.loop("n", count, "unroll") as n:
-                b.set(last, b.load(powers, n), fold="max")
-            base, factor = self.top(row, lane, last)
-            b.store(self.factors, place, factor)
-            with b.loop("v", count, "vector") as v:
-                b.store(powers, v, self.weights_of(b.load(powers, v), base, place * count + v))
-            total = b.variable("total", b.op("mul", b.load(self.totals, place), factor))
-            with b.loop("n", count, "unroll") as n:
-                b.set(total, b.op("add", b.load(total), b.load(powers, n)))
-            b.store(self.totals, place, b.load(total))
+        with self.row_threads() as (first, lane):
+            powers = b.alloc("powers", self.dtype, _ROWS // _DOWN * count, "register")
+            with self.own_rows() as (r, l):
+                row, column = first + r, lane * (_COLUMNS // _ACROSS)
+                last = b.variable("last", b.load(self.tops, row * self.lanes + lane))
+                with _own(b, parts) as (c, n):
+                    product = b.load(scores.buffer, scores.at(row, column + c))
+                    b.store(powers, l * count + n, self.score(product, row, key + column + c))
+                with b.loop("n", count, "unroll") as n:
+                    b.set(last, b.load(powers, l * count + n), fold="max")
+                base, factor = self.top(row, lane, last)
+                b.store(self.factors, row * self.lanes + lane, factor)
+                with self.together(count) as n:
+                    power = b.op("exp", b.op("sub", b.load(powers, l * count + n), base))
+                    b.store(powers, l * count + n, power)
+            with self.own_rows() as (r, l):
+                place = (first + r) * self.lanes + lane
+                total = b.op("mul", b.load(self.totals, place), b.load(self.factors, place))
+                total_ = b.variable("total", total)
+                with self.together(count) as n:
+                    power = self.keep(b.load(powers, l * count + n), place * count + n)
+                    b.store(powers, l * count + n, power)
+                with b.loop("n", count, "unroll") as n:
+                    b.set(total_, b.op("add", b.load(total_), b.load(powers, l * count + n)))
+                b.store(self.totals, place, b.load(total_))
 
-    def weights_of(self, score: Scalar, base: Scalar, place: Expr) -> Scalar:
+    @contextmanager
+    def together(self, count: int) -> Iterator[Expr]:
+        """Loops over the scores of a row that a thread has, some at once."""
+        b = self.b
+        with (
+            b.loop("o", count // _TOGETHER, "unroll") as o,
+            b.loop("v", _TOGETHER, "vector") as v,
+        ):
+            yield o * _TOGETHER + v
+
+    def keep(self, power: Scalar, place: Expr) -> Scalar:
         """Keep the factors whose sum is an exponential, which is returned.
 
         The instruction itself rounds the last one of f32.
         """
         b = self.b
-        power = b.op("exp", b.op("sub", score, base))
         if self.times != 1:
             power = b.op("mul", power, b.constant(self.times, self.dtype))
         left = power
