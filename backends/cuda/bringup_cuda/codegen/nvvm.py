@@ -22,9 +22,15 @@ def _shuffle(b: Builder, word: Val, mask: int) -> Val:
 
 
 def _attributes(threads: int, registers: int) -> str:
-    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers."""
+    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers.
+
+    It chooses by itself if ``registers`` is 0.
+    """
+    threads_ = f'"nvvm.reqntid"="{threads}"'
+    if not registers:
+        return threads_
     blocks = max(1, REGISTERS // (threads * registers))
-    return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
+    return f'{threads_} "nvvm.minctasm"="{blocks}"'
 
 
 def _start_copy(b: Builder, to: Val, source: Val, nbytes: int, amount: Val) -> None:

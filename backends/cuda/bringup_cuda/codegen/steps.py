@@ -109,7 +109,7 @@ def _kernel(codegen: CodegenContext, func: Func, constant: frozenset[str]) -> Si
     def emit(name: str) -> SimtKernel:
         registers = row.thread_registers  # as many as it needs
         if any(isinstance(s, Alloc) and s.buffer.space == "fragment" for s in statements(scheduled.body)):
-            return emit_tiles(codegen.module, scheduled, name, row, SIMT, row.registers // 384)
+            return emit_tiles(codegen.module, scheduled, name, row, SIMT, 0)
         return emit_threads(
             codegen.module, scheduled, name, row, SIMT, constant, registers, fixed=True
         )

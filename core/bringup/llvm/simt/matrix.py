@@ -54,7 +54,7 @@ def emit_tiles(
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
-    registers: that a thread should have.
+    registers: that a thread should have; 0 if the assembler should choose.
     Raises UnsupportedError for what GPUs do not run.
     """
     moved, ranks = in_registers(func.body)

@@ -180,10 +180,15 @@ class Products:
         first, within = start, Expr()
         if swizzle:
             first, within = start // swizzle * swizzle, start % swizzle
-        address = memory.plain_address(load.buffer.name, first * size, (), ir.i8)
-        column = self.indices.scalar(within * size)
+        # Chunks change places within eight: what is beyond is an offset, as all constants are.
+        first, within = memory.known(first), memory.known(within)
+        beyond = within.const * size // (8 * CHUNK) * (8 * CHUNK) if within.is_const else 0
+        offset = first.const * size + beyond
+        address = memory.plain_address(load.buffer.name, first * size + -first.const * size, (), ir.i8)
+        column = self.indices.scalar(within * size + -beyond)
         column = b.xor(column, place) if column.integer != 0 else place
-        return b.gep(b.gep(address, line, ir.i8), b.zext(column, ir.i64), ir.i8)
+        address = b.gep(b.gep(address, line, ir.i8), b.zext(column, ir.i64), ir.i8)
+        return b.gep(address, offset, ir.i8) if offset else address
 
     def words(self, factor: _Factor) -> list[Val]:
         """A word of each of the four matrices, where lines run along rows or columns."""

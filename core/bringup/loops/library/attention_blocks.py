@@ -362,20 +362,25 @@ class _Block(ABC):
         rows, columns = self.call.types[number].shape[-2:]
         lanes = min(_lanes(columns, x.dtype), tile.columns)
         is_later = self.is_later and lanes * x.dtype.itemsize in _LATER
-        with self.spread(name, tile.rows, tile.columns, lanes) as (r, c):
+        with self.spread(name, tile.rows, tile.columns, lanes, _MOST_COPIES) as (r, c):
             mask = [below(row + r, rows)] if rows % tile.rows else []
             mask += [below(column + c, columns)] if columns % tile.columns else []
             value = b.load(x, (self.m * rows + row + r) * columns + column + c, *mask)
             b.store(tile.buffer, tile.at(r, c), value, later=is_later)
 
     @contextmanager
-    def spread(self, name: str, rows: int, columns: int, lanes: int) -> Iterator[tuple[Expr, Expr]]:
-        """Loops over a tile, of which neighbouring threads take neighbouring vectors."""
+    def spread(
+        self, name: str, rows: int, columns: int, lanes: int, most: int = 1
+    ) -> Iterator[tuple[Expr, Expr]]:
+        """Loops over a tile, of which neighbouring threads take neighbouring vectors.
+
+        most: vectors of a thread that are written out; of more, half as many at a time.
+        """
         b, vectors = self.b, columns // lanes
         fast = min(vectors, self.threads)
         lines = min(rows, self.threads // fast)
         count = rows // lines
-        several = count if count <= _MOST_COPIES else _MOST_COPIES // 2
+        several = count if count <= most else max(most // 2, 1)
         with (
             b.loop(f"{name}.y", lines, "thread") as y,
             b.loop(f"{name}.x", fast, "thread") as x,
