@@ -167,6 +167,30 @@ def attentions(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str
                 yield [x.astype(as_dtype(dtype).numpy) for x in arrays], attrs
 
 
+def block_products(rng: np.random.Generator) -> Iterator[tuple[list[Array], dict[str, Any]]]:
+    """Blocks in any order, several in one place and some outside, in every shape of a tile.
+
+    Products are sums of small multiples of 1/2, which nothing rounds.
+    """
+    forms = (
+        ((5,), (4, 3), (7, 4, 8)),
+        ((), (2, 3), (6, 3, 12)),
+        ((2, 7), (3, 2), (5, 5, 5)),
+        ((14,), (2, 2), (4, 9, 16)),
+        ((3,), (2, 2), (0, 2, 4)),
+        ((3,), (0, 2), (2, 3, 4)),
+    )
+    for number, (lead, (down, across), blocks) in enumerate(forms):
+        for dtype in (("f32", "f16"), ("f64", "f32"))[number % 2]:
+            x = rng.integers(-2, 3, (*lead, down * blocks[1])) / 2
+            numbers = [x, rng.integers(-2, 3, blocks) / 2]
+            places = [rng.integers(-1, n + 1, blocks[0]) for n in (down, across)]
+            arrays = [each.astype(as_dtype(dtype).numpy) for each in numbers]
+            arrays += [each.astype(np.int32) for each in places]
+            most = dict.fromkeys(("per_row", "per_column"), blocks[0])
+            yield arrays, {"features": across * blocks[2], **most}
+
+
 def judged(name: str) -> Iterator[tuple[list[Array], dict[str, Any]]]:
     """Calls of an op whose results `judge` judges."""
     return attentions(np.random.default_rng(5)) if name == "attention" else matrices(name)
@@ -256,6 +280,7 @@ def _weighed(
 
 #: What gives each element exactly, by op.
 EXACT = {
+    "block_sparse_dot": block_products,
     "cumulative": scans,
     "dynamic_update_slice": updates,
     "scatter": scatters,

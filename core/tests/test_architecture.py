@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("backend",),
     ("c", "llvm"),
+    ("html",),
     ("runtime",),
     ("aot",),
     (

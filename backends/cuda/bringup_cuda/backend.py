@@ -77,7 +77,7 @@ class CudaBackend(Backend):
         return plan.chunk_length
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
-        """The loops of a kernel on an architecture; None for warpgroups, and folds by groups."""
+        """The loops of a kernel on an architecture; None for one that computes nothing."""
         from bringup.llvm.simt import scheduled_kernel
         from bringup_cuda.codegen.contraction.planning import plan_contraction
 
@@ -86,7 +86,7 @@ class CudaBackend(Backend):
         if plan is not None:
             from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 
-            return scheduled_contraction(plan, step.schedule) if not plan.tile.warpgroups else None
+            return scheduled_contraction(plan, step.schedule)
         return scheduled_kernel(step.kernel, TARGETS[architecture], step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:

@@ -167,7 +167,7 @@ def _reference(member: Member) -> str:
 
 
 def rust_module(library: Interface) -> str:
-    """The functions for Rust, with arrays of the right length."""
+    """The functions for Rust 1.82 and later, editions 2018 to 2024."""
     lines = [f"//! {library.name} for {library.target}, made by bringup {VERSION}."]
     lines += ["", "use core::ffi::c_void;"]
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
@@ -188,12 +188,14 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     yield f"#[repr(C, align({ALIGNMENT}))]"
     yield f"struct {_camel(name)}Arena([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
-    yield 'extern "C" {'
+    yield 'unsafe extern "C" {'
     yield f"    fn {symbol}(args: *const *const c_void, results: *const *mut c_void,"
     yield f"        arena: *mut c_void{pool}) -> i32;"
     yield "}"
     yield ""
     yield f"/// {', '.join(f'{m.name}: {m.type}' for m in function.arguments)}"
+    if has_file:
+        yield f"/// {_WEIGHTS}: the file, at a multiple of {ALIGNMENT} bytes, as where it is mapped"
     yield f"pub fn {name}({', '.join(takes)}) -> Result<(), i32> {{"
     yield f"    let args: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
     yield f"    let results: [*mut c_void; {len(results)}] = [{', '.join(results)}];"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -118,6 +119,7 @@ def ops(
     epilog=examples(
         "bringup dump model.py:loss 'f32[4,8]' 'f32[8]'",
         "bringup dump model.py:loss 'f32[4,8]' 'f32[8]' --level kernels --level asm",
+        "bringup dump model.py:loss 'f32[4,8]' 'f32[8]' --html loss.html",
         "bringup dump graph.txt --target mydevice",
     ),
 )
@@ -147,6 +149,12 @@ def dump(
             autocompletion=shell.one_of(*LEVELS),
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write all levels, with pictures, as a page for a browser."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what a function becomes, pass by pass.
@@ -156,7 +164,7 @@ def dump(
     """
     from bringup.cli import dump as command
 
-    command.show(subject, types or [], target, level or [], as_json=json)
+    command.show(subject, types or [], target, level or [], html, as_json=json)
 
 
 @app.command(

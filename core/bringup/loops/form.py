@@ -25,6 +25,8 @@ from bringup.types import TensorType
 Space = OneOf["global", "scratch", "shared", "register", "fragment"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out", "inout"]
+#: What threads start and do not wait for.
+InFlight = OneOf["copies", "products"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
@@ -137,7 +139,9 @@ class Store:
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
     later: the value, which a `Load` of the same block gives, is on its way from memory to memory
-    until a `Wait`, and nobody reads the element before.
+    until a `Wait`, and nobody reads the element before.  Of a fold, which is then in a loop with a
+    shape: products of elements in shared memory are on their way to a fragment until a `Wait` for
+    products; nobody changes the factors before, and nothing but such folds uses the sums.
     """
 
     buffer: Buffer
@@ -217,7 +221,12 @@ class Barrier:
 
 @record(eq=False)
 class Commit:
-    """What a thread stores `later`, and is in no group yet, becomes a group."""
+    """What a thread stores `later`, and is in no group yet, becomes a group.
+
+    what: copies are groups of their own, and so are products.
+    """
+
+    what: InFlight = "copies"
 
 
 @record(eq=False)
@@ -225,6 +234,7 @@ class Wait:
     """A thread waits until all its groups but the last ``pending`` ones have come."""
 
     pending: int
+    what: InFlight = "copies"
 
 
 @record(eq=False)
@@ -320,6 +330,7 @@ __all__ = [
     "For",
     "Func",
     "If",
+    "InFlight",
     "Let",
     "Load",
     "LoopKind",

@@ -192,7 +192,7 @@ def _moved(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, stmt.mask)
     fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    return Store(buffer, index, stmt.value, stmt.mask, fold, factor, precision)
+    return Store(buffer, index, stmt.value, stmt.mask, fold, factor, precision, later=stmt.later)
 
 
 def _mapped(body: Body, change: Callable[[Stmt], Stmt]) -> Body:

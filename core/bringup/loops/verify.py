@@ -330,17 +330,27 @@ def _registers(func: Func) -> Problems:
 
 
 def _later(func: Func) -> Problems:
-    """Stores to come that are no copies from the caller's memory to that of a block."""
-    yield from _later_within(func.body)
+    """Stores to come that are no copies from the caller's memory to that of a block, and no
+    products.
+    """
+    yield from _later_within(func.body, has_shape=False)
 
 
-def _later_within(body: Sequence[Stmt]) -> Problems:
+def _later_within(body: Sequence[Stmt], *, has_shape: bool) -> Problems:
+    """has_shape: whether a loop round the block is given to an instruction."""
     loads = {stmt.result: stmt for stmt in body if isinstance(stmt, Load)}
     for stmt in body:
         if isinstance(stmt, For | If):
-            yield from _later_within(stmt.body)
+            inside = has_shape or (isinstance(stmt, For) and bool(stmt.by))
+            yield from _later_within(stmt.body, has_shape=inside)
         elif isinstance(stmt, Wait) and stmt.pending < 0:
             yield stmt, "there are no fewer groups than none"
+        elif isinstance(stmt, Store) and stmt.later and has_shape:
+            others = [load for load in loads.values() if load.buffer.space != "shared"]
+            if stmt.fold != "add" or stmt.buffer.space != "fragment":
+                yield stmt, f"products are added to a fragment later, not so to {stmt.buffer.name}"
+            elif others:
+                yield stmt, f"factor {others[0].result} is not in shared memory"
         elif isinstance(stmt, Store) and stmt.later:
             load = loads.get(stmt.value)
             if stmt.buffer.space != "shared" or stmt.fold or stmt.mask:
@@ -501,7 +511,8 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     ),
     FuncRule(
         "later",
-        "what is stored later is loaded from global memory for that, and goes to shared memory",
+        "what is stored later is loaded from global memory for that, and goes to shared memory; or "
+        "an instruction adds products of shared memory to a fragment",
         _later,
     ),
     FuncRule("outputs", "every element of an out buffer is written", _outputs),

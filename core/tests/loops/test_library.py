@@ -25,6 +25,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.attention._BLOCK", 12)
     monkeypatch.setattr("bringup.loops.library.attention._FEW_BLOCK", 8)
+    monkeypatch.setattr("bringup.loops.library.block_sparse._LONGEST", 8)
+    monkeypatch.setattr("bringup.loops.library.block_sparse._RUN", 4)
     monkeypatch.setattr("bringup.loops.library.updates._RUN", 4)
     monkeypatch.setattr("bringup.loops.library.updates._SHARED_RUN", 2)
     monkeypatch.setattr("bringup.loops.library.side_by_side._TABLE_UPDATES", 8)
@@ -41,6 +43,7 @@ THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
 #: Units, and what else machines say.
 MACHINES: list[tuple[str, int, dict[str, Any]]] = [
     *((name, units, {}) for name in EXACT for units in (1, 64)),
+    ("block_sparse_dot", 4, {"vector_bits": 128}),
     ("cumulative", 1, {"vector_bits": 128}),
     ("cumulative", 64, {"vector_bits": 256}),
     *((name, 64, THREADS) for name in EXACT),

@@ -7,7 +7,7 @@ kernels, and op steps.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from bringup.backend import Lowered
@@ -24,7 +24,6 @@ from bringup_cuda.codegen.commands import (
     note_extents,
 )
 from bringup_cuda.codegen.context import CodegenContext
-from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
 from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
@@ -105,9 +104,6 @@ def _emit_contraction(
     the choice for the architecture.
     """
     kernel = plan.contraction.kernel
-    if plan.tile.warpgroups:
-        key = f"contraction\n{kernel.content}"
-        return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
     registers = codegen.row.registers // (plan.tile.threads * plan.resident)
 
     def emit(name: str) -> SimtKernel:

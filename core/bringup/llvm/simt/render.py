@@ -415,7 +415,7 @@ class _ThreadEmitter(FuncEmitter):
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
             if self.shared.allocs and not self.shared.is_double and _meets_next(body):
-                self._barrier()
+                self._barrier(())
             loop.next(b.xor(self.parity, const(1)))
 
     def unit(self, nest: Sequence[For], body: tuple[Stmt, ...], unit: Val) -> None:
@@ -434,7 +434,7 @@ class _ThreadEmitter(FuncEmitter):
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
         if isinstance(stmt, Barrier):
-            self._barrier()
+            self._barrier(scope)
         elif isinstance(stmt, Shuffle):
             self.scalars[stmt.result.name] = self._shuffle(stmt)
         elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
@@ -452,8 +452,8 @@ class _ThreadEmitter(FuncEmitter):
         else:
             super()._stmt(stmt, scope)
 
-    def _barrier(self) -> None:
-        """Wait until all threads of the block have come here."""
+    def _barrier(self, scope: Sequence[Stmt]) -> None:
+        """Wait until all threads of the block have come here.  scope: the rest of its block."""
         self.b.intrinsic(self.dialect.barrier, ir.void, (), ())
 
     def _shuffle(self, stmt: Shuffle) -> Val:
@@ -491,9 +491,7 @@ class _ThreadEmitter(FuncEmitter):
         size = stmt.axis.size
         if not self.is_in_threads:
             self.are_whole_warps = inner * size % self.target.warp == 0
-        value = self.thread
-        if inner > 1:
-            value = self.b.binary("udiv", value, self.indices.const(inner))
+        value = self._number(inner)
         exists: Val | None = None
         if self.is_in_threads:
             value = self.b.binary("urem", value, self.indices.const(size))
@@ -516,6 +514,12 @@ class _ThreadEmitter(FuncEmitter):
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
         self.is_in_threads, self.memory.present = outer, present
+
+    def _number(self, inner: int) -> Val:
+        """The number of this thread among groups of so many."""
+        if inner == 1:
+            return self.thread
+        return self.b.binary("udiv", self.thread, self.indices.const(inner))
 
     # -- conditions --------------------------------------------------------------------------------
 

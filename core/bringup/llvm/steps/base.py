@@ -129,8 +129,8 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 
 #: Ops whose loops are those of the op library.
 FROM_LIBRARY = (
-    "attention", "cholesky", "cumulative", "dynamic_update_slice", "eigh", "lu", "qr", "scatter",
-    "svd", "triangular_solve",
+    "attention", "block_sparse_dot", "cholesky", "cumulative", "dynamic_update_slice", "eigh", "lu",
+    "qr", "scatter", "svd", "triangular_solve",
 )  # fmt: skip
 #: Threads for which library ops are cut, however many there are: results, such as those of sums in
 #: chunks, must not depend on their number.
@@ -138,7 +138,6 @@ _THREADS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
-        **_of("block_sparse", "block_sparse_dot"),
         **_of("sort.emit", "sort"),
     }
 )

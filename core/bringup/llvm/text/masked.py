@@ -13,7 +13,6 @@ from bringup.llvm.text import (
     i1,
     i32,
     i64,
-    i64_const,
     poison,
     vec,
     void,
@@ -40,7 +39,7 @@ def pairwise(parts: Sequence[Val], combine: Callable[[Val, Val], Val]) -> Val:
 
 
 def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
-    """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
+    """The mask of the lanes below a count, as a comparison of i32 lane numbers."""
     numbers = const_vector(i32, range(lanes))
     return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
 
@@ -51,8 +50,8 @@ def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
 
 
 def clamp(b: Builder, count: Val, most: int) -> Val:
-    """An i64 between 0 and ``most``."""
-    return b.smax(b.smin(count, i64_const(most)), i64_const(0))
+    """An integer between 0 and ``most``."""
+    return b.smax(b.smin(count, const(count.type, most)), const(count.type, 0))
 
 
 def masked_load(

@@ -37,6 +37,7 @@ _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
     "attention": LibraryOp("attention", ("add", "sub", "mul", "div", "exp", *_ORDER)),
+    "block_sparse_dot": LibraryOp("block_sparse", ("add", "mul", *_ORDER)),
     "cholesky": LibraryOp("factors", _FIELD),
     "cumulative": LibraryOp("scans", ("convert",)),
     "dynamic_update_slice": LibraryOp("scattering", ("convert",)),

@@ -73,6 +73,11 @@ class Matrix:
         self.b.store(self.buffer, self.place(i, j), value, fold="add", factor=factor)
 
 
+def usual_lanes(call: OpCall, dtype: DType) -> int:
+    """Elements of a vector; of a usual one where the machine's compiler makes them."""
+    return max((call.target.vector_bits or _USUAL_BITS) // dtype.bits, 1)
+
+
 def shifted(at: At, i: Expr, j: Expr = ZERO) -> At:
     """The elements from a row and a column on."""
     return lambda r, c: at(i + r, j + c)
@@ -120,8 +125,7 @@ class Tiles:
     @classmethod
     def of(cls, b: FuncBuilder, call: OpCall, dtype: DType, rows: int, columns: int) -> Tiles:
         """Tiles that a machine has the registers for, no larger than a matrix."""
-        bits = call.target.vector_bits or _USUAL_BITS
-        lanes = min(max(bits // dtype.bits, 1), ceil_power_of_two(columns))
+        lanes = min(usual_lanes(call, dtype), ceil_power_of_two(columns))
         width = lanes * max(min(_VECTORS, ceil_div(columns, lanes)), 1)
         most = 2 * _ROWS if call.target.registers >= 32 else _ROWS
         return cls(b, dtype, min(most, ceil_power_of_two(rows)), lanes, width)
@@ -276,4 +280,15 @@ class Tile:
             matrix.set(i + r, j + lane, self.get(r, lane))
 
 
-__all__ = ["SQUARE", "At", "Matrix", "Tile", "Tiles", "blocks", "diagonal", "reaches", "shifted"]
+__all__ = [
+    "SQUARE",
+    "At",
+    "Matrix",
+    "Tile",
+    "Tiles",
+    "blocks",
+    "diagonal",
+    "reaches",
+    "shifted",
+    "usual_lanes",
+]

@@ -1,14 +1,4 @@
 "use strict";
-// Links to failures open them.
-function reveal() {
-  let at = location.hash && document.getElementById(location.hash.slice(1));
-  if (!at) return;
-  for (let each = at; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
-  at.scrollIntoView();
-}
-addEventListener("hashchange", reveal);
-reveal();
-
 // What a cell stands for, in a line that pointing, touching and the arrow keys all reach.
 const facts = document.getElementById("cell-facts");
 function show(cell) {
@@ -78,13 +68,3 @@ addEventListener("keydown", (e) => {
   location.hash = failures[current].id;
   failures[current].querySelector("summary").focus();
 });
-
-if (navigator.clipboard) {
-  for (const block of document.querySelectorAll("pre.command")) {
-    const text = block.textContent, button = document.createElement("button");
-    button.className = "copy";
-    button.textContent = "copy";
-    button.onclick = () => navigator.clipboard.writeText(text).then(() => (button.textContent = "copied"));
-    block.prepend(button);
-  }
-}

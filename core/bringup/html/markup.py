@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TypeAlias
-
-from bringup_conformance.reporting.views import visible
 
 #: Elements that have no end tag in HTML.
 _EMPTY = frozenset({"meta", "br", "hr"})
@@ -89,3 +88,17 @@ def pairs(facts: Sequence[tuple[str, Child]]) -> Markup:
 def code(text: str, **attributes: str) -> Markup:
     """Text as it is written, which scrolls with the keyboard too."""
     return tag("pre", tag("code", text), tabindex=0, **attributes)
+
+
+# Characters that a terminal may act on: control characters but tabs and ends of lines, and those
+# that change the direction of text.
+_ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    r"""A device's text as it may be shown: what a terminal would act on is written as an escape.
+
+    >>> visible("lost\x1b[2J\n")
+    'lost\\x1b[2J\n'
+    """
+    return _ACTIVE.sub(lambda match: ascii(match[0])[1:-1], text)

@@ -8,9 +8,9 @@ from typing import Any
 
 from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, format_instr
+from bringup.html.layout import HEIGHT, Placed, place
+from bringup.html.markup import Markup, join, tag
 from bringup.records import record
-from bringup_conformance.reporting.html.layout import HEIGHT, Placed, place
-from bringup_conformance.reporting.html.markup import Markup, join, tag
 
 # Width of a character of the picture's monospaced text, and room beside it.
 _CHARACTER, _PADDING = 7.3, 20
@@ -33,21 +33,33 @@ class Node:
 
 
 def drawing(
-    graph: Graph, recipes: Sequence[str], wrong: Collection[int], guilty: Collection[int] = ()
+    graph: Graph,
+    recipes: Sequence[str] = (),
+    wrong: Collection[int] = (),
+    guilty: Collection[int] = (),
 ) -> Markup:
     """An SVG picture of a graph.
 
     recipes: what fills each input.  wrong: numbers of outputs with wrong elements.  guilty: numbers
     of the instructions that are known to cause them.
     """
-    nodes, edges, sinks = _parts(graph, recipes, wrong, guilty)
+    return picture(*_parts(graph, recipes, wrong, guilty), _in_words(graph, wrong, guilty))
+
+
+def picture(
+    nodes: Sequence[Node], edges: Sequence[tuple[int, int]], sinks: Collection[int], words: str
+) -> Markup:
+    """An SVG picture of nodes in layers.
+
+    edges, sinks: as `bringup.html.layout.place` takes them.  words: the picture for who cannot see.
+    """
     placed = place([node.width for node in nodes], edges, sinks)
     ports = _ports(placed, edges)
     shapes = [_edge(placed, way, port) for way, port in zip(placed.routes, ports, strict=True)]
     shapes += [_node(placed, n, node) for n, node in enumerate(nodes)]
     return tag(
         "svg",
-        tag("title", _in_words(graph, wrong, guilty)),
+        tag("title", words),
         shapes,
         role="img",
         class_="program",
