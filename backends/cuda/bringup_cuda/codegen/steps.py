@@ -1,7 +1,6 @@
 """Op steps on NVIDIA GPUs: ops on whole buffers that are no loop nest of a kernel.
 
-Attention is one kernel of its own.  All others are functions of the op library of loops, each of
-which is a launch.  Every launch takes pointers to what it reads and writes.  Results never depend
+They are functions of the op library of loops, each of which is a launch.  Every launch takes pointers to what it reads and writes.  Results never depend
 on the order in which blocks or threads run: atomics only combine values whose fold is the same in
 any order.
 """
@@ -17,8 +16,9 @@ from bringup.llvm.simt.matrix import emit_tiles
 from bringup.llvm.simt.nests import nest_steps
 from bringup.llvm.simt.render import emit_threads
 from bringup.loops import Func
-from bringup.loops.form import Alloc, Buffer, statements
+from bringup.loops.form import Buffer
 from bringup.loops.schedule import apply
+from bringup.loops.schedule.rewrite import contents
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
 from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy, Launch, Scratch
@@ -107,9 +107,9 @@ def _kernel(codegen: CodegenContext, func: Func, constant: frozenset[str]) -> Si
     row, scheduled = codegen.row, apply(func, nest_steps(func, codegen.row))
 
     def emit(name: str) -> SimtKernel:
-        registers = row.thread_registers  # as many as it needs
-        if any(isinstance(s, Alloc) and s.buffer.space == "fragment" for s in statements(scheduled.body)):
+        if "fragment" in contents(scheduled).spaces:
             return emit_tiles(codegen.module, scheduled, name, row, SIMT, 0)
+        registers = row.thread_registers  # as many as it needs
         return emit_threads(
             codegen.module, scheduled, name, row, SIMT, constant, registers, fixed=True
         )

@@ -59,6 +59,9 @@ from bringup.loops.form import (
 from bringup.loops.fragments import in_registers
 from bringup.target import Target
 
+#: Blocks of a multiprocessor that are few: an assembler that chooses might keep registers for more.
+_FEW = 3
+
 
 def emit_tiles(
     module: Module,
@@ -70,7 +73,8 @@ def emit_tiles(
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
-    registers: that a thread should have; 0 if the assembler should choose.
+    registers: that a thread should have.  If 0, as many as it needs where shared memory holds few
+    blocks; else the assembler chooses.
     Raises UnsupportedError for what GPUs do not run.
     """
     moved, ranks = in_registers(func.body)
@@ -80,6 +84,12 @@ def emit_tiles(
     threads = round_up(_threads(body), target.warp)
     pointer = ir.pointer(dialect.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    read = factors(body)
+    places, size = shared_places(body, read)
+    # No launch promises such an alignment.
+    size += PERIOD if read else 0
+    if not registers and size * (_FEW + 1) > target.shared_bytes:
+        registers = target.thread_registers
     attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
     function = module.function(
         name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
@@ -91,10 +101,6 @@ def emit_tiles(
     emitter = _TileEmitter(func, function, memory, target, dialect, threads)
     emitter.ranks = ranks
     emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
-    read = factors(body)
-    places, size = shared_places(body, read)
-    # No launch promises such an alignment.
-    size += PERIOD if read else 0
     base: Val | None = None
     if size > SHARED_BYTES:
         base = dynamic_shared(module, f"{name}_tiles", dialect)

@@ -646,12 +646,9 @@ class _Matrices(_Block):
     @contextmanager
     def together(self, count: int) -> Iterator[Expr]:
         """Loops over the scores of a row that a thread has, some at once."""
-        b = self.b
-        with (
-            b.loop("o", count // _TOGETHER, "unroll") as o,
-            b.loop("v", _TOGETHER, "vector") as v,
-        ):
-            yield o * _TOGETHER + v
+        b, lanes = self.b, min(count, _TOGETHER)
+        with b.loop("o", count // lanes, "unroll") as o, b.loop("v", lanes, "vector") as v:
+            yield o * lanes + v
 
     def keep(self, power: Scalar, place: Expr) -> Scalar:
         """Keep the factors whose sum is an exponential, which is returned.
