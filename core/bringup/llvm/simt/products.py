@@ -184,7 +184,9 @@ class Products:
         first, within = memory.known(first), memory.known(within)
         beyond = within.const * size // (8 * CHUNK) * (8 * CHUNK) if within.is_const else 0
         offset = first.const * size + beyond
-        address = memory.plain_address(load.buffer.name, first * size + -first.const * size, (), ir.i8)
+        address = memory.plain_address(
+            load.buffer.name, first * size + -first.const * size, (), ir.i8
+        )
         column = self.indices.scalar(within * size + -beyond)
         column = b.xor(column, place) if column.integer != 0 else place
         address = b.gep(b.gep(address, line, ir.i8), b.zext(column, ir.i64), ir.i8)

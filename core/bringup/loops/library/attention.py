@@ -3,7 +3,8 @@
 Each query visits the keys once, block by block, and carries its running maximum and the running sum
 of exponentials.  Scores of a block are in scratch memory alone.  Lanes are neighbouring queries, so
 that nothing is folded across lanes: queries, scores and sums are stored with them innermost.  If
-there are fewer queries than that pays for, lanes are along depth, keys and values.
+there are fewer queries than that pays for, lanes are along depth, keys and values.  On blocks of
+threads tiles are in shared memory: see `attention_blocks`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, f32
 from bringup.graph.index import Expr
 from bringup.integers import ceil_div, round_up
 from bringup.loops.form import Buffer, Role, Scalar
-from bringup.loops.library.attention_blocks import attention_of_blocks
+from bringup.loops.library.attention_matrices import Matrices
 from bringup.loops.library.attention_scores import Scores
+from bringup.loops.library.attention_threads import Threads
 from bringup.loops.library.builder import FuncBuilder, at_least_one, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.records import record
@@ -50,10 +52,29 @@ def attention(call: OpCall) -> StepLoops:
             b.store(y, i, b.constant(0, y.dtype))
         return StepLoops(call, (b.func(),))
     if call.threads:
-        return StepLoops(call, (attention_of_blocks(call, b),))
+        return _on_blocks(call, b)
     form = _Form.of(call)
     with b.parallel(m=form.batch, u=ceil_div(form.panels, form.together)) as (m, u):
         _Unit(form, b, m, u * form.together).run()
+    return StepLoops(call, (b.func(),))
+
+
+def _on_blocks(call: OpCall, b: FuncBuilder) -> StepLoops:
+    """A block of threads has some queries and values of one member of the batch."""
+    dtype, is_few = call.types[0].dtype, call.attrs["precision"] == "tf32"
+    takes = dtype.bits == 16 or (dtype is f32 and is_few)
+    block = Matrices if takes and "matrices" in call.target.instructions else Threads
+    tile = block.chosen(call)
+    queries = ceil_div(call.types[0].shape[-2], tile.queries)
+    values = ceil_div(call.types[2].shape[-1], tile.values)
+    with (
+        b.loop("m", math.prod(call.types[0].shape[:-2]), "block") as m,
+        b.loop("g", queries, "block") as g,
+        b.loop("z", values, "block") as z,
+    ):
+        if call.attrs["causal"]:
+            g = g * -1 + (queries - 1)  # The last queries see most keys: they start first.
+        block(call, b, tile, (m, g * tile.queries, z * tile.values)).run()
     return StepLoops(call, (b.func(),))
 
 
