@@ -1,8 +1,8 @@
 """Op steps on NVIDIA GPUs: ops on whole buffers that are no loop nest of a kernel.
 
-They are functions of the op library of loops, each of which is a launch.  Every launch takes pointers to what it reads and writes.  Results never depend
-on the order in which blocks or threads run: atomics only combine values whose fold is the same in
-any order.
+They are functions of the op library of loops, each of which is a launch.  Every launch takes
+pointers to what it reads and writes.  Results never depend on the order in which blocks or threads
+run: atomics only combine values whose fold is the same in any order.
 """
 
 from __future__ import annotations

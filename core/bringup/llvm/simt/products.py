@@ -118,7 +118,10 @@ class Products:
         return words if factor.is_left else words[:2]
 
     def held(self, factor: _Factor, first: int) -> list[Val]:
-        """Sixteen rows that lanes have, in four registers.  first: the first element of thread 0."""
+        """Sixteen rows that lanes have, in four registers.
+
+        first: the element of the first row of thread 0.
+        """
         assert self.unit is not None
         b, load, registers = self.b, factor.load, self.memory.registers
         buffer, ranks = registers.buffers[load.buffer.name], self.ranks[load.buffer.name]

@@ -72,9 +72,9 @@ def _on_blocks(call: OpCall, b: FuncBuilder) -> StepLoops:
         b.loop("g", queries, "block") as g,
         b.loop("z", values, "block") as z,
     ):
-        if call.attrs["causal"]:
-            g = g * -1 + (queries - 1)  # The last queries see most keys: they start first.
-        block(call, b, tile, (m, g * tile.queries, z * tile.values)).run()
+        # Where later keys are hidden, the last queries see most keys: they start first.
+        number = g * -1 + (queries - 1) if call.attrs["causal"] else g
+        block(call, b, tile, (m, number * tile.queries, z * tile.values)).run()
     return StepLoops(call, (b.func(),))
 
 
