@@ -186,7 +186,7 @@ def test_a_product_in_tiles() -> None:
 
 def test_fragments_as_registers() -> None:
     """Each of the 16 threads has four sums and some elements on their way."""
-    body = in_registers(product().body)
+    body, _ = in_registers(product().body)
     sizes = {
         s.buffer.name: s.buffer.size
         for s in statements(body)
