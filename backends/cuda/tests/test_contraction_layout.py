@@ -17,8 +17,8 @@ from bringup.llvm.scalar import memory_type
 from bringup.llvm.simt.tiles import TileIndices, TileMemory
 from bringup.llvm.text import Builder, Module, const
 from bringup.loops.form import named_axis
-from bringup_cuda.codegen.contraction.staging import CHUNK, GAPS, TileLayout
-from bringup_cuda.codegen.contraction.tiles import SCALAR, TENSOR
+from bringup_cuda.codegen.contraction.staging import GAPS, TileLayout
+from bringup_cuda.codegen.contraction.tiles import CHUNK, SCALAR, TENSOR
 from bringup_cuda.codegen.nvvm import SIMT
 from bringup_cuda_emulator import run
 

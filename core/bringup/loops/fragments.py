@@ -82,12 +82,15 @@ def _shared(
     mine, threads: the sizes and steps of the thread loops round the access, and of those round the
     others.
     """
-    chosen = [each for each in mine if each[1]]
-    missing = [each for each in threads if each[1] and each not in chosen]
+    if len(mine) != len(threads):
+        return None
+    missing = [other for one, other in zip(mine, threads, strict=True) if one != other]
+    if any(one not in (other, (other[0], 0)) for one, other in zip(mine, threads, strict=True)):
+        return None
     found = [
         loop for loop in inner if (loop.axis.size, stmt.index.coefficient(loop.axis)) in missing
     ]
-    return found if len(found) == len(missing) and set(chosen) <= {*threads} else None
+    return found if len(found) == len(missing) else None
 
 
 def _threads_of(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product as points
 
 from bringup.errors import UnsupportedError
@@ -22,6 +21,7 @@ from bringup.llvm.simt.tiles import CHUNK, TileMemory
 from bringup.llvm.text import Val, vec
 from bringup.loops.form import For, Load
 from bringup.loops.schedule.tensors import TileProduct
+from bringup.records import record
 
 #: Rows, columns, and bytes of inner elements of a product; lanes of a warp.
 ROWS, COLUMNS, BYTES, LANES = 16, 8, 32, 32
@@ -73,8 +73,9 @@ class Products:
         ]:  # fmt: skip
             raise UnsupportedError(f"no unit multiplies as loop {loop.name} says: {loop.by}")
         left = _Factor.of(product.left, product.rows, product.inner, is_left=True)
-        right = _Factor.of(product.right, product.columns, product.inner, is_left=False)
-        right.is_paired = left.is_held and kind.itemsize == 4
+        is_paired = left.is_held and kind.itemsize == 4
+        columns = product.right, product.columns, product.inner
+        right = _Factor.of(*columns, is_left=False, is_paired=is_paired)
         return product, left, right
 
     def add(self, product: TileProduct, kind: str, left: list[Val], right: list[Val]) -> None:
@@ -183,17 +184,13 @@ class Products:
         first, within = start, Expr()
         if swizzle:
             first, within = start // swizzle * swizzle, start % swizzle
-        # Chunks change places within eight: what is beyond is an offset, as all constants are.
-        first, within = memory.known(first), memory.known(within)
+        # Chunks change places within eight, so that what is beyond is an offset: fewer addresses.
+        within = memory.known(within)
         beyond = within.const * size // (8 * CHUNK) * (8 * CHUNK) if within.is_const else 0
-        offset = first.const * size + beyond
-        address = memory.plain_address(
-            load.buffer.name, first * size + -first.const * size, (), ir.i8
-        )
+        address = memory.plain_address(load.buffer.name, first * size + beyond, (), ir.i8)
         column = self.indices.scalar(within * size + -beyond)
         column = b.xor(column, place) if column.integer != 0 else place
-        address = b.gep(b.gep(address, line, ir.i8), b.zext(column, ir.i64), ir.i8)
-        return b.gep(address, offset, ir.i8) if offset else address
+        return b.gep(b.gep(address, line, ir.i8), b.zext(column, ir.i64), ir.i8)
 
     def words(self, factor: _Factor) -> list[Val]:
         """A word of each of the four matrices, where lines run along rows or columns."""
@@ -212,7 +209,7 @@ class Products:
         return [b.load(ir.i32, b.gep(address, place, ir.i8), size) for place in places]
 
 
-@dataclass(slots=True)
+@record(eq=False)
 class _Factor:
     """A factor in shared memory, or one that the lanes of a warp have.
 
@@ -238,7 +235,14 @@ class _Factor:
         return self.load.buffer.space == "fragment"
 
     @staticmethod
-    def of(load: Load, own: Sequence[For], inner: Sequence[For], *, is_left: bool) -> _Factor:
+    def of(
+        load: Load,
+        own: Sequence[For],
+        inner: Sequence[For],
+        *,
+        is_left: bool,
+        is_paired: bool = False,
+    ) -> _Factor:
         """The factor that a load reads in these loops.  Raises UnsupportedError."""
         start = load.index.substitute({loop.axis: Expr() for loop in (*own, *inner)})
         if load.buffer.space == "fragment":
@@ -256,7 +260,7 @@ class _Factor:
         )
         if other != times * across or 1 not in (across, along) or not is_even:
             raise UnsupportedError(f"{load.buffer.name} does not lie in lines")
-        return _Factor(load, own, inner, start, across, along, is_left)
+        return _Factor(load, own, inner, start, across, along, is_left, is_paired)
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
