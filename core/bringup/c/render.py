@@ -144,6 +144,21 @@ def _threads(body: Sequence[Stmt]) -> int:
     return max(counts, default=1)
 
 
+def _masked(body: Sequence[Stmt], mask: tuple[Bound, ...]) -> tuple[Stmt, ...]:
+    """Statements that access memory where the mask holds alone, and run everywhere: they are those
+    of threads that have nothing to do but to meet the others.
+    """
+    masked: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Load | Store) and stmt.buffer.space != "register":
+            masked.append(replace(stmt, mask=(*stmt.mask, *mask)))
+        elif isinstance(stmt, For | If):
+            masked.append(replace(stmt, body=_masked(stmt.body, mask)))
+        else:
+            masked.append(stmt)
+    return tuple(masked)
+
+
 #: Parameters have lines of their own where they do not fit one of so many columns.
 LINE = 100
 
@@ -203,7 +218,7 @@ class _Function:
     def frame(self) -> Iterator[str]:
         if not units(self.func):
             return
-        if not self.dialect.pointer:
+        if self.dialect.begin or not self.dialect.pointer:
             yield from self.pointers()
         if not self.dialect.has_threads:
             loops, body = _nest(self.func.body, ("parallel", "block"))
@@ -221,13 +236,17 @@ class _Function:
             yield from self.strided(loops, body, "unit")
 
     def pointers(self) -> Iterator[str]:
-        """The parameters out of the array of them."""
+        """The parameters out of the array of them, or as the dialect defines them."""
+        form = self.dialect.begin or "{type} *{restrict}{name} = ({type} *)buffers[{n}];"
         for n, param in enumerate(self.func.params):
             if param.buffer not in self.live:
                 continue
             type_, name = self.element(param.buffer), self.names.of(param.buffer, "")
             restrict = self.dialect.restrict if param.buffer in self.unaliased else ""
-            yield f"{type_} *{restrict}{name} = ({type_} *)buffers[{n}];"
+            yield form.format(type=type_, restrict=restrict, name=name, n=n)
+        if self.layout.size and self.dialect.begin:
+            byte = self.dialect.types["u8"]
+            yield form.format(type=byte, restrict="", name="scratch", n=len(self.func.params))
 
     def element(self, buffer: Buffer) -> str:
         """The type of the elements of a parameter, which is constant if it is only read."""
@@ -602,6 +621,10 @@ class _Function:
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
+        meets = any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body))
+        if meets and stmt.bounds:
+            masked = _masked(stmt.body, stmt.bounds)
+            stmt = replace(stmt, body=masked, end=None)
         inner = self.inner[stmt.axis] = _threads(stmt.body)
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
@@ -614,7 +637,7 @@ class _Function:
         tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
-        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+        if tests and meets:
             raise UnsupportedError(
                 f"{self.func.name}: threads that loop {stmt.name} does not have would not come to "
                 "its barriers or shuffles",

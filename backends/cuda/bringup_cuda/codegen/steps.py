@@ -16,9 +16,9 @@ from bringup.llvm.simt.matrix import emit_tiles
 from bringup.llvm.simt.nests import nest_steps
 from bringup.llvm.simt.render import emit_threads
 from bringup.loops import Func
+from bringup.loops.contents import contents
 from bringup.loops.form import Buffer
 from bringup.loops.schedule import apply
-from bringup.loops.schedule.rewrite import contents
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
 from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy, Launch, Scratch

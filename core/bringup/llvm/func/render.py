@@ -41,9 +41,11 @@ from bringup.llvm.scalar import combine, literal, memory_type, register_type, re
 from bringup.llvm.text import Builder, Function, Module, Param, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Body,
+    Buffer,
     For,
     Func,
     If,
@@ -140,7 +142,7 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
     """
     end = start
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             end = max(end, _place(stmt.body, start, offsets))
         elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
             offsets[stmt] = start
@@ -152,9 +154,9 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
 
 def _fills(body: Sequence[Stmt]) -> bool:
     """Whether statements change nothing but memory that each worker has of its own."""
-    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
+    if not all(isinstance(stmt, (Alloc, For, If)) for stmt in body):
         return False
-    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
+    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, (Alloc, Store))}
     return spaces <= {"scratch"}
 
 
@@ -167,7 +169,7 @@ def _work(body: Sequence[Stmt]) -> int:
         elif isinstance(stmt, If):
             most = max(most, _work(stmt.body))
         else:
-            total += isinstance(stmt, Let | Load) or (
+            total += isinstance(stmt, (Let, Load)) or (
                 isinstance(stmt, Store) and stmt.factor is not None
             )
     return total + most
@@ -302,14 +304,19 @@ class FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
+        registers: list[Buffer] = []
         for number, stmt in enumerate(body):
-            self._stmt(stmt, body[number + 1 :])
-        for stmt in body:
+            if isinstance(stmt, (Alloc, Barrier)):
+                self._stmt(stmt, body[number + 1 :])
+            else:
+                self._stmt(stmt)
             if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
-                self.registers.free(stmt.buffer)
+                registers.append(stmt.buffer)
+        for buffer in registers:
+            self.registers.free(buffer)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
-        """Emit one statement.  scope: the rest of its block."""
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
+        """Emit one statement.  scope: the rest of its block, for an `Alloc` or a `Barrier`."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
@@ -331,14 +338,15 @@ class FuncEmitter:
                 )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
-        return tuple(self.scalars[scalar.name] for scalar in scalars)
+        return tuple([self.scalars[scalar.name] for scalar in scalars]) if scalars else ()
 
     def _define(self, stmt: Let | Load, value: Val) -> None:
         name = stmt.result.name
         self.scalars[name] = value
-        self.reciprocals.pop(name, None)
-        if stmt in self.divisors and value.type.lanes == 1:
-            self.reciprocals[name] = reciprocal(self.b, value)
+        if self.divisors:
+            self.reciprocals.pop(name, None)
+            if stmt in self.divisors and value.type.lanes == 1:
+                self.reciprocals[name] = reciprocal(self.b, value)
 
     def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
@@ -356,11 +364,11 @@ class FuncEmitter:
             case "inside":
                 inside = self.indices.inside(stmt.attrs["mask"], operands)
                 return const(ir.i1, 1) if inside is None else inside
-        if any(v.type.lanes > 1 for v in operands):
+        if max([v.type.lanes for v in operands], default=1) > 1:
             if stmt.op.name == "div" and stmt.operands[1].name in self.reciprocals:
                 by = self.reciprocals[stmt.operands[1].name]
                 return divide(self.b, operands[0], by, lane_registers=self.lane_registers)
-            operands = tuple(map(self.indices.splat, operands))
+            operands = tuple([self.indices.splat(v) for v in operands])
         return render(self.b, stmt, operands)
 
     def _index(self, stmt: Let, loaded: Sequence[Val]) -> Val:
@@ -478,12 +486,12 @@ class FuncEmitter:
         """The copies that exist, with the lanes that do; None if that is not known."""
         early = copies.early()
         points: list[Point] = []
+        axes_of = [loop.axis for loop in copies.nest]
         for at in copies.points():
-            axes = {
-                loop.axis: self.indices.const(i) for loop, i in zip(copies.nest, at, strict=True)
-            }
+            axes = dict(zip(axes_of, map(self.indices.const, at), strict=True))
             lanes, exists = None, True
-            self.indices.axes.update(axes)
+            if early:
+                self.indices.axes.update(axes)
             for loop in early:
                 end = self._end(loop)
                 last = loop.axis.size if end is None else end.integer
@@ -507,6 +515,7 @@ class FuncEmitter:
         self.scalars = dict(outer)
         groups: dict[tuple[int, ...], list[list[int]]] = {}
         results: dict[str, list[Val]] = {}
+        nothing = const(ir.i1, 0)
         for stmt in copies.body:
             axes = copies.axes[stmt]
             if axes not in groups:
@@ -520,7 +529,8 @@ class FuncEmitter:
                 self._store_across(copies, points, stmt, results)
                 continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
-            result: dict[int, Val] = {}
+            named = None if isinstance(stmt, Store) else stmt.result.name
+            result = [nothing] * len(points)
             for numbers in groups[axes]:
                 point = points[numbers[0]]
                 self.indices.axes.update(point.axes)
@@ -536,11 +546,12 @@ class FuncEmitter:
                     parts = [values[number] for number in numbers]
                     self.memory.store(stmt, pairwise(parts, step), None, ())
                     continue
-                self.body((stmt,))
-                if isinstance(stmt, Let | Load):
-                    result.update(dict.fromkeys(numbers, self.scalars[stmt.result.name]))
-            if isinstance(stmt, Let | Load):
-                results[stmt.result.name] = [result[number] for number in range(len(points))]
+                self._stmt(stmt)
+                if named is not None:
+                    for number in numbers:
+                        result[number] = self.scalars[named]
+            if named is not None:
+                results[named] = result
         if copies.vectors is not None:
             for point in points:
                 self.indices.axes.update(point.axes)
@@ -644,12 +655,27 @@ class FuncEmitter:
             self._while(stmt, guard, stop, parts)
             return
         start, hints = self.indices.const(0), self._hints(stmt)
+        counted = self._counted(stmt)
+        carried += [self.indices.const(atom.of.const % atom.by) for atom in counted]
         with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
-            values.update(zip(parts, loop.carried, strict=True))
+            values.update(zip(parts, loop.carried, strict=False))
+            counts = dict(zip(counted, loop.carried[len(parts) :], strict=True))
+            outer, self.indices.counts = self.indices.counts, self.indices.counts | counts
             self.body(stmt.body)
-            loop.next(*(values[part] for part in parts))
-        values.update(zip(parts, loop.carried, strict=True))
+            loop.next(*(values[part] for part in parts), *map(self._next_count, counts.items()))
+            self.indices.counts = outer
+        values.update(zip(parts, loop.carried, strict=False))
+
+    def _counted(self, stmt: For) -> list[Mod]:
+        """Remainders that a serial loop counts, in place of dividing in each iteration."""
+        return []
+
+    def _next_count(self, counted: tuple[Mod, Val]) -> Val:
+        b, (atom, count) = self.b, counted
+        following = b.add(count, self.indices.const(1))
+        is_whole = b.icmp("eq", following, self.indices.const(atom.by))
+        return b.select(is_whole, self.indices.const(0), following)
 
     def _hints(self, stmt: For) -> str:
         """What LLVM is told of a serial loop."""
@@ -731,8 +757,11 @@ def _fixed_quotients(
     """
     for stmt in body:
         for expr in exprs_of(stmt):
-            for atom in expr.atoms():
-                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+            atoms = tuple(expr.atoms())
+            if any(isinstance(atom, Dyn) for atom in atoms):
+                continue
+            for atom in atoms:
+                if not isinstance(atom, (Div, Mod)):
                     continue
                 axes = atom.of.axes()
                 inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
@@ -743,7 +772,7 @@ def _fixed_quotients(
                     known = found.setdefault(serial, [])
                     if value not in known:
                         known.append(value)
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             around = (*outer, stmt) if isinstance(stmt, For) else outer
             _fixed_quotients(stmt.body, around, found)
 
@@ -766,7 +795,7 @@ def _divisors(
             found += _divisors(stmt.body, defined, depth + (stmt.kind in kinds), kinds)
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth, kinds)
-        elif isinstance(stmt, Let | Load):
+        elif isinstance(stmt, (Let, Load)):
             defined[stmt.result.name] = depth, stmt
             if isinstance(stmt, Let) and stmt.op.name == "div" and len(stmt.operands) == 2:
                 at, definition = defined[stmt.operands[1].name]
