@@ -224,6 +224,7 @@ def _linked(texts: Sequence[str], symbols: Sequence[str], processor: Processor) 
         features=processor.features,
         opt=2,
         reloc="pic" if processor.relocatable else "static",
+        codemodel="default",
     )
     with closing(llvm.create_context()) as context:
         try:

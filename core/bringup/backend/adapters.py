@@ -562,6 +562,7 @@ class SimpleBackend(Backend):
     after the backend if omitted.
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
+    render_kernel: as that of a `KernelsDevice`, for the same.
     schedule: likewise; dumps show its steps.  target: likewise.
     schedule_tables: the folder of tables that is shipped.
 
@@ -577,6 +578,7 @@ class SimpleBackend(Backend):
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
         *,
         render: Callable[[Func], str] | None = None,
+        render_kernel: Callable[[Kernel], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
         target: Target = UNKNOWN,
         schedule_tables: Path | None = None,
@@ -586,6 +588,7 @@ class SimpleBackend(Backend):
         self._capabilities = capabilities
         self._devices = devices if devices is not None else (DeviceInfo(0, name),)
         self._render = render
+        self._render_kernel = render_kernel
         self._schedule = schedule
         self._target = target
         self._tables = schedule_tables
@@ -615,20 +618,24 @@ class SimpleBackend(Backend):
         return None if self._render is None else scheduled_loops(step, self._schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """What the function given renders of the loops of each step, equal ones once; no assembly.
+        """What the function given renders of the kernel or the loops of each step, equal ones once;
+        no assembly.
 
         Raises UnsupportedError if none was given.
         """
+        if self._render_kernel is not None:
+            kernels = dict.fromkeys(program.kernels)
+            return Lowered("\n\n".join(map(self._render_kernel, kernels)), "")
         if self._render is None:
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
         loops = map(self.scheduled, program.kernel_steps)
-        kernels = (each.after for each in loops if each is not None)
+        after = (each.after for each in loops if each is not None)
 
         def scheduled(func: Func) -> Func:
             return scheduled_func(func, self._schedule).after
 
-        funcs = list(program_loops(program, kernels, self.target(target), scheduled))
+        funcs = list(program_loops(program, after, self.target(target), scheduled))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

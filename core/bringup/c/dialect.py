@@ -32,6 +32,7 @@ class Dialect:
     params: of each call besides buffers: ``{n}`` is their number in front of it.
     pointer: a buffer among the parameters, with ``{type}``, ``{restrict}``, ``{name}``, ``{n}``;
     nothing if buffers come in an array.
+    begin: the definition of a buffer ``{name}`` where `pointer` and `scratch` pass it otherwise.
     constant: what stands before the type of a buffer that is only read.
     scratch: the type of the parameter of scratch; as `pointer`, only where a function needs it.
     spaces: address spaces in front of types, by those of buffers.
@@ -72,6 +73,7 @@ class Dialect:
     kernel: str
     params: tuple[str, ...] = ()
     pointer: str = ""
+    begin: str = ""
     constant: str = "const "
     scratch: str = ""
     spaces: Mapping[str, str]

@@ -62,15 +62,82 @@ def devices(json: Json = False) -> None:
     command.show(as_json=json)
 
 
-@app.command(cls=Command, epilog=examples("bringup doctor", "bringup doctor --json"))
-def doctor(json: Json = False) -> None:
-    """Say what is installed and what to fix.
+@app.command(
+    cls=Command,
+    epilog=examples("bringup doctor", "bringup doctor --json", "bringup doctor mydevice"),
+)
+def doctor(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Say which places of this backend are still simulated.",
+            autocompletion=device_names,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Say what is installed and what to fix, or what of a backend is still simulated.
 
-    Status 1 if something needs a fix.
+    Status 1 if something needs a fix, or is simulated.
     """
     from bringup.cli import doctor as command
 
-    raise typer.Exit(command.show(as_json=json))
+    raise typer.Exit(command.show(name, as_json=json))
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        'bringup new "Acme X1"',
+        'bringup new "Acme X1" --language c',
+        'bringup new "Acme X1" --depth kernels --path x1 --licence MIT --author "Acme Inc."',
+    ),
+)
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the device, as people say it.")],
+    depth: Annotated[
+        str,
+        typer.Option(
+            metavar="DEPTH",
+            help="What the device takes: ops, kernels, loops or programs; by default loops if there"
+            " is a language, else ops.",
+            autocompletion=shell.one_of("ops", "kernels", "loops", "programs"),
+        ),
+    ] = "",
+    language: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What its compiler takes: own, or c or another dialect of C that core renders.",
+            autocompletion=shell.languages,
+        ),
+    ] = "",
+    path: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="To be made; named after the distribution if left out."
+        ),
+    ] = "",
+    licence: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Apache-2.0, which is the default, BSD-3-Clause, MIT or LicenseRef-Proprietary.",
+            autocompletion=shell.one_of(
+                "Apache-2.0", "BSD-3-Clause", "MIT", "LicenseRef-Proprietary"
+            ),
+        ),
+    ] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Of package and licence.")] = "",
+) -> None:
+    """Make the package of a backend, to fill in with a driver.
+
+    It has tests and passes the suite at once, on a simulated device.
+    """
+    from bringup.cli import new as command
+
+    command.show(name, depth, language, path, licence, author)
 
 
 @app.command(
@@ -240,8 +307,8 @@ def build(
         str,
         typer.Option(
             metavar="NAME",
-            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
-            " program file.",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 or opencl-c for source, program"
+            " for a program file.",
         ),
     ],
     args: Annotated[

@@ -167,6 +167,22 @@ serialize g0.b g1.b"""
     assert "gather" not in text
 
 
+def test_windows_of_maxima_have_lanes_along_a_row_of_results() -> None:
+    """Their lanes are near each other, and maxima have the same bits in any order; sums do not."""
+
+    def pooled(x: Value, kind: str = "max") -> Value:
+        return rows.reduce(rows.neg(x), kind=kind, dims=(2, 4))
+
+    def steps(build: Callable[[Value], Value]) -> str:
+        (launch,) = fuse(graph_of(build, f32[6, 14, 2, 14, 2]), Limits())
+        assert launch.kernel is not None
+        return str(steps_of(schedule(launch.kernel, TARGET)))
+
+    exact(pooled, f32[6, 14, 2, 14, 2])
+    assert "vectorize g1.v" in steps(pooled)
+    assert "vectorize s0_1.v" in steps(lambda x: pooled(x, "add"))
+
+
 @pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])
 def test_squares_have_the_elements_of_gathers(dtype: DType) -> None:
     exact(lambda x: rows.transpose(x, permutation=(0, 2, 1)), dtype[3, 64, 1024])

@@ -114,6 +114,18 @@ class Browser(Machine):
         return (folder / "output").read_bytes()
 
 
+class Launcher(Machine):
+    """A machine whose library launches on a device of OpenCL."""
+
+    def link(self, library: Library, folder: Path) -> Path:
+        """A program of a library, in a folder.  Raises DeviceError."""
+        library.write(folder)
+        sources, program = (folder / "model.c", _HERE / "opencl.c"), folder / "program"
+        flags = (*self.flags, f"-I{folder}", f"-I{_HERE}")
+        _call([*compiler(self), *flags, *map(str, sources), "-lOpenCL", "-o", str(program)])
+        return program
+
+
 @cache
 def _engine() -> Any:
     import wasmtime
@@ -152,6 +164,7 @@ MACHINES: Sequence[Machine] = (
         "aarch64-linux-gnu+sve", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
         ("-static",), ("qemu-aarch64", "-cpu", "max,sve-max-vq=2,pauth=off"),
     ),
+    Launcher("opencl-c", "gcc", "", _C11),
 )  # fmt: skip
 
 
@@ -162,10 +175,24 @@ def compiler(machine: Machine) -> Sequence[str]:
     if isinstance(machine, Browser) and not find_spec("wasmtime"):
         raise NoHardware("the wheel wasmtime is not installed")
     if machine.compiler and (path := shutil.which(machine.compiler)):
+        if isinstance(machine, Launcher) and not _has_opencl(path):
+            raise NoHardware("CL/cl.h, libOpenCL or a platform of OpenCL is not installed")
         return (path,)
     if machine.zig and find_spec("ziglang"):
         return (sys.executable, "-m", "ziglang", "cc", "-target", machine.zig)
     raise NoHardware(f"neither {machine.compiler or 'a compiler'} nor the wheel ziglang is there")
+
+
+@cache
+def _has_opencl(compiler: str) -> bool:
+    """Whether a program finds a platform."""
+    text = "#include <CL/cl.h>\nint main(void) { cl_uint n; return clGetPlatformIDs(0, 0, &n); }\n"
+    with TemporaryDirectory(prefix="bringup-aot-") as folder:
+        source, program = Path(folder) / "empty.c", Path(folder) / "empty"
+        source.write_text(text)
+        link = [compiler, "-DCL_TARGET_OPENCL_VERSION=120", str(source), "-lOpenCL"]
+        built = subprocess.run([*link, "-o", str(program)], capture_output=True, check=False)
+        return not built.returncode and not subprocess.run([program], check=False).returncode
 
 
 @cache

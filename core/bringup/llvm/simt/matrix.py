@@ -36,7 +36,6 @@ from bringup.llvm.simt.target import (
     SHARED_BYTES,
     GroupUnit,
     SimtDialect,
-    SimtKernel,
     dynamic_shared,
 )
 from bringup.llvm.simt.tiles import TileIndices, TileMemory
@@ -57,6 +56,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.fragments import in_registers
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 

@@ -30,7 +30,6 @@ from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
     SimtDialect,
-    SimtKernel,
     dynamic_shared,
     shuffled,
 )
@@ -53,6 +52,7 @@ from bringup.loops.form import (
 )
 from bringup.loops.schedule.rewrite import exprs_of
 from bringup.loops.text import print_stmt
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 #: Copies of a loop with so many statements, none of which holds others, are in flight together.

@@ -127,27 +127,6 @@ class SimtDialect:
     groups: GroupUnit | None = None
 
 
-@record
-class SimtKernel:
-    """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
-    nothing to do).
-
-    blocks: the largest number that has work to do.  Kernels of `emit_simt` loop over their work, so
-    that any smaller number computes the same, such as the number that the device holds at once.
-    shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
-    fixed: it needs exactly this many blocks.
-    persistent: an iteration of a block's loop is so short that starting a block costs as much.
-    Launch as many blocks as the device holds at once instead of many times more.
-    """
-
-    name: str
-    blocks: int
-    threads: int
-    shared_bytes: int = 0
-    fixed: bool = False
-    persistent: bool = False
-
-
 def dynamic_shared(module: Module, name: str, dialect: SimtDialect) -> Val:
     """The start of a block's dynamic shared memory, aligned to 16 bytes.
 
