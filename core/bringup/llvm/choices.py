@@ -49,4 +49,4 @@ def chunk_length_for(kernel: Kernel, target: Target) -> int:
     return 0
 
 
-__all__ = ["CHUNK_ELEMENTS", "SPLIT_POINTS", "chunk_length_for", "scheduled_for"]
+__all__ = ["chunk_length_for", "scheduled_for"]
