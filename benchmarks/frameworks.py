@@ -96,13 +96,19 @@ class _Functional:
 
 
 class Bringup(_Functional):
-    """fuse: else op by op.  checkpoint: compute blocks again for the gradient."""
+    """fuse: else op by op.  checkpoint: compute blocks again for the gradient.  device: its name."""
 
-    def __init__(self, fuse: bool = True, donate: bool = True, checkpoint: bool = False) -> None:
+    def __init__(
+        self,
+        fuse: bool = True,
+        donate: bool = True,
+        checkpoint: bool = False,
+        device: str | None = None,
+    ) -> None:
         import bringup as bu
 
         self.xp, self.nn, self.donate, self.scan = bu, bu.nn, donate, bu.scan
-        self.jit = partial(bu.jit, fuse=fuse)
+        self.jit = partial(bu.jit, fuse=fuse, device=device)
         self.value_and_grad, self.tree_map = bu.value_and_grad, bu.tree.tree_map
         self.checkpoint = bu.checkpoint if checkpoint else lambda fn: fn
         descent = bu.optim.sgd(RATE, momentum=MOMENTUM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +36,8 @@ Array = np.ndarray[Any, Any]
 _ROUNDS = 8
 #: Launches that are remembered until it is known how they ended.
 _REMEMBERED = 256
+#: The status of a command that ended well; errors are less, and what goes on is more.
+_ENDED = cl.command_execution_status.COMPLETE
 
 
 class OpenCLDevice(LoopsDevice):
@@ -167,7 +169,7 @@ class OpenCLDevice(LoopsDevice):
 
     # -- errors ------------------------------------------------------------------------------------
 
-    def _wait(self, call: Any) -> Any:
+    def _wait(self, call: Callable[[], Any]) -> Any:
         """Call what waits for the queue; raises the error of the first launch that failed."""
         try:
             result = call()
@@ -178,19 +180,23 @@ class OpenCLDevice(LoopsDevice):
         return result
 
     def _raise_late(self) -> None:
+        """Raise the error of the first launch that failed; all that ended are forgotten."""
+        failed = []
         with self._lock:
-            launched, self._launched = self._launched, deque()
-        for event, step in launched:
-            status = event.command_execution_status
-            if status < 0:
-                what = self.machine.name if step is None else step.name
-                error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
-                error.location = None if step is None else step.location
-                raise error
+            # Other threads may have queued more meanwhile, which go on.
+            while self._launched and self._launched[0][0].command_execution_status <= _ENDED:
+                event, step = self._launched.popleft()
+                if event.command_execution_status < _ENDED:
+                    failed.append((event.command_execution_status, step))
+        if failed:
+            status, step = failed[0]
+            what = self.machine.name if step is None else step.name
+            error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
+            error.location = None if step is None else step.location
+            raise error
 
     def _forget_ended(self) -> None:
-        complete = cl.command_execution_status.COMPLETE
-        while self._launched and self._launched[0][0].command_execution_status == complete:
+        while self._launched and self._launched[0][0].command_execution_status == _ENDED:
             self._launched.popleft()
 
     def close(self) -> None:
