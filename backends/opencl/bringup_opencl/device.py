@@ -127,9 +127,9 @@ class OpenCLDevice(LoopsDevice):
         """The source of one function."""
         return render_c(func, dialect_of(self.machine))
 
-    def load(self, source: str | bytes, name: str) -> cl.Kernel:
-        """The kernel of that name."""
-        return cl.Kernel(build(self.context, self.machine, str(source)), name)
+    def load(self, source: str | bytes, name: str) -> object:
+        """Not called: `build` does it for all functions."""
+        raise NotImplementedError
 
     def build(self, funcs: Sequence[Func]) -> list[tuple[str | bytes, object]]:
         """One run of the driver's compiler for all functions of a program."""
@@ -137,7 +137,9 @@ class OpenCLDevice(LoopsDevice):
         source = render_all(funcs, dialect)
         program = build(self.context, self.machine, source)
         with errors_of("loading kernels"):
-            return [(source, cl.Kernel(program, symbol(func, dialect))) for func in funcs]
+            kernels = [cl.Kernel(program, symbol(func, dialect)) for func in funcs]
+        sizes = map(self._size, funcs)
+        return [(source, loaded) for loaded in zip(kernels, sizes, strict=True)]
 
     def scratch_bytes(self, func: Func) -> int:
         """Of all work items of a launch."""
@@ -157,12 +159,12 @@ class OpenCLDevice(LoopsDevice):
         group = self.target.block
         return group * min(ceil_div(points, group), most), group
 
-    def launch(self, loaded: cl.Kernel, func: Func, views: list[BufferView]) -> None:
+    def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
         """Queue the kernel."""
-        size, group = self._size(func)
+        kernel, (size, group) = loaded
         with self._lock, errors_of(f"launch of {func.name}"):
-            loaded.set_args(*map(_argument, views))
-            event = cl.enqueue_nd_range_kernel(self.queue, loaded, (size,), (group,))
+            kernel.set_args(*map(_argument, views))
+            event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
             self._launched.append((event, current_step()))
             if len(self._launched) > _REMEMBERED:
                 self._forget_ended()
