@@ -34,6 +34,8 @@ from bringup_opencl.programs import build
 Array = np.ndarray[Any, Any]
 #: So many groups of each compute unit take turns: none waits long for the slowest one.
 _ROUNDS = 8
+#: Bytes that one thread of a processor has done sooner than a second one wakes.
+_ALONE = 16 << 10
 #: Launches that are remembered until it is known how they ended.
 _REMEMBERED = 256
 #: The status of a command that ended well; errors are less, and what goes on is more.
@@ -155,7 +157,8 @@ class OpenCLDevice(LoopsDevice):
         points = max(1, units(func))
         if self.machine.kind != "gpu":
             # A work item is a thread of the processor, whose loops are its own.
-            return min(points, self.target.threads * _ROUNDS), 1
+            nbytes = sum(p.buffer.size * p.buffer.dtype.itemsize for p in func.params)
+            return 1 if nbytes <= _ALONE else min(points, self.target.threads * _ROUNDS), 1
         group = self.target.block
         return group * min(ceil_div(points, group), most), group
 
