@@ -98,7 +98,7 @@ class _Functional:
 
 
 class Bringup(_Functional):
-    """fuse: else op by op.  checkpoint: compute blocks again for the gradient.  device: its name."""
+    """fuse: else op by op.  checkpoint: compute blocks again for the gradient.  device: by name."""
 
     def __init__(
         self,

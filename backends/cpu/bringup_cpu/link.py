@@ -20,6 +20,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.loops.schedule import LINE_BYTES
+from bringup.llvm.math.fused import multiply_add
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.text import Module, Val, const
 from bringup_cpu.codegen import SharedCode, emit_program
@@ -59,6 +60,8 @@ def _programs(
     """The entries of all units for a processor, and the bytes of their arenas."""
     code = SharedCode(Module(level.triple), level.architecture)
     code.module.native["rem"] = remainder
+    if not level.fuses:
+        code.module.native["fma"] = multiply_add
     code.module.selects_halves = level.architecture != "aarch64"
     row = replace(level.row, threads=options.threads)
     sizes = []

@@ -19,6 +19,7 @@ class Processor:
     architecture: as `platform.machine` calls it, for the control register of floats.
     row: what schedules are chosen by.  pointer_bits: of an address.
     relocatable: whether its libraries may be loaded anywhere.
+    fuses: whether it has an instruction for multiply-adds.
     attributes: more of LLVM's for every function.
     """
 
@@ -29,11 +30,12 @@ class Processor:
     row: Target
     pointer_bits: int = 64
     relocatable: bool = True
+    fuses: bool = True
     attributes: str = ""
 
 
 _V2, _V3, _V4 = (
-    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name])
+    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name], fuses=name != "x86-64-v2")
     for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 )
 #: Registers of 128 bits are what every AArch64 has, and what RISC-V's V extension promises.
@@ -63,7 +65,7 @@ _ROWS: dict[str, Sequence[Processor]] = {
     ),
     "wasm32": (
         Processor("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory", "wasm32",
-                  Target(vector_bits=128, registers=16), 32, relocatable=False),
+                  Target(vector_bits=128, registers=16), 32, relocatable=False, fuses=False),
     ),
     "thumbv7em-none-eabihf": (
         Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",

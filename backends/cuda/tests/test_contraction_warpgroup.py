@@ -539,6 +539,9 @@ def test_a_step_of_the_pipeline(tile: Tile) -> None:
     assert count(r"cp\.async\.cg\.shared\.global \[.*\], 16", text) == copies * (tile.prefetch + 1)
     assert count(r"cp\.async\.ca", text) == 0
     assert count("ldmatrix", text) == count("mma", text) == 0
+    # The stage is counted, also where there are three: nothing is divided or multiplied.
+    step = text[text.index("cp.async.wait_group") : text.index("wgmma.wait_group.sync.aligned 0;")]
+    assert count(r"(rem|div|mul\.hi|mul\.lo)\.", step) == 0
 
 
 @pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)

@@ -17,6 +17,7 @@ CAPABILITIES = Capabilities(
     kernels=claims(KERNELS, STORED),
     # What one kernel may hold: limits=Limits(tile_bytes=1 << 16, buffers=16).
     # Sizes at which your code changes path: shapes=Shapes(vector=8, block=256).
+    # Offsets of views are multiples of 64 bytes; if the driver needs more: alignment=128.
     # Take this away when nothing is simulated any more.
     simulated=True,
 )

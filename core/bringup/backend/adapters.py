@@ -624,8 +624,8 @@ class SimpleBackend(Backend):
         Raises UnsupportedError if none was given.
         """
         if self._render_kernel is not None:
-            kernels = dict.fromkeys(program.kernels)
-            return Lowered("\n\n".join(map(self._render_kernel, kernels)), "")
+            kernels = {kernel.content: kernel for kernel in reversed(program.kernels)}
+            return Lowered("\n\n".join(map(self._render_kernel, reversed(kernels.values()))), "")
         if self._render is None:
             return super().lower(program, target)
         from bringup.program.loops import program_loops

@@ -147,21 +147,6 @@ def _threads(body: Sequence[Stmt]) -> int:
     return max(counts, default=1)
 
 
-def _masked(body: Sequence[Stmt], mask: tuple[Bound, ...]) -> tuple[Stmt, ...]:
-    """Statements that access memory where the mask holds alone, and run everywhere: they are those
-    of threads that have nothing to do but to meet the others.
-    """
-    masked: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, Load | Store) and stmt.buffer.space != "register":
-            masked.append(replace(stmt, mask=(*stmt.mask, *mask)))
-        elif isinstance(stmt, For | If):
-            masked.append(replace(stmt, body=_masked(stmt.body, mask)))
-        else:
-            masked.append(stmt)
-    return tuple(masked)
-
-
 #: Parameters have lines of their own where they do not fit one of so many columns.
 LINE = 100
 
@@ -189,6 +174,10 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
+        #: Conditions of the threads that a loop has, where others go along to its barriers.
+        self.present: list[str] = []
+        #: Buffers that each thread has of its own.
+        self.own: set[Buffer] = set()
         self.inner: dict[Axis, int] = {}
         self.are_whole_warps = False
         self.has_threads = self.dialect.has_threads and any(
@@ -441,9 +430,9 @@ class _Function:
 
     def storing(self, buffer: Buffer) -> list[str]:
         """The conditions of the threads that write an element of a buffer."""
-        if not self.has_threads or buffer.space == "register" or self.in_threads:
+        if not self.has_threads or buffer.space == "register" or buffer in self.own:
             return []
-        return [f"{self.dialect.ids['thread']} == 0"]
+        return self.present if self.in_threads else [f"{self.dialect.ids['thread']} == 0"]
 
     def element_of(self, buffer: Buffer, index: Expr, operands: Sequence[Scalar]) -> str:
         name = self.names.of(buffer, buffer.name)
@@ -472,6 +461,8 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if self.in_threads and buffer.space != "shared":
+            self.own.add(buffer)
         if buffer.space == "fragment" and self.dialect.has_threads:
             raise UnsupportedError(
                 f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
@@ -661,10 +652,6 @@ class _Function:
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
-        meets = any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body))
-        if meets and stmt.bounds:
-            masked = _masked(stmt.body, stmt.bounds)
-            stmt = replace(stmt, body=masked, end=None)
         inner = self.inner[stmt.axis] = _threads(stmt.body)
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
@@ -677,18 +664,34 @@ class _Function:
         tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
-        if tests and meets:
-            raise UnsupportedError(
-                f"{self.func.name}: threads that loop {stmt.name} does not have would not come to "
-                "its barriers or shuffles",
-                fix="choose sizes that divide",
-            )
         body = [f"const {self.index} {index} = {value};"]
-        body += (
-            _block(f"if ({_all(tests)})", self.body(stmt.body)) if tests else self.body(stmt.body)
-        )
+        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+            body = list(self.with_all(stmt, value, tests))
+        elif tests:
+            body += _block(f"if ({_all(tests)})", self.body(stmt.body))
+        else:
+            body += self.body(stmt.body)
         self.in_threads = outer_in_threads
         yield from _block("", body)
+
+    def with_all(self, stmt: For, value: str, tests: Sequence[str]) -> Iterator[str]:
+        """The body for all threads, which have to meet: those that the loop does not have do what
+        its last one does, but write nothing that others see.
+        """
+        index, present = self.loop_name(stmt), self.names.fresh(f"{stmt.name}_present")
+        if stmt.end is None:
+            yield f"const {self.index} {index} = {value};"
+            yield f"const bool {present} = {_all(tests)};"
+        else:
+            every, last = (self.names.fresh(f"{stmt.name}_{n}") for n in ("any", "last"))
+            yield f"const {self.index} {every} = {value};"
+            yield f"const {self.index} {last} = {self.expr(stmt.end, ())} - 1;"
+            yield f"const {self.index} {index} = {every} < {last} ? {every} : {last};"
+            bounded = [test for test in tests if test not in self.tests(stmt.bounds)]
+            yield f"const bool {present} = {_all([*bounded, f'{every} == {index}'])};"
+        self.present.append(present)
+        yield from self.body(stmt.body)
+        self.present.pop()
 
     # -- indices -----------------------------------------------------------------------------------
 

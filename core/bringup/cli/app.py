@@ -77,9 +77,10 @@ def doctor(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Say what is installed and what to fix, or what of a backend is still simulated.
+    """Say what is installed and what to fix.
 
-    Status 1 if something needs a fix, or is simulated.
+    With a name, which places of that backend are still simulated.  Status 1 if there is something
+    to do.
     """
     from bringup.cli import doctor as command
 

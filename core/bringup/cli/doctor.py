@@ -19,6 +19,7 @@ import platformdirs
 
 from bringup import config
 from bringup.backend.discovery import BackendStatus, candidates, select
+from bringup.backend.probing import probe_elsewhere
 from bringup.backend.registry import list_backends
 from bringup.cli.output import document, heading, line, size_text, table
 from bringup.records import record
@@ -52,9 +53,9 @@ def show(name: str, *, as_json: bool) -> int:
 
 
 def _show_places(name: str, *, as_json: bool) -> int:
-    package = select(name, candidates()).entry.module.partition(".")[0]
-    (status,) = (s for s in list_backends(probe=True) if s.name == name and s.state != "duplicate")
-    spec = importlib.util.find_spec(package)
+    candidate = select(name, candidates())
+    status = probe_elsewhere(candidate)
+    spec = importlib.util.find_spec(candidate.entry.module.partition(".")[0])
     folders = [] if spec is None else spec.submodule_search_locations or []
     places = [place for folder in folders for place in simulated_places(Path(folder))]
     if as_json:
@@ -77,7 +78,10 @@ def simulated_places(folder: Path) -> Iterator[Place]:
     """The places of a package that use a module which stands in for a driver, and that say so to
     the suite.  Nothing is imported.
     """
-    trees = {file: ast.parse(file.read_bytes()) for file in sorted(folder.rglob("*.py"))}
+    trees: dict[Path, ast.Module] = {}
+    for file in sorted(folder.rglob("*.py")):
+        with contextlib.suppress(SyntaxError, ValueError):  # of which the backend's state tells
+            trees[file] = ast.parse(file.read_bytes())
     what = {
         f"{file.stem}.{node.name}": (ast.get_docstring(node) or "").partition("\n")[0]
         for file, tree in trees.items()

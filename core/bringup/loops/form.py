@@ -13,7 +13,8 @@ The ``thread`` loops of a block run side by side and meet at each `Barrier`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
@@ -163,16 +164,19 @@ class Alloc:
     buffer: Buffer
 
 
-@record(eq=False)
+@record(eq=False, memo=True)
 class If:
     """``body`` where every bound of ``mask`` holds and ``test``, a bool, is true."""
+
+    #: What stands in it, once somebody has asked `bringup.loops.contents`.
+    _memo: ClassVar[Any]
 
     mask: tuple[Bound, ...]
     body: tuple[Stmt, ...]
     test: Scalar | None = None
 
 
-@record(eq=False)
+@record(eq=False, memo=True)
 class For:
     """``body`` for each value of ``axis``.
 
@@ -181,6 +185,8 @@ class For:
     as ``16x8x16`` for rows, columns and inner elements; it says how, never what.
     """
 
+    #: What stands in it, once somebody has asked `bringup.loops.contents`.
+    _memo: ClassVar[Any]
     axis: Axis
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
@@ -251,8 +257,15 @@ class Shuffle:
 
 Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
-#: Statements with statements within them; a union would be made anew for each test.
+# Groups of statements, as tuples because a union would be made anew for each test.
+#: Statements with statements within them.
 NESTING = (For, If)
+#: Statements of which each computes, reads or writes elements once.
+STRAIGHT = (Let, Load, Store)
+#: Statements that give a scalar its value.
+DEFINING = (Let, Load, Shuffle)
+#: Statements that touch memory.
+ACCESSES = (Load, Store)
 
 
 @record(eq=False)
@@ -298,8 +311,11 @@ class Func:
         return f"<Func {self.name}: {len(self.params)} buffers, {loops} loops>"
 
 
+@lru_cache(maxsize=1 << 14)
 def named_axis(name: str, size: int) -> Axis:
-    """The axis of a loop of a `Func`."""
+    """The axis of a loop of a `Func`; mostly the same object for the same loop, which compares
+    faster than an equal one.
+    """
     return Axis(0, size, name)
 
 
@@ -313,15 +329,19 @@ def statements(body: Body) -> Iterator[Stmt]:
 def _collect(body: Body, result: list[Stmt]) -> None:
     for stmt in body:
         result.append(stmt)
-        if isinstance(stmt, NESTING):
-            _collect(stmt.body, result)
+        kind = stmt.__class__
+        if kind is For or kind is If:
+            _collect(stmt.body, result)  # type: ignore[union-attr]
 
 
 __all__ = [
+    "ACCESSES",
     "CONCURRENT",
+    "DEFINING",
     "NESTING",
     "OF_BLOCK",
     "PRIVATE",
+    "STRAIGHT",
     "Alloc",
     "Barrier",
     "Body",

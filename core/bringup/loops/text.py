@@ -19,6 +19,7 @@ from bringup.graph.printer import format_attr
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.kernel.parser import parse_bound, parse_expr, resolve
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Buffer,
@@ -75,12 +76,12 @@ def print_func(func: Func) -> str:
 
 def print_stmt(stmt: Stmt) -> str:
     """The line of a statement, without what it contains."""
-    return _head(stmt) if isinstance(stmt, For | If) else _line(stmt)
+    return _head(stmt) if isinstance(stmt, NESTING) else _line(stmt)
 
 
 def _lines(body: Sequence[Stmt], indent: str) -> Iterator[str]:
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             yield f"{indent}{_head(stmt)} {{"
             yield from _lines(stmt.body, indent + "  ")
             yield f"{indent}}}"

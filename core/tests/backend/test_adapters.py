@@ -752,6 +752,19 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")
 
 
+def test_a_backend_of_parts_renders_kernels_without_a_device() -> None:
+    backend = SimpleBackend(
+        "toy",
+        lambda _: LoopsChip(),
+        LoopsChip.capabilities,
+        render_kernel=lambda kernel: f"kernel {kernel.name}",
+    )
+    assert backend.lower(twice()) == Lowered("kernel k0", "")  # equal kernels are shown once
+    (step,) = twice().steps[:1]
+    assert isinstance(step, KernelStep)
+    assert backend.scheduled(step) is None
+
+
 # Declaring
 
 

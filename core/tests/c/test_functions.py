@@ -22,7 +22,7 @@ SOFTMAX_ERROR = 2 * (2 * 2 + 600) * 2.0**-24
 
 
 #: Sums of products: of small whole numbers, whose order and roundings do not matter.
-EXACT = ("unrolled", "vectors", "block_sum")
+EXACT = ("unrolled", "vectors", *MEETING)
 
 
 def arrays_of(func: Func, seed: int) -> list[Array]:
@@ -59,7 +59,7 @@ def test_functions_are_what_the_verifier_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 40])
-@pytest.mark.parametrize("name", sorted(TEXTS.keys() - set(MEETING)))
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {*MEETING}))
 def test_values(compiled: Compiled, name: str, parts: int) -> None:
     func = parse_func(TEXTS[name])
     arrays = arrays_of(func, parts)
@@ -186,6 +186,17 @@ func parted(x: in f32[8], y: out f32[8], z: out f32[2]) {
     x, y, z = np.arange(8, dtype=np.float32), np.empty(8, np.float32), np.empty(2, np.float32)
     Compiled([func]).run("parted", [x, y, z], parts=2)
     assert (y.tolist(), z.tolist()) == (x.tolist(), [0.0, 4.0])
+
+
+def test_threads_without_work_meet_the_others() -> None:
+    """They write nothing that others see: the barrier stands outside of every condition."""
+    source = render_c(parse_func(TEXTS["block_rest"]), OPENCL)
+    before, after = source.split("barrier(", 1)
+    conditions = "if (i_present) part[5 * t + i] = v0;", "if (i_present) y[5 * b + i] = v3;"
+    assert conditions[0] in before
+    assert conditions[1] in after
+    # The function, the blocks, and a scope for each loop of threads are open.
+    assert before.count("{") - before.count("}") == 4
 
 
 def test_threads_that_meet_need_a_dialect_that_has_them() -> None:

@@ -136,10 +136,18 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert generate(tmp_path / "empty", NAMES)
 
 
-def test_a_name_that_is_in_use(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["new", "CPU", "--path", str(tmp_path / "x")])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("CPU", "bringup brings a device 'cpu' already"),
+        ("Conformance", "a package bringup_conformance is installed already"),
+    ],
+)
+def test_a_name_that_is_in_use(name: str, what: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["new", name, "--path", str(tmp_path / "x")])
     assert isinstance(result.exception, BringupError)
-    assert "bringup brings a device 'cpu' already" in str(result.exception)
+    assert what in str(result.exception)
+    assert not (tmp_path / "x").exists()
 
 
 def test_the_command_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +218,7 @@ def test_licences(licence: str, tmp_path: Path) -> None:
 
 
 def test_the_package_of_the_repository_is_one_of_these(tmp_path: Path) -> None:
-    """Else: rm -r backends/template, and make it again as here."""
+    """Else make it again, see CONTRIBUTING.md."""
     place = ROOT / "backends/template"
     author = "The bringup developers"
     files = generate(tmp_path / "x", Names.of("Template"), "kernels", author=author)
@@ -264,6 +272,52 @@ def test_each_place_to_fill_in_is_listed(depth: str, language: str, tmp_path: Pa
         assert by_file["device.py"] == {"simulated_chip.load", "simulated_chip.launch"}
 
 
+def test_the_tutorial_shows_what_doctor_says(tmp_path: Path) -> None:
+    generate(tmp_path / "x", NAMES, "ops")
+    text = (ROOT / "docs/tutorial/first-device.md").read_text("utf-8")
+    (block,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    _head, *rows, _more = block.splitlines()
+    said = {
+        f"{place.file}:{place.line} {place.function} {place.uses} {place.what}"
+        for place in simulated_places(tmp_path / "x" / NAMES.module)
+    }
+    assert len(rows) == 3
+    assert {re.sub(" {2,}", " ", row) for row in rows} <= said
+    for depth in new.DEPTHS:
+        assert f"`--depth {depth}`" in text
+    for language in new.languages():
+        assert f"`{language}`" in text or f"`--language {language}`" in text
+
+
+def test_the_tutorial_fills_in_every_place(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("tutorial", ROOT / ".ci/tutorial_device.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tutorial = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tutorial)
+    module = tutorial.make(tmp_path / "x")
+    assert list(simulated_places(module)) == []
+    count = sum(code_lines(file.read_text("utf-8")) for file in module.glob("*.py"))
+    assert 100 < count <= LINES
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--select",
+            "F,E,I",
+            "--line-length",
+            "100",
+            module,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", "loops", "c")
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
@@ -282,6 +336,16 @@ def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
     assert done.returncode == 0, done.stdout
     assert "Nothing is simulated." in done.stdout
+
+
+def test_doctor_of_a_package_that_is_being_edited(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "ops", "")
+    (package / "plugin.py").write_text("def (\n", "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
+    assert done.returncode == 1
+    assert "broken" in done.stdout
+    assert "SyntaxError" in done.stdout
+    assert "37 places of " in done.stdout  # those of the other files
 
 
 def test_names_that_are_imported_one_by_one_are_places_too(tmp_path: Path) -> None:

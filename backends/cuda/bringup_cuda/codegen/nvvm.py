@@ -254,11 +254,6 @@ class IntBuilder(Builder):
     lshr: _Binary = _with_integers(Builder.lshr)
     icmp: _Compare = _with_integers(Builder.icmp, 2)
 
-    def extremum(self, kind: str, a: Val, b: Val | int) -> Val:
-        """The smaller or larger of two integers; kind: ``smin``, ``umin``, ``smax`` or ``umax``."""
-        b = const(a.type, b) if isinstance(b, int) else b
-        return self.intrinsic(f"llvm.{kind}", a.type, (a, b))
-
 
 def i32_const(value: int) -> Val:
     """A constant of 32 bits."""

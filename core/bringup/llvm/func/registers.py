@@ -6,13 +6,13 @@ is one value.  LLVM's code generator makes no registers from memory, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.scalar import register_type
 from bringup.llvm.text import Builder, Type, Val, poison, vec
-from bringup.loops.form import Alloc, Buffer, For, If, Load, Stmt, Store, statements
+from bringup.loops.form import ACCESSES, Alloc, Buffer, For, If, Load, Stmt, Store, statements
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
@@ -30,7 +30,7 @@ class Registers:
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
         self.widths: dict[str, int] = {}
-        for stmt, vectors in _accesses(body, None):
+        for stmt, vectors in _accesses(body):
             if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
                 name, lanes = stmt.buffer.name, ceil_power_of_two(vectors.axis.size)
                 self.widths[name] = max(self.widths.get(name, 1), lanes)
@@ -47,11 +47,8 @@ class Registers:
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
-        forms = {
-            _form(*access)
-            for access in _accesses(scope, None)
-            if access[0].buffer.name == buffer.name
-        }
+        accesses = _accesses(scope)
+        forms = {_form(*access) for access in accesses if access[0].buffer.name == buffer.name}
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
         if lanes > 1:
@@ -73,6 +70,8 @@ class Registers:
 
     def stored(self, body: Iterable[Stmt]) -> list[Part]:
         """The vectors of open buffers that statements may change."""
+        if not self.values:
+            return []
         inside = tuple(statements(tuple(body)))
         names = {s.buffer.name for s in inside if isinstance(s, Store)}
         # What is allocated inside may have the name of a buffer of an earlier block.
@@ -125,17 +124,22 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-def _accesses(
-    body: Sequence[Stmt], vectors: For | None
-) -> Iterator[tuple[Load | Store, For | None]]:
+def _accesses(body: Sequence[Stmt]) -> list[tuple[Load | Store, For | None]]:
     """The accesses to register buffers in a block, each with the vector loop round it."""
-    for stmt in body:
-        if isinstance(stmt, For):
-            yield from _accesses(stmt.body, stmt if stmt.kind == "vector" else vectors)
-        elif isinstance(stmt, If):
-            yield from _accesses(stmt.body, vectors)
-        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
-            yield stmt, vectors
+    found: list[tuple[Load | Store, For | None]] = []
+
+    def walk(block: Sequence[Stmt], vectors: For | None) -> None:
+        for stmt in block:
+            if isinstance(stmt, ACCESSES):
+                if stmt.buffer.space == "register":
+                    found.append((stmt, vectors))
+            elif isinstance(stmt, For):
+                walk(stmt.body, stmt if stmt.kind == "vector" else vectors)
+            elif isinstance(stmt, If):
+                walk(stmt.body, vectors)
+
+    walk(body, None)
+    return found
 
 
 def _form(stmt: Load | Store, vectors: For | None) -> tuple[Expr, Expr | None] | None:

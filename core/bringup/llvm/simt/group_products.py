@@ -5,7 +5,6 @@ registers, which nothing but further products may touch until they are waited fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Expr
@@ -142,10 +141,7 @@ class _Operand:
         size, buffer = load.buffer.dtype.itemsize, load.buffer
         start = load.index.substitute({loop.axis: Expr() for loop in (*own, inner)})
         line, step = PIECE // size, load.index.coefficient(inner.axis)
-        places = [
-            sum((load.index.coefficient(v.axis) or 0) * n for v, n in zip(own, point, strict=True))
-            for point in product(*(range(loop.axis.size) for loop in own))
-        ]
+        places = _places(load.index, own)
         is_along, beside = step == line, 0
         if is_along and len(places) > line:
             beside = places[line]
@@ -175,7 +171,7 @@ class _Asked:
     product: TileProduct
     factors: tuple[_Operand, _Operand]
     first: Expr
-    places: tuple[int, ...]
+    places: Sequence[int]
 
     @staticmethod
     def of(loop: For, unit: GroupUnit) -> _Asked:
@@ -189,7 +185,8 @@ class _Asked:
         is_known &= kind == made.right.result.dtype and len(made.inner) == 1
         is_known &= rows == ROWS and inner * kind.itemsize == BYTES
         is_known &= columns <= unit.columns and columns % _EIGHT == 0
-        lanes = [(v.kind, v.axis.size) for v in (*made.rows, *made.columns[:1], made.columns[-1])]
+        ends = (*made.columns[:1], *made.columns[-1:])
+        lanes = [(v.kind, v.axis.size) for v in (*made.rows, *ends)]
         own = [("thread", 4), ("thread", 8), ("unroll", 2), ("thread", 4), ("unroll", 2)]
         blocks = made.columns[1:-1]
         if not is_known or lanes != own or any(v.kind != "unroll" for v in blocks):
@@ -200,13 +197,18 @@ class _Asked:
             _Operand.of(made.left, (warps, halves, down), made.inner[0]),
             _Operand.of(made.right, (*blocks, across, pair), made.inner[0]),
         )
-        nest = (*blocks, halves, pair)
-        places = tuple(
-            sum((sums.index.coefficient(v.axis) or 0) * n for v, n in zip(nest, point, strict=True))
-            for point in product(*(range(loop.axis.size) for loop in nest))
-        )
-        lost = {each.axis: Expr() for each in (*made.rows, *made.columns)}
-        return _Asked(made, factors, sums.index.substitute(lost), places)
+        places = _places(sums.index, (*blocks, halves, pair))
+        first = sums.index.substitute({v.axis: Expr() for v in (*made.rows, *made.columns)})
+        return _Asked(made, factors, first, places)
+
+
+def _places(index: Expr, nest: Sequence[For]) -> list[int]:
+    """How far each iteration of a nest is behind the first."""
+    places = [0]
+    for loop in nest:
+        step = index.coefficient(loop.axis) or 0
+        places = [place + step * n for place in places for n in range(loop.axis.size)]
+    return places
 
 
 __all__ = [

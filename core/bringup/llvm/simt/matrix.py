@@ -3,7 +3,8 @@
 They are rendered as `render` says, but for these.  A fragment's elements are registers of the
 threads.  A block runs one iteration of the block loops, and there is one for each.  Shared buffers
 that are not used at the same time, with a barrier between, have the same memory.  What is stored
-later goes by copies of the target that do not wait.
+later goes by copies of the target that do not wait, and products that come later by its unit for
+several warps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 
 from bringup.errors import UnsupportedError
+from bringup.graph.index import Expr, Mod
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
@@ -56,6 +58,7 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.fragments import in_registers
+from bringup.loops.schedule.rewrite import exprs_of
 from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
@@ -196,9 +199,9 @@ class _TileEmitter(_ThreadEmitter):
             self.groups.unit.show(self.b)
         super()._barrier(scope)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
         copies = self.dialect.copies
-        if isinstance(stmt, Barrier | Wait) or (isinstance(stmt, Store) and not stmt.fold):
+        if isinstance(stmt, (Barrier, Wait)) or (isinstance(stmt, Store) and not stmt.fold):
             self._forget()
         if isinstance(stmt, Alloc) and stmt in self.places:
             self.memory.pointers[stmt.buffer.name] = self.places[stmt]
@@ -236,6 +239,17 @@ class _TileEmitter(_ThreadEmitter):
         self._forget()
         super()._serial(stmt, end)
         self._forget()
+
+    def _counted(self, stmt: For) -> list[Mod]:
+        """Copies of shared memory that are used in turn, of which there is no power of two."""
+        atoms = (atom for s in statements(stmt.body) for e in exprs_of(s) for atom in e.atoms())
+        return [
+            atom
+            for atom in dict.fromkeys(atoms)
+            if isinstance(atom, Mod)
+            and atom.by & (atom.by - 1)
+            and atom.of + -atom.of.const == Expr.of(stmt.axis)
+        ]
 
     def _branch(self, condition: Val, body: Sequence[Stmt], emit: Callable[[], object]) -> None:
         self._forget()

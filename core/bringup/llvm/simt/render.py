@@ -10,7 +10,7 @@ bytes where their address allows that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -34,16 +34,18 @@ from bringup.llvm.simt.target import (
     shuffled,
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
+from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     PRIVATE,
+    STRAIGHT,
     Alloc,
     Barrier,
     Buffer,
     For,
     Func,
     If,
-    Let,
     Load,
     Shuffle,
     Stmt,
@@ -166,7 +168,7 @@ def _meets_next(body: Sequence[Stmt]) -> bool:
     if not places or any(isinstance(s, Barrier) for c in conditional for s in statements(c.body)):
         return True
     first, last = (
-        {s.buffer for s in part if isinstance(s, Load | Store) and s.buffer.space == "shared"}
+        {s.buffer for s in part if isinstance(s, ACCESSES) and s.buffer.space == "shared"}
         for part in (every[: places[0]], every[places[-1] :])
     )
     return not first.isdisjoint(last)
@@ -195,9 +197,10 @@ def _threads(body: Sequence[Stmt]) -> int:
     """The most threads that thread loops, within one another, have."""
     most = 1
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             own = stmt.axis.size if isinstance(stmt, For) and stmt.kind == "thread" else 1
-            most = max(most, own * _threads(stmt.body))
+            inner = _threads(stmt.body) if "thread" in contents_of(stmt).kinds else 1
+            most = max(most, own * inner)
     return most
 
 
@@ -432,8 +435,10 @@ class _ThreadEmitter(FuncEmitter):
                 self.is_in_threads = True
                 self._inside_ends(nest, body)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
-        if isinstance(stmt, Barrier):
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
+        if isinstance(stmt, STRAIGHT) and (self.is_in_threads or not isinstance(stmt, Store)):
+            super()._stmt(stmt)
+        elif isinstance(stmt, Barrier):
             self._barrier(scope)
         elif isinstance(stmt, Shuffle):
             self.scalars[stmt.result.name] = self._shuffle(stmt)
@@ -446,7 +451,7 @@ class _ThreadEmitter(FuncEmitter):
                     f"{self.func.name}: threads of a GPU have no memory for {stmt.buffer}",
                     fix="keep it in registers, or let the block share it",
                 )
-        elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
+        elif isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
             self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
         else:
@@ -555,15 +560,20 @@ class _ThreadEmitter(FuncEmitter):
         """
         loops = [loop for loop in nest if loop.kind == "unroll"]
         straight, outer = nest[-1].body, self.scalars
-        points = list(product(*(range(loop.axis.size) for loop in loops)))
+        axes, const = [loop.axis for loop in loops], self.indices.const
+        numbers = product(*(range(axis.size) for axis in axes))
+        points = [dict(zip(axes, map(const, point), strict=True)) for point in numbers]
         exists = [self._exists(loops, point) for point in points]
         copies = [dict(outer) for _ in points]
 
         def each(part: Sequence[Stmt]) -> None:
             for point, scalars, alive in zip(points, copies, exists, strict=True):
-                self._go_to(loops, point)
+                self.indices.axes.update(point)
                 self.scalars = scalars
-                with self._lanes(alive, guarded=alive is not None):
+                if alive is None:
+                    self.body(part)
+                    continue
+                with self._lanes(alive, guarded=True):
                     self.body(part)
 
         def emit() -> None:
@@ -584,14 +594,10 @@ class _ThreadEmitter(FuncEmitter):
             emit()
         self.scalars = outer
 
-    def _go_to(self, loops: Sequence[For], point: Sequence[int]) -> None:
-        for loop, number in zip(loops, point, strict=True):
-            self.indices.axes[loop.axis] = self.indices.const(number)
-
-    def _exists(self, loops: Sequence[For], point: Sequence[int]) -> Val | None:
+    def _exists(self, loops: Sequence[For], point: Mapping[Axis, Val]) -> Val | None:
         """Whether the loops have this iteration; None if that is certain."""
         result: Val | None = None
-        self._go_to(loops, point)
+        self.indices.axes.update(point)
         for loop in loops:
             end = self._end(loop)
             if end is not None:
@@ -616,13 +622,13 @@ def _copied(stmt: For) -> list[For]:
 
 def _meets(body: Sequence[Stmt]) -> bool:
     """Whether threads wait for one another in a block, or exchange values."""
-    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(tuple(body)))
+    return Contents(body).has_barrier
 
 
 def _is_flat(body: Sequence[Stmt]) -> bool:
     """Whether a block is straight code, in loops that are written out at most."""
     loops = [stmt for stmt in body if isinstance(stmt, For)]
-    rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
+    rest = [stmt for stmt in body if not isinstance(stmt, (For, Alloc))]
     return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
         _is_straight(rest)
     )
@@ -632,7 +638,7 @@ def _combines(body: Sequence[Stmt]) -> bool:
     """Whether straight code does nothing but fold registers, which then fold pairwise."""
     return all(
         stmt.buffer.space == "register" and (isinstance(stmt, Load) or bool(stmt.fold))
-        if isinstance(stmt, Load | Store)
+        if isinstance(stmt, ACCESSES)
         else False
         for stmt in body
     )
@@ -645,7 +651,7 @@ def _is_shared(stmt: Store) -> bool:
 
 def _is_straight(body: Sequence[Stmt]) -> bool:
     """Whether statements may come in another order: none reads memory that another one writes."""
-    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+    if not all(isinstance(stmt, STRAIGHT) for stmt in body):
         return False
     stored = {stmt.buffer.name for stmt in body if isinstance(stmt, Store)}
     return stored.isdisjoint(stmt.buffer.name for stmt in body if isinstance(stmt, Load))

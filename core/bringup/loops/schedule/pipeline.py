@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    ACCESSES,
     Alloc,
     Barrier,
     Body,
@@ -23,7 +25,7 @@ from bringup.loops.form import (
     named_axis,
     statements,
 )
-from bringup.loops.schedule.dependences import conflicts, has_barrier, outliving
+from bringup.loops.schedule.dependences import conflicts, outliving
 from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
@@ -150,7 +152,7 @@ class _Pipeline:
                 "compute a scalar first in shared memory at this loop",
             )
         filling, self.used = loop.body[: meetings[0]], loop.body[meetings[0] + 1 : -1]
-        if has_barrier((*filling, *self.used)):
+        if Contents((*filling, *self.used)).has_barrier:
             raise self.error("threads meet in loops inside it", "name the innermost such loop")
         self.buffers: dict[Buffer, Buffer] = {}
         self.fills: list[_Fill] = []
@@ -180,7 +182,7 @@ class _Pipeline:
             body = body[0].body
         last = body[-1]
         is_plain = isinstance(last, Store) and last.buffer in self.buffers and not last.fold
-        if not is_plain or not all(isinstance(s, Let | Load) for s in body[:-1]):
+        if not is_plain or not all(isinstance(s, (Let, Load)) for s in body[:-1]):
             raise self.error(
                 "a statement before the threads meet is no nest of loops that stores an element",
                 "put other statements behind the barrier",
@@ -256,7 +258,7 @@ class _Pipeline:
     def in_copy(self, stmt: Stmt) -> Stmt:
         """An access to a buffer: to the copy of the iteration."""
         slot = Expr.of(self.loop.axis) % self.count
-        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
+        if not isinstance(stmt, ACCESSES) or stmt.buffer not in self.buffers:
             return stmt
         return with_place(stmt, self.buffers[stmt.buffer], stmt.index + slot * stmt.buffer.size)
 

@@ -92,8 +92,7 @@ class _Tiled:
         self.copies("left", self.plan.copies[0])
         self.copies("right", self.plan.copies[1])
         self.epilogue()
-        for loop in self.threads:
-            self.add("bind", loop, "thread")
+        self.add("bind", *self.threads, "thread")
         self.add("unroll", *self.unrolled)
         self.add("set_space", "r0", "fragment")
         self.add("vectorize", *self.vectors)
@@ -126,8 +125,7 @@ class _Tiled:
             self.add("split", "r.o", "r.g", "r.h", group)
             blocks = ["r.g", "c.o", "r.h"]
         self.add("reorder", *blocks, "r.i", "c.i")
-        for name in (*batch, *blocks):
-            self.add("bind", name, "block")
+        self.add("bind", *batch, *blocks, "block")
 
     def fused(self, loops: Sequence[str], name: str) -> str:
         """One loop over all of some nested ones; its name."""
