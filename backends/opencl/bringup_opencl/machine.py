@@ -71,6 +71,8 @@ def dialect_of(machine: Machine) -> Dialect:
     dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
+    if machine.kind != "gpu":
+        return replace(dialect, shares=True)
     if machine.subgroup == 1:
         return dialect
     shuffle = next(text for name, text in _SHUFFLES.items() if name in machine.extensions)
