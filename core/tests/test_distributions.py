@@ -20,6 +20,7 @@ FOLDERS = {
     "bringup-c": "backends/c",
     "bringup-cuda": "backends/cuda",
     "bringup-cuda-emulator": "backends/cuda/emulator",
+    "bringup-opencl": "backends/opencl",
     "bringup-selftest": "conformance/selftest",
     "bringup-simulator": "backends/simulator",
     "bringup-template": "backends/template",

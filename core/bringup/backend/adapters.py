@@ -427,9 +427,18 @@ class LoopsDevice(RenderingDevice["Func"]):
 
         return Schedule()
 
+    def scheduled(self, step: KernelStep) -> Scheduled:
+        """The loops of a kernel and their steps; by default those of `schedule`.
+
+        For a device that chooses by the kernel, as `bringup.llvm.choices.scheduled_for` does from
+        the row of the machine.  A step's own schedule, ``step.schedule``, goes before the choice.
+        Give the backend the same function.
+        """
+        return scheduled_loops(step, self.schedule)
+
     def lower_step(self, step: KernelStep) -> Func:
         """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
-        return scheduled_loops(step, self.schedule).after
+        return self.scheduled(step).after
 
     def _launches(self, program: Program, number: int) -> StepLaunches[Func] | None:
         step = program.steps[number]
@@ -615,8 +624,8 @@ class SimpleBackend(Backend):
         Raises UnsupportedError if none was given.
         """
         if self._render_kernel is not None:
-            kernels = dict.fromkeys(program.kernels)
-            return Lowered("\n\n".join(map(self._render_kernel, kernels)), "")
+            kernels = {kernel.content: kernel for kernel in reversed(program.kernels)}
+            return Lowered("\n\n".join(map(self._render_kernel, reversed(kernels.values()))), "")
         if self._render is None:
             return super().lower(program, target)
         from bringup.program.loops import program_loops
@@ -627,6 +636,6 @@ class SimpleBackend(Backend):
         def scheduled(func: Func) -> Func:
             return scheduled_func(func, self._schedule).after
 
-        funcs = list(program_loops(program, after, self._target, scheduled))
+        funcs = list(program_loops(program, after, self.target(target), scheduled))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

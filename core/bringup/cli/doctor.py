@@ -78,7 +78,10 @@ def simulated_places(folder: Path) -> Iterator[Place]:
     """The places of a package that use a module which stands in for a driver, and that say so to
     the suite.  Nothing is imported.
     """
-    trees = {file: ast.parse(file.read_bytes()) for file in sorted(folder.rglob("*.py"))}
+    trees: dict[Path, ast.Module] = {}
+    for file in sorted(folder.rglob("*.py")):
+        with contextlib.suppress(SyntaxError, ValueError):  # of which the backend's state tells
+            trees[file] = ast.parse(file.read_bytes())
     what = {
         f"{file.stem}.{node.name}": (ast.get_docstring(node) or "").partition("\n")[0]
         for file, tree in trees.items()

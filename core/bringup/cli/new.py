@@ -1,14 +1,15 @@
 """``bringup new``: the package of a backend, made of the texts in the folder ``scaffold``.
 
-A package is a few layers of that folder, one above the other.  Below ``fragments`` a layer has the
-values of variables; its other files are texts with variables, and stand where they stand in the
-package, whose module is the folder ``package``.
+A package is a few layers of that folder, one above the other.  The files of a layer are texts with
+variables, and stand where they stand in the package, whose module is the folder ``package``; its
+``fragments.toml`` has values of variables.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Collection, Sequence
 from datetime import date
 from importlib.util import find_spec
@@ -153,7 +154,7 @@ def generate(
     for place, source in texts.items():
         file = folder / place
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = _filled(source, values).rstrip()
+        text = Template(source.read_text(encoding="utf-8")).substitute(values).rstrip()
         file.write_text(f"{text}\n" if text else "", encoding="utf-8")
     return [folder / place for place in texts]
 
@@ -191,21 +192,21 @@ def _place(file: Path, module: str) -> str:
 
 
 class _Values(dict[str, str]):
-    """The values of variables; those of fragments are read, and filled in, when asked for."""
+    """The values of variables; those of fragments are filled in themselves when asked for."""
 
     def __init__(self, layers: Sequence[Path]) -> None:
-        self._layers = layers
+        self._fragments: dict[str, str] = {}
+        for file in SCAFFOLD.glob(
+            "*/fragments.toml"
+        ):  # nothing, where the package has no such layer
+            self._fragments |= dict.fromkeys(_fragments(file), "")
+        for layer in layers:
+            self._fragments |= _fragments(layer / "fragments.toml")
 
     def __missing__(self, name: str) -> str:
-        """Of the topmost layer that has it; nothing if others than these have it."""
-        for layer in reversed(self._layers):
-            file = layer / "fragments" / name
-            if file.exists():
-                return _filled(file, self).removesuffix("\n")
-        if any(SCAFFOLD.glob(f"*/fragments/{name}")):
-            return ""
-        raise KeyError(name)
+        """Raises KeyError for a name that no layer has."""
+        return Template(self._fragments[name]).substitute(self)
 
 
-def _filled(file: Path, values: dict[str, str]) -> str:
-    return Template(file.read_text(encoding="utf-8")).substitute(values)
+def _fragments(file: Path) -> dict[str, str]:
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

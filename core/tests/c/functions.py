@@ -231,6 +231,22 @@ func block_rest(x: in f32[40], y: out f32[10]) {
   }
 }
 """,
+    # The last block has fewer threads, all of which have to meet.
+    "short_block": """
+func short_block(x: in f32[150], y: out f32[150]) {
+  for b in 3 block {
+    alloc part: shared f32[64]
+    for t in 64 until -64*b + 150 thread {
+      %0: f32 = x[64*b + t]
+      part[t] = %0
+      barrier
+      %1: f32 = part[0]
+      %2: f32 = add(%0, %1)
+      y[64*b + t] = %2
+    }
+  }
 }
-#: Those whose threads meet.
-MEETING = ("block_sum", "block_rest")
+""",
+}
+#: Those whose threads meet, which plain C does not have.
+MEETING = ("block_sum", "block_rest", "short_block")

@@ -189,10 +189,10 @@ func parted(x: in f32[8], y: out f32[8], z: out f32[2]) {
 
 
 def test_threads_without_work_meet_the_others() -> None:
-    """They access nothing: the barrier stands outside of every condition."""
+    """They write nothing that others see: the barrier stands outside of every condition."""
     source = render_c(parse_func(TEXTS["block_rest"]), OPENCL)
     before, after = source.split("barrier(", 1)
-    conditions = "if (-i + 5 >= 1) part[5 * t + i] = v0;", "if (-i + 5 >= 1) y[5 * b + i] = v3;"
+    conditions = "if (i_present) part[5 * t + i] = v0;", "if (i_present) y[5 * b + i] = v3;"
     assert conditions[0] in before
     assert conditions[1] in after
     # The function, the blocks, and a scope for each loop of threads are open.
@@ -225,7 +225,33 @@ def test_accumulators_are_vectors_where_there_are_types_of_them() -> None:
     assert "const bu_f32x8 v3 = v2 * (-1.0f);" in source
     assert "[32]" not in source
     assert "float acc[32];" in render_c(func, replace(C11, vector_bytes=16))
-    assert "float acc[32];" in render_c(func, OPENCL)
+    assert "float acc[32];" in render_c(func, METAL)
+
+
+def test_vectors_of_opencl_are_its_own() -> None:
+    source = render_c(parse_func(TEXTS["vectors"]), OPENCL)
+    assert "typedef float8 bu_f32x8;" in source
+    assert "bu_f32x8 acc_3 = (bu_f32x8)(0);" in source
+    assert "v8 = vload16(0, &h[16 * i]);" in source
+    assert "acc_0 = fma(v5, (bu_f32x8)(v1), acc_0);" in source
+    assert "memcpy" not in source
+    assert "{0}" not in source
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("%0: f32 = x[j]\n%1: f32 = exp(%0)\ny[j] = %1", True),
+        ("%0: f32 = x[j]\n%1: f32 = exp(%0)\ny[0] add= %1", False),
+        ("alloc t: register f32[100]\n%0: f32 = x[j]\nt[j] = %0\n%1: f32 = t[j]\ny[j] = %1", False),
+    ],
+    ids=["own element", "common element", "common array"],
+)
+def test_lanes_touch_nothing_in_common_where_that_is_said(body: str, said: bool) -> None:
+    func = parse_func(
+        f"func f(x: in f32[100], y: inout f32[100]) {{\n  for j in 100 vector {{\n{body}\n  }}\n}}"
+    )
+    assert ("vectorize(assume_safety)" in render_c(func, OPENCL)) == said
 
 
 def test_functions_share_the_library() -> None:

@@ -338,6 +338,16 @@ def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     assert "Nothing is simulated." in done.stdout
 
 
+def test_doctor_of_a_package_that_is_being_edited(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "ops", "")
+    (package / "plugin.py").write_text("def (\n", "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
+    assert done.returncode == 1
+    assert "broken" in done.stdout
+    assert "SyntaxError" in done.stdout
+    assert "37 places of " in done.stdout  # those of the other files
+
+
 def test_names_that_are_imported_one_by_one_are_places_too(tmp_path: Path) -> None:
     (tmp_path / "simulated_memory.py").write_text('def alloc():\n    """Get memory."""\n')
     (tmp_path / "driver.py").write_text("from package.simulated_memory import alloc\n")

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Div, Dyn, Expr, Mod
@@ -24,6 +23,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.nests import Nest, Parallel, independent, nest_of
 from bringup.llvm.func.panels import Panels, panels_of
 from bringup.llvm.func.prefetch import (
     Ahead,
@@ -57,10 +57,7 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
-from bringup.loops.form import statements as all_statements
-from bringup.loops.schedule.dependences import are_apart, outliving
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
-from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -69,70 +66,15 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     Raises UnsupportedError for what CPUs do not run: blocks of threads, vector loops within vector
     loops, and ends of loops that differ between lanes.
     """
-    nests = [_nest(body) for body in _independent(func.body)]
+    nests = [nest_of(body) for body in independent(func.body)]
     if len(nests) > 1 and any(each.before for nest in nests for each in nest.loops):
-        nests = [_nest(func.body)]
+        nests = [nest_of(func.body)]
     if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
     function = unit_function(module, name)
     b = Builder(function.block("entry"))
     memory = Memory(b, Indices(b), Registers(b, func.body))
     return FuncEmitter(func, function, memory).run(nests)
-
-
-@record(eq=False)
-class _Parallel:
-    """A parallel loop whose iterations are units, or parts of several.
-
-    before: what stands before it in its block and fills private memory.  Every worker does that
-    once for all the units of the block that it runs one after the other.
-    """
-
-    before: Body
-    loop: For
-
-
-@record(eq=False)
-class _Nest:
-    """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
-
-    loops: tuple[_Parallel, ...]
-    body: Body
-
-    @property
-    def units(self) -> int:
-        """How many there are."""
-        return math.prod(each.loop.axis.size for each in self.loops)
-
-
-def _nest(body: Body) -> _Nest:
-    nest: list[_Parallel] = []
-    while body:
-        *before, last = body
-        if not isinstance(last, For) or last.kind != "parallel":
-            break
-        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
-            break
-        nest.append(_Parallel(tuple(before), last))
-        body = last.body
-    return _Nest(tuple(nest), body)
-
-
-def _independent(body: Body) -> list[Body]:
-    """The parts of a function whose iterations may all run side by side.
-
-    They are parallel loops, of which none touches an element that another one writes.
-    """
-    parts = [(stmt,) for stmt in body if isinstance(stmt, For) and stmt.kind == "parallel"]
-    if len(parts) < max(len(body), 2):
-        return [body]
-    groups = [outliving(part) for part in parts]
-    for number, group in enumerate(groups):
-        for one, other in product(group, chain(*groups[number + 1 :])):
-            writes = one.kind != "load" or other.kind != "load"
-            if one.buffer == other.buffer and writes and not are_apart(one, other):
-                return [body]
-    return list(parts)
 
 
 def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
@@ -150,14 +92,6 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
             start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
             end = max(end, start)
     return end
-
-
-def _fills(body: Sequence[Stmt]) -> bool:
-    """Whether statements change nothing but memory that each worker has of its own."""
-    if not all(isinstance(stmt, (Alloc, For, If)) for stmt in body):
-        return False
-    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, (Alloc, Store))}
-    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -210,7 +144,7 @@ class FuncEmitter:
         self.quotients: dict[For, list[Expr]] = {}
         self.panels: Mapping[For, Panels] = {}
 
-    def run(self, nests: Sequence[_Nest]) -> NativeKernel:
+    def run(self, nests: Sequence[Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
         self.results = results_behind(self.func.body)
@@ -248,14 +182,14 @@ class FuncEmitter:
         if size:
             self.square = self.b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
 
-    def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
+    def _unit(self, unit: Val, nest: Nest, last: Sequence[Val]) -> list[Val]:
         """One iteration of all parallel loops; the rest as in `_fill`."""
         self._indices(unit, nest.loops)
         numbers = self._fill(unit, nest.loops, last)
         self._inside_ends([each.loop for each in nest.loops], nest.body)
         return numbers
 
-    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+    def _indices(self, unit: Val, nest: Sequence[Parallel]) -> None:
         """Set the index of each parallel loop."""
         b = self.b
         for n, each in reversed(list(enumerate(nest))):
@@ -266,7 +200,7 @@ class FuncEmitter:
                 self.indices.axes[axis] = b.urem(unit, size) if n else unit
                 unit = b.udiv(unit, size) if n else unit
 
-    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+    def _fill(self, unit: Val, nest: Sequence[Parallel], last: Sequence[Val]) -> list[Val]:
         """Emit what stands before parallel loops, where the unit before was of another iteration.
 
         last: the numbers of the iterations for which memory is filled.  Returns the new ones.
