@@ -12,7 +12,7 @@ from bringup import ops
 from bringup.backend import Backend
 from bringup.dtypes import ALL, DType, bf16, bool_, f16, f32, f64, i8, i32, i64, u8, u32, u64
 from bringup.llvm.steps.base import emit_step
-from bringup.llvm.steps.sort import emit as sorting
+import bringup.loops.library.sorting as sorting
 from bringup.llvm.text import Module
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot

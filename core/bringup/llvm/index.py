@@ -162,7 +162,7 @@ class Indices:
         result: Val | None = None
         for bound in mask:
             differs = self.differs(bound, loaded)
-            values = self._constants(bound.expr) if differs else None
+            values = self.constants(bound.expr) if differs else None
             if values is not None:
                 lanes = [bound.low <= value < bound.high for value in values]
                 if not any(lanes):
@@ -188,7 +188,7 @@ class Indices:
         """Whether a condition is one for each lane."""
         return self.varies(bound.expr, loaded)
 
-    def _constants(self, expr: Expr) -> list[int] | None:
+    def constants(self, expr: Expr) -> list[int] | None:
         """The values of an expression lane by lane, if they are constants."""
         total = [expr.const] * self.lanes
         for atom, c in expr.terms:
@@ -199,7 +199,7 @@ class Indices:
                 known = self.axes[atom].integer
                 values = None if known is None else [known] * self.lanes
             elif isinstance(atom, Div | Mod):
-                values = self._constants(atom.of)
+                values = self.constants(atom.of)
                 by, is_div = atom.by, isinstance(atom, Div)
                 values = values and [v // by if is_div else v % by for v in values]
             if values is None:

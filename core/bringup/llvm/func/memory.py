@@ -102,8 +102,13 @@ class Memory:
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
-        first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))
-        value = self.registers.read(stmt.buffer, first, lanes)
+        stride = self._stride(stmt, loaded)
+        elements = self.indices.constants(stmt.index) if stride not in (0, 1) else None
+        if elements is not None:
+            lanes, value = len(elements), self.registers.permuted(stmt.buffer, elements)
+        else:
+            first, lanes = self._register(stmt.index, loaded, stride)
+            value = self.registers.read(stmt.buffer, first, lanes)
         mask = self.indices.inside(stmt.mask, loaded)
         if mask is None:
             return value
@@ -199,10 +204,12 @@ class Memory:
     def _reached(self, stmt: Load, loaded: Sequence[Val]) -> Val | None:
         """Whether any lane of a masked load is enabled.
 
-        None where the disabled lanes are always within a page of enabled ones.  A load far outside
-        of its buffer takes some hundred cycles although no lane is enabled, because the page may
-        not be mapped.
+        None where the disabled lanes are always in the buffer, or within a page of enabled ones.  A
+        load far outside of its buffer takes some hundred cycles although no lane is enabled,
+        because the page may not be mapped.
         """
+        if stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size:
+            return None
         page = _PAGE // stmt.result.dtype.itemsize
         far = [
             bound

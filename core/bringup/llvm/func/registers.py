@@ -99,6 +99,22 @@ class Registers:
             value = self.b.insertelement(value, element, i)
         return value
 
+    def permuted(self, buffer: Buffer, elements: Sequence[int]) -> Val:
+        """Any elements, lane by lane; those that the buffer does not have are poison."""
+        width = self.widths.get(buffer.name, 1)
+        inside = [n for n in elements if 0 <= n < buffer.size]
+        numbers = sorted({n // width for n in inside})
+        if len(elements) == width > 1 and 0 < len(numbers) <= 2:
+            parts = [self.values[buffer.name, number] for number in numbers]
+            place = {n: numbers.index(n // width) * width + n % width for n in inside}
+            order = [place.get(n, 0) for n in elements]
+            return self.b.shufflevector(parts[0], parts[1] if len(parts) > 1 else None, order)
+        value = poison(vec(register_type(buffer.dtype), len(elements)))
+        for lane, n in enumerate(elements):
+            if 0 <= n < buffer.size:
+                value = self.b.insertelement(value, self._element(buffer, n), lane)
+        return value
+
     def _element(self, buffer: Buffer, index: int) -> Val:
         number, offset = divmod(index, self.widths.get(buffer.name, 1))
         whole = self.values.get((buffer.name, number))

@@ -130,7 +130,7 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 #: Ops whose loops are those of the op library.
 FROM_LIBRARY = (
     "attention", "block_sparse_dot", "cholesky", "cumulative", "dynamic_update_slice", "eigh", "lu",
-    "qr", "scatter", "svd", "triangular_solve",
+    "qr", "scatter", "sort", "svd", "triangular_solve",
 )  # fmt: skip
 #: Threads for which library ops are cut, however many there are: results, such as those of sums in
 #: chunks, must not depend on their number.
@@ -138,6 +138,5 @@ _THREADS = 16
 #: The emitter of each other op.
 OP_EMITTERS: LazyTable[StepEmitter] = LazyTable(
     {
-        **_of("sort.emit", "sort"),
     }
 )

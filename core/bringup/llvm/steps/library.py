@@ -25,9 +25,11 @@ _STEPS: LazyTable[Callable[[Func, Target], Schedule]] = LazyTable(
 def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep:
     """Emit the functions of a step, under their names."""
     steps = _STEPS.get(loops.call.name, vectors_of)
-    phases = [
-        emit_func(module, apply(func, steps(func, target)), func.name) for func in loops.funcs
-    ]
+    natives = {
+        func: emit_func(module, apply(func, steps(func, target)), func.name)
+        for func in dict.fromkeys(loops.funcs)
+    }
+    phases = [natives[func] for func in loops.funcs]
     if loops.work:
         phases = [replace(phase, work=loops.work) for phase in phases]
     offsets, end = [], 0

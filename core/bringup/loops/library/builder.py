@@ -137,7 +137,8 @@ class FuncBuilder:
 
     @contextmanager
     def where(self, *mask: Bound, test: Scalar | None = None) -> Iterator[None]:
-        """A condition: what always holds is left out."""
+        """A condition: what always holds is left out, and a body that never runs."""
+        never = any(bound.never for bound in mask)
         mask = tuple(bound for bound in mask if not bound.always)
         outer, self._block = self._block, []
         self._open += mask
@@ -145,7 +146,8 @@ class FuncBuilder:
         del self._open[len(self._open) - len(mask) :]
         body = tuple(self._block)
         self._block = outer
-        self._block += [If(mask, body, test)] if mask or test is not None else body
+        if not never:
+            self._block += [If(mask, body, test)] if mask or test is not None else body
 
     @contextmanager
     def goes_on(self, more: Buffer) -> Iterator[None]:
