@@ -181,26 +181,26 @@ class Network:
         b, count = self.b, 1 << levels
         one = b.constant(1, i64)
         step = b.op("shl", one, b.op("sub", size, b.constant(levels, i64)))
-        mask, many = b.op("sub", step, one), b.constant(count, i64)
-        with b.loop("rows", block.rows // count) as group:
-            number = b.index(group, i64)
-            inner = b.op("and", number, mask)
-            start = b.op("mul", b.op("sub", number, inner), many)
-            rows = [b.op("add", start, inner)]
-            while len(rows) < (count // 2 if mirrored else count):
-                rows.append(b.op("add", rows[-1], step))
-            if mirrored:
-                end = b.op("add", start, b.op("sub", b.op("mul", step, many), one))
-                back = [b.op("sub", end, inner)]
-                while len(back) < count // 2:
-                    back.append(b.op("sub", back[-1], step))
-                rows += reversed(back)
+        half = count // 2 if mirrored else count
+        steps = [b.op("mul", step, b.constant(n * self.lanes, i64)) for n in range(half)]
+        # The bits of the number of a row that say which row of its group it is.
+        within = b.op("mul", step, b.constant(count - 1, i64))
+        last = b.op("sub", b.op("add", within, step), one)
+        first = b.variable("first", b.constant(0, i64))
+        with b.loop("rows", block.rows // count):
+            front = b.load(first)
+            after = b.op("add", b.op("or", front, within), one)
+            b.set(first, b.op("and", after, b.op("xor", within, b.constant(-1, i64))))
+            back = b.op("xor", front, last)
+            row, far = data(block.rows), data(block.rows * self.lanes, 1)
             with self.vector() as lane:
-                places = [(data(block.rows), (row,)) for row in rows]
-                records = [block.get(place, lane, named) for place, named in places]
+                places = [(lane + far, (front, each)) for each in steps]
+                if mirrored:
+                    places += [(lane + far * -1, (back, each)) for each in reversed(steps)]
+                records = [block.get(row, place, named) for place, named in places]
                 records = self._mirror(records) if mirrored else self._halve(records)
                 for (place, named), words in zip(places, records, strict=True):
-                    block.set(place, lane, words, named)
+                    block.set(row, place, words, named)
 
     def _mirror(self, records: list[Record]) -> list[Record]:
         """The first level of a merge, whose pairs are symmetric, then the levels of each half."""
