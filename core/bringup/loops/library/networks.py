@@ -9,7 +9,7 @@ merge begins with a mirrored level, after which all exchanges have the same dire
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bringup.dtypes import i64
@@ -137,7 +137,7 @@ class Network:
         b, count = self.b, block.rows.bit_length() - 1
         first = min(self.levels, count)
         if first:
-            self._small(block, first)
+            self._adjacent(block, first, self._sorted)
         down, most = count - first, self.levels
         with b.loop("merge", down + len(widths)) as merge:
             left = b.variable("left", b.constant(0, i64))
@@ -155,22 +155,35 @@ class Network:
                 if rest:
                     self._apart(block, rest, b.constant(count, i64), mirrored=False)
                 b.set(left, b.constant(count - rest, i64))
-            rounds = max(count // most if widths else 0, (count - 1) // most)
-            with b.loop("round", rounds):
-                levels_left = b.load(left)
-                with b.where(test=b.compare("gt", levels_left, b.constant(0, i64))):
-                    self._apart(block, most, levels_left, mirrored=False)
-                    b.set(left, b.op("sub", levels_left, b.constant(most, i64)))
+            self._halves(block, left, count // most if widths else (count - 1) // most)
 
-    def _small(self, block: Block, levels: int) -> None:
-        """Batcher's lost-even merge sort of each ``2^levels`` rows."""
+    def _halves(self, block: Block, left: Buffer, rounds: int) -> None:
+        """All levels that are left, a multiple of those of a round.  rounds: the most."""
+        b, most = self.b, self.levels
+        with b.loop("round", max(rounds - 1, 0)):
+            size = b.load(left)
+            with b.where(test=b.compare("gt", size, b.constant(most, i64))):
+                self._apart(block, most, size, mirrored=False)
+                b.set(left, b.op("sub", size, b.constant(most, i64)))
+        if rounds:
+            self._adjacent(block, most, self._halve)
+
+    def _adjacent(
+        self, block: Block, levels: int, run: Callable[[list[Record]], list[Record]]
+    ) -> None:
+        """Do levels on each ``2^levels`` rows, which are neighbours."""
         count = 1 << levels
         with self.b.loop("rows", block.rows // count) as group, self.vector() as lane:
-            records = [block.get(group * count + n, lane) for n in range(count)]
-            for low, high in odd_even_pairs(count):
-                records[low], records[high] = self.exchange(records[low], records[high])
-            for n, words in enumerate(records):
-                block.set(group * count + n, lane, words)
+            rows = [group * count + n for n in range(count)]
+            records = run([block.get(row, lane) for row in rows])
+            for row, words in zip(rows, records, strict=True):
+                block.set(row, lane, words)
+
+    def _sorted(self, records: list[Record]) -> list[Record]:
+        """Batcher's lost-even merge sort."""
+        for low, high in odd_even_pairs(len(records)):
+            records[low], records[high] = self.exchange(records[low], records[high])
+        return records
 
     def _apart(self, block: Block, levels: int, size: Scalar, *, mirrored: bool) -> None:
         """Do ``levels`` levels on each ``2^size`` rows.
