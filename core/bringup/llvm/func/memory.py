@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Axis, Bound, Dyn, Expr
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.func.squares import LaneSteps, interleaved, repeated, store_square, words
@@ -180,8 +180,6 @@ class Memory:
         if reached is not None:
             offset = b.select(reached, offset, i64_const(0))
         address = b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
-        if reached is None:
-            address = self._address(stmt.buffer.name, stmt.index, loaded, wide.scalar)
         if mask is None:
             return b.load(wide, address, align)
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
@@ -195,18 +193,7 @@ class Memory:
         return b.select(self.indices.splat(inside), value, ir.zero(wide))
 
     def _address(self, name: str, index: Expr, loaded: Sequence[Val], element: Type) -> Val:
-        """Where an element stands.
-
-        Of two loaded numbers the first is added to the pointer alone: where the other does not
-        change in a loop, it stays a register of its own, which an address adds.
-        """
-        pointer = self.pointers[name]
-        loads = [term for term in index.terms if isinstance(term[0], Dyn)]
-        if len(loads) > 1:
-            other = Expr(0, (loads[-1],))
-            first = self.indices.scalar(index + other * -1, loaded)
-            pointer, index = self.b.gep(pointer, first, element), other
-        return self.b.gep(pointer, self.indices.scalar(index, loaded), element)
+        return self.b.gep(self.pointers[name], self.indices.scalar(index, loaded), element)
 
     def _reversed(self, vector: Val) -> Val:
         return self.b.shufflevector(vector, None, range(vector.type.lanes - 1, -1, -1))

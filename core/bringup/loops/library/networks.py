@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from bringup.dtypes import i64
 from bringup.graph.index import Bound, Expr
 from bringup.loops.form import Buffer, Scalar
-from bringup.loops.library.builder import FuncBuilder, data
+from bringup.loops.library.builder import FuncBuilder
 from bringup.loops.library.records import IndexedCode, Record, ValueCode
 from bringup.records import record
 
@@ -131,89 +130,53 @@ class Network:
     def _sort(self, block: Block, widths: Sequence[int]) -> None:
         """Sort columns, and then merge as many of them as ``widths`` say, one width by the other.
 
-        All merges are iterations of one loop, so that each kind of pass over the rows is written
-        once.
+        All merges are iterations of one loop, so that each pass over the rows is written once.
         """
-        b, count = self.b, block.rows.bit_length() - 1
-        first = min(self.levels, count)
+        b, count, most = self.b, block.rows.bit_length() - 1, self.levels
+        first = min(most, count)
         if first:
-            self._adjacent(block, first, self._sorted)
-        down, most = count - first, self.levels
-        with b.loop("merge", down + len(widths)) as merge:
-            left = b.variable("left", b.constant(0, i64))
-            size = merge + (first + 1)
-            for levels in sorted({(n - 1) % most + 1 for n in range(first + 1, count + 1)}):
-                kind = Bound((merge + first) % most, levels - 1, levels)
-                with b.where(Bound(merge, 0, down), kind):
-                    self._apart(block, levels, b.index(size, i64), mirrored=True)
-                    b.set(left, b.index(size + -levels, i64))
+            self._pass(block, first, first, self._sorted)
+        down = count - first
+        total = down + len(widths)
+        with b.loop("merge", total) as merge:
+            for size in range(first + 1, count + 1):
+                with b.where(Bound(merge, size - first - 1, size - first)):
+                    self._pass(block, (size - 1) % most + 1, size, self._mirror)
             for n, width in enumerate(widths):
                 with b.where(Bound(merge, down + n, down + n + 1)):
                     self._columns(block, width)
             rest = count % most
-            with b.where(Bound(merge, down, down + len(widths))):
-                if rest:
-                    self._apart(block, rest, b.constant(count, i64), mirrored=False)
-                b.set(left, b.constant(count - rest, i64))
-            self._halves(block, left, count // most if widths else (count - 1) // most)
+            if rest:
+                with b.where(Bound(merge, down, total)):
+                    self._pass(block, rest, count, self._halve)
+            for size in range(count - rest, 0, -most):
+                with b.where(Bound(merge, min(size - first, down), total)):
+                    self._pass(block, most, size, self._halve)
 
-    def _halves(self, block: Block, left: Buffer, rounds: int) -> None:
-        """All levels that are left, a multiple of those of a round.  rounds: the most."""
-        b, most = self.b, self.levels
-        with b.loop("round", max(rounds - 1, 0)):
-            size = b.load(left)
-            with b.where(test=b.compare("gt", size, b.constant(most, i64))):
-                self._apart(block, most, size, mirrored=False)
-                b.set(left, b.op("sub", size, b.constant(most, i64)))
-        if rounds:
-            self._adjacent(block, most, self._halve)
-
-    def _adjacent(
-        self, block: Block, levels: int, run: Callable[[list[Record]], list[Record]]
+    def _pass(
+        self, block: Block, levels: int, size: int, run: Callable[[list[Record]], list[Record]]
     ) -> None:
-        """Do levels on each ``2^levels`` rows, which are neighbours."""
-        count = 1 << levels
-        with self.b.loop("rows", block.rows // count) as group, self.vector() as lane:
-            rows = [group * count + n for n in range(count)]
-            records = run([block.get(row, lane) for row in rows])
-            for row, words in zip(rows, records, strict=True):
-                block.set(row, lane, words)
+        """Do ``levels`` levels on each ``2^size`` rows.
+
+        The rows of a group are ``2^(size − levels)`` apart.  If the first level is mirrored, half
+        of them are counted from the front and half from the end.
+        """
+        b, count, step = self.b, 1 << levels, 1 << (size - levels)
+        half = count // 2 if run == self._mirror else count
+        with b.loop("group", block.rows >> size) as group, b.loop("within", step) as i:
+            start = group * (1 << size)
+            rows = [start + i + n * step for n in range(half)]
+            rows += [start + i * -1 + ((n + 1) * step - 1) for n in range(half, count)]
+            with self.vector() as lane:
+                records = run([block.get(row, lane) for row in rows])
+                for row, words in zip(rows, records, strict=True):
+                    block.set(row, lane, words)
 
     def _sorted(self, records: list[Record]) -> list[Record]:
         """Batcher's lost-even merge sort."""
         for low, high in odd_even_pairs(len(records)):
             records[low], records[high] = self.exchange(records[low], records[high])
         return records
-
-    def _apart(self, block: Block, levels: int, size: Scalar, *, mirrored: bool) -> None:
-        """Do ``levels`` levels on each ``2^size`` rows.
-
-        The rows of a group are ``2^(size − levels)`` apart.  In a mirrored level, half of them are
-        counted from the front and half from the end.
-        """
-        b, count = self.b, 1 << levels
-        one = b.constant(1, i64)
-        step = b.op("shl", one, b.op("sub", size, b.constant(levels, i64)))
-        half = count // 2 if mirrored else count
-        steps = [b.op("mul", step, b.constant(n * self.lanes, i64)) for n in range(half)]
-        # The bits of the number of a row that say which row of its group it is.
-        within = b.op("mul", step, b.constant(count - 1, i64))
-        last = b.op("sub", b.op("add", within, step), one)
-        first = b.variable("first", b.constant(0, i64))
-        with b.loop("rows", block.rows // count):
-            front = b.load(first)
-            after = b.op("add", b.op("or", front, within), one)
-            b.set(first, b.op("and", after, b.op("xor", within, b.constant(-1, i64))))
-            back = b.op("xor", front, last)
-            row, far = data(block.rows), data(block.rows * self.lanes, 1)
-            with self.vector() as lane:
-                places = [(lane + far, (front, each)) for each in steps]
-                if mirrored:
-                    places += [(lane + far * -1, (back, each)) for each in reversed(steps)]
-                records = [block.get(row, place, named) for place, named in places]
-                records = self._mirror(records) if mirrored else self._halve(records)
-                for (place, named), words in zip(places, records, strict=True):
-                    block.set(row, place, words, named)
 
     def _mirror(self, records: list[Record]) -> list[Record]:
         """The first level of a merge, whose pairs are symmetric, then the levels of each half."""
@@ -292,18 +255,18 @@ class Block:
         """Where a word stands."""
         return (row + word * self.rows) * self.network.lanes + lane
 
-    def get(self, row: Expr, lane: Expr, named: Sequence[Scalar] = (), *mask: Bound) -> Record:
+    def get(self, row: Expr, lane: Expr, *mask: Bound) -> Record:
         """A record."""
         b = self.network.b
         return [
-            b.load(self.buffer, self.place(row, lane, n), *mask, named=named)
+            b.load(self.buffer, self.place(row, lane, n), *mask)
             for n in range(self.network.code.words)
         ]
 
-    def set(self, row: Expr, lane: Expr, words: Record, named: Sequence[Scalar] = ()) -> None:
+    def set(self, row: Expr, lane: Expr, words: Record) -> None:
         """Change a record."""
         for n, word in enumerate(words):
-            self.network.b.store(self.buffer, self.place(row, lane, n), word, named=named)
+            self.network.b.store(self.buffer, self.place(row, lane, n), word)
 
 
 def odd_even_pairs(count: int) -> list[tuple[int, int]]:

@@ -81,16 +81,23 @@ class ValueCode:
         """Whether records cannot represent an element: NaN, and −0, which equals +0."""
         return b.op("or", self.is_nan(b, x), self.is_negative_zero(b, x))
 
+    @property
+    def raw(self) -> DType:
+        """Of the bits of an element."""
+        return as_dtype(f"u{self.dtype.bits}")
+
     def is_nan(self, b: FuncBuilder, x: Scalar) -> Scalar:
         """Whether an element is no number."""
-        value = b.convert(x, self.word)
-        return b.compare("ne", value, value)
+        if self.dtype is self.word:
+            return b.compare("ne", x, x)
+        sign = b.constant((1 << (self.dtype.bits - 1)) - 1, self.raw)
+        magnitude = b.op("and", b.op("bitcast", x, dtype=self.raw), sign)
+        return KeyCode(self.dtype, self.descending).is_nan(b, magnitude)
 
     def is_negative_zero(self, b: FuncBuilder, x: Scalar) -> Scalar:
         """Whether an element is −0."""
-        raw = as_dtype(f"u{self.dtype.bits}")
-        bits = b.op("bitcast", x, dtype=raw)
-        return b.compare("eq", bits, b.constant(1 << (self.dtype.bits - 1), raw))
+        bits = b.op("bitcast", x, dtype=self.raw)
+        return b.compare("eq", bits, b.constant(1 << (self.dtype.bits - 1), self.raw))
 
 
 @record

@@ -208,7 +208,9 @@ class _Merge:
         b, runs = self.b, self.runs
         result = self.network.vectors("next")
         with self.network.vector() as lane:
-            left = data(runs.top, 1) + data(runs.top, 0) * -1 + lane * -1
+            # Numbers have the bits of words: then so have the parts of the mask.
+            range_ = runs.top if runs.lines.code.word.bits < 64 else 1 << 40
+            left = data(range_, 1) + data(range_, 0) * -1 + lane * -1
             mask, named = at_least_one(left), [index, stop]
             inside = b.inside(mask, named=named)
             words = [

@@ -237,8 +237,9 @@ class Sorter:
 
     def watch(self) -> None:
         """Begin to look for elements that records cannot represent."""
-        if self.loses:
-            dtype = as_dtype(f"u{self.lines.code.word.bits}")
+        code = self.lines.code
+        if isinstance(code, ValueCode) and self.loses:
+            dtype = code.raw
             self.lost = self.b.alloc("lost", dtype, self.lines.lanes, "register")
             with self.network.vector() as lane:
                 self.b.store(self.lost, lane, self.b.constant(0, dtype))
@@ -354,7 +355,7 @@ def _short_lines(lines: Lines) -> Func:
             network.vector() as lane,
         ):
             index = s * lanes + lane
-            words = block.get(index, r, (), below(index, block.rows))
+            words = block.get(index, r, below(index, block.rows))
             line = (g * lanes + r) * length
             mask = below(g * lanes + r, lines.outer), below(index, length)
             sorter.write(words, line, line + index, *mask)
