@@ -106,9 +106,12 @@ class Indices:
         return self._add(total, self.const(constant)) if constant else total
 
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
-        """The expression in every lane: a vector of i32 if its range allows that, else of i64."""
+        """The expression in every lane: a vector of i32 if its range allows that, else of i64.
+
+        What was loaded as i64 stays so, because indices of memory have that width.
+        """
         b = self.b
-        narrow = fits_i32(expr)
+        narrow = fits_i32(expr) and not self._is_wide(expr, loaded)
         element = ir.i32 if narrow else ir.i64
         steps = vec(element, self.lanes)
         total: Val | None = None
@@ -133,6 +136,11 @@ class Indices:
             base = self._once("trunc", base, self.const(0), lambda x, _: b.trunc(x, element))
         splat = self.splat(base) if base.integer is None else const(steps, base.integer)
         return splat if total is None else self._add(total, splat)
+
+    def _is_wide(self, expr: Expr, loaded: Sequence[Val]) -> bool:
+        """Whether numbers of 64 bits were loaded in every lane."""
+        types = (loaded[a.operand].type for a in expr.atoms() if isinstance(a, Dyn))
+        return any(t.lanes > 1 and t.bits == 64 for t in types)
 
     def wide(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane, as a vector of i64."""

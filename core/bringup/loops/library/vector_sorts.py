@@ -128,9 +128,11 @@ class Sorter:
 
     # -- elements ----------------------------------------------------------------------------------
 
-    def encode(self, lane: Expr, elements: Sequence[Scalar], index: Expr, *mask: Bound) -> Record:
-        """The record of an element by its keys and its index; the last record outside the mask."""
+    def read(self, lane: Expr, place: Expr, index: Expr, *mask: Bound) -> Record:
+        """The record of the element at a place; the last record outside the mask."""
         b, code = self.b, self.lines.code
+        keys = self.lines.call.operands[: self.lines.call.attrs["num_keys"]]
+        elements = [b.load(x, place, *mask) for x in keys]
         if isinstance(code, ValueCode):
             words = code.encode(b, elements[0])
             if self.lost is not None:
@@ -142,11 +144,6 @@ class Sorter:
             words = code.encode(b, elements, b.index(index, u64))
         mask = tuple(bound for bound in mask if not bound.always)
         return self.network.chosen(b.inside(*mask), words, code.last(b)) if mask else words
-
-    def read(self, lane: Expr, place: Expr, index: Expr, *mask: Bound) -> Record:
-        """The record of the element at a place."""
-        keys = self.lines.call.operands[: self.lines.call.attrs["num_keys"]]
-        return self.encode(lane, [self.b.load(x, place, *mask) for x in keys], index, *mask)
 
     def write(self, words: Record, line: Expr, place: Expr, *mask: Bound) -> None:
         """Write the elements of a record.  line: where the line begins."""
@@ -329,24 +326,28 @@ def _short_lines(lines: Lines) -> Func:
     """Sort lines in lanes; each line is contiguous, so squares are transposed in registers."""
     sorter = lines.func()
     b, network, lanes, length = sorter.b, sorter.network, lines.lanes, lines.length
-    keys = lines.call.operands[: lines.call.attrs["num_keys"]]
     end = round_up(length, lanes)
     with b.parallel(g=ceil_div(lines.outer, lanes)) as (g,):
         block = Block.of(network, ceil_power_of_two(length))
         sorter.watch()
         with b.loop("s", end // lanes) as s:
-            squares = [b.alloc(f"square{n}", x.dtype, lanes**2, "register") for n, x in enumerate(keys)]
+            square, turned = (
+                [b.alloc(f"{name}{n}", lines.code.word, lanes**2, "register") for n in range(lines.code.words)]
+                for name in ("square", "turned")
+            )
             with b.loop("r", lanes, "unroll") as r, network.vector() as lane:
-                mask = below(g * lanes + lane, lines.outer), below(s * lanes + r, length)
-                for x, square in zip(keys, squares, strict=True):
-                    value = b.load(x, (g * lanes + lane) * length + s * lanes + r, *mask)
-                    b.store(square, r * lanes + lane, value)
+                index = s * lanes + lane
+                mask = below(g * lanes + r, lines.outer), below(index, length)
+                encoded = sorter.read(lane, (g * lanes + r) * length + index, index, *mask)
+                for word, buffer in zip(encoded, square, strict=True):
+                    b.store(buffer, r * lanes + lane, word)
+            with b.loop("r", lanes, "unroll") as r, network.vector() as lane:
+                for buffer, to in zip(square, turned, strict=True):
+                    b.store(to, r * lanes + lane, b.load(buffer, lane * lanes + r))
             for r in range(min(block.rows, lanes)):
                 with network.vector() as lane:
-                    index = s * lanes + r
-                    mask = below(g * lanes + lane, lines.outer), below(index, length)
-                    elements = [b.load(square, Expr(r * lanes) + lane) for square in squares]
-                    block.set(index, lane, sorter.encode(lane, elements, index, *mask))
+                    words = [b.load(buffer, lane + r * lanes) for buffer in turned]
+                    block.set(s * lanes + r, lane, words)
         sorter.fill(block, Expr(end))
         network.sort_columns(block)
         with (
