@@ -6,7 +6,7 @@ is one value.  LLVM's code generator makes no registers from memory, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
@@ -16,6 +16,8 @@ from bringup.loops.form import Alloc, Buffer, For, If, Load, Stmt, Store, statem
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
+#: The index of an access to whole vectors, and the end of its lanes.
+_Form = tuple[Expr, Expr | None]
 
 
 class Registers:
@@ -30,28 +32,43 @@ class Registers:
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
         self.widths: dict[str, int] = {}
-        for stmt, vectors in _accesses(body, None):
-            if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
-                name, lanes = stmt.buffer.name, ceil_power_of_two(vectors.axis.size)
-                self.widths[name] = max(self.widths.get(name, 1), lanes)
+        self._forms: dict[Alloc, set[_Form | None]] = {}
+        self._see(body, None, {})
         self.padded: set[str] = set()
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
         self.private: set[str] = set()
 
-    def alloc(self, buffer: Buffer, scope: Sequence[Stmt], lanes: int) -> None:
-        """A buffer begins, once for each of the lanes; its elements are poison.
+    def _see(self, body: Sequence[Stmt], vectors: For | None, allocs: dict[str, Alloc]) -> None:
+        """Note the accesses to register buffers in a block, by the `Alloc` that each sees.
 
-        scope: the rest of its block.
+        vectors: the vector loop round it.
         """
+        allocs = dict(allocs)
+        for stmt in body:
+            if isinstance(stmt, Load | Store):
+                if stmt.buffer.space == "register":
+                    name = stmt.buffer.name
+                    if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
+                        lanes = ceil_power_of_two(vectors.axis.size)
+                        self.widths[name] = max(self.widths.get(name, 1), lanes)
+                    if name in allocs:
+                        self._forms[allocs[name]].add(_form(stmt, vectors))
+            elif isinstance(stmt, Alloc):
+                allocs[stmt.buffer.name] = stmt
+                self._forms[stmt] = set()
+            elif isinstance(stmt, For):
+                self._see(stmt.body, stmt if stmt.kind == "vector" else vectors, allocs)
+            elif isinstance(stmt, If):
+                self._see(stmt.body, vectors, allocs)
+
+    def alloc(self, stmt: Alloc, lanes: int) -> None:
+        """A buffer begins, once for each of the lanes; its elements are poison."""
+        buffer = stmt.buffer
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
-        forms = {
-            _form(*access)
-            for access in _accesses(scope, None)
-            if access[0].buffer.name == buffer.name
-        }
+        forms = self._forms[stmt]
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
         if lanes > 1:
@@ -141,20 +158,7 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-def _accesses(
-    body: Sequence[Stmt], vectors: For | None
-) -> Iterator[tuple[Load | Store, For | None]]:
-    """The accesses to register buffers in a block, each with the vector loop round it."""
-    for stmt in body:
-        if isinstance(stmt, For):
-            yield from _accesses(stmt.body, stmt if stmt.kind == "vector" else vectors)
-        elif isinstance(stmt, If):
-            yield from _accesses(stmt.body, vectors)
-        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
-            yield stmt, vectors
-
-
-def _form(stmt: Load | Store, vectors: For | None) -> tuple[Expr, Expr | None] | None:
+def _form(stmt: Load | Store, vectors: For | None) -> _Form | None:
     """The index of an access and the end of its lanes; None if they are no vector of the buffer."""
     if vectors is None or stmt.index.coefficient(vectors.axis) != 1:
         return None

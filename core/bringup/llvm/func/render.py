@@ -342,7 +342,7 @@ class FuncEmitter:
 
     def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer, scope, self.indices.lanes)
+            self.registers.alloc(stmt, self.indices.lanes)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 

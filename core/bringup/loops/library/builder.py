@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 
 from bringup.dtypes import DType, Precision, f32
 from bringup.graph import Literal
@@ -29,7 +30,8 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.ops.table import lookup
+from bringup.ops.table import Attrs, OpDef, lookup
+from bringup.types import TensorType
 
 #: Scalars that the `Dyn` atoms of an index name, by their numbers.
 Named = Sequence[Scalar]
@@ -53,6 +55,17 @@ def data(size: int, number: int = 0) -> Expr:
 def wide(dtype: DType) -> DType:
     """The dtype to compute in: f32 for narrower floats."""
     return f32 if dtype.is_float and dtype.bits <= 16 else dtype
+
+
+@lru_cache(maxsize=1 << 10)
+def _typed(
+    name: str, dtypes: tuple[DType, ...], attrs: tuple[tuple[str, object], ...]
+) -> tuple[OpDef, Attrs, DType]:
+    """The row of an op on scalars, its attributes, and the dtype of its result."""
+    row = lookup(name)
+    bound = row.bind(dict(attrs))
+    (type_,) = row.result_types(tuple(TensorType((), dtype) for dtype in dtypes), bound)
+    return row, bound, type_.dtype
 
 
 class FuncBuilder:
@@ -171,11 +184,9 @@ class FuncBuilder:
 
     def op(self, name: str, *operands: Scalar, **attrs: object) -> Scalar:
         """One elementwise op of the op table."""
-        row = lookup(name)
-        bound = row.bind(attrs)
-        (type_,) = row.result_types(tuple(s.type for s in operands), bound)
-        result = self._fresh(type_.dtype)
-        self._block.append(Let(result, row, operands, bound))
+        row, bound, dtype = _typed(name, tuple([s.dtype for s in operands]), tuple(attrs.items()))
+        result = self._fresh(dtype)
+        self._block.append(Let(result, row, operands, dict(bound)))
         return result
 
     def compare(self, direction: str, x: Scalar, y: Scalar) -> Scalar:
