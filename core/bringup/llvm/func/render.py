@@ -302,14 +302,14 @@ class FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
-        for number, stmt in enumerate(body):
-            self._stmt(stmt, body[number + 1 :])
+        for stmt in body:
+            self._stmt(stmt)
         for stmt in body:
             if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
                 self.registers.free(stmt.buffer)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
-        """Emit one statement.  scope: the rest of its block."""
+    def _stmt(self, stmt: Stmt) -> None:
+        """Emit one statement."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
@@ -320,7 +320,7 @@ class FuncEmitter:
                 factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
                 self.memory.store(stmt, value, factor, self._values(stmt.operands))
             case Alloc():
-                self._alloc(stmt, scope)
+                self._alloc(stmt)
             case If():
                 self._if(stmt)
             case For():
@@ -340,7 +340,7 @@ class FuncEmitter:
         if stmt in self.divisors and value.type.lanes == 1:
             self.reciprocals[name] = reciprocal(self.b, value)
 
-    def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
+    def _alloc(self, stmt: Alloc) -> None:
         if stmt.buffer.space == "register":
             self.registers.alloc(stmt, self.indices.lanes)
         else:

@@ -140,7 +140,7 @@ class _TileEmitter(_ThreadEmitter):
         }
         self._inside_ends(nest, body)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+    def _stmt(self, stmt: Stmt) -> None:
         copies = self.dialect.copies
         if isinstance(stmt, Barrier | Wait) or (isinstance(stmt, Store) and not stmt.fold):
             self._forget()
@@ -157,7 +157,7 @@ class _TileEmitter(_ThreadEmitter):
         elif isinstance(stmt, Store) and stmt.later:
             self.memory.send(stmt)
         else:
-            super()._stmt(stmt, scope)
+            super()._stmt(stmt)
 
     def _threads_of(self, stmt: For) -> None:
         if not self.is_in_threads:

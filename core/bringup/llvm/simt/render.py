@@ -432,7 +432,7 @@ class _ThreadEmitter(FuncEmitter):
                 self.is_in_threads = True
                 self._inside_ends(nest, body)
 
-    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt]) -> None:
+    def _stmt(self, stmt: Stmt) -> None:
         if isinstance(stmt, Barrier):
             self._barrier()
         elif isinstance(stmt, Shuffle):
@@ -448,9 +448,9 @@ class _ThreadEmitter(FuncEmitter):
                 )
         elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
-            self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
+            self._branch(is_first, (stmt,), partial(super()._stmt, stmt))
         else:
-            super()._stmt(stmt, scope)
+            super()._stmt(stmt)
 
     def _barrier(self) -> None:
         """Wait until all threads of the block have come here."""

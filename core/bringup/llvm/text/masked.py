@@ -12,7 +12,6 @@ from bringup.llvm.text import (
     const_vector,
     i1,
     i32,
-    i64,
     i64_const,
     poison,
     vec,
@@ -43,11 +42,6 @@ def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
     """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
     numbers = const_vector(i32, range(lanes))
     return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
-
-
-def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
-    """The mask of the lanes below an i64 count, which may be of any size, even negative."""
-    return b.icmp("slt", const_vector(i64, range(lanes)), b.splat(count, lanes))
 
 
 def clamp(b: Builder, count: Val, most: int) -> Val:

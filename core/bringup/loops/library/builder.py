@@ -94,6 +94,7 @@ class FuncBuilder:
         self._scalars = 0
         self._open: list[Bound] = []
         self._uses = Counter[str]()
+        self._taken = {buffer.name for _, buffer in params}
 
     def func(self) -> Func:
         """What was built."""
@@ -226,8 +227,13 @@ class FuncBuilder:
 
     def alloc(self, name: str, dtype: DType, size: int, space: Space = "scratch") -> Buffer:
         """Memory of the block; a name that was used before gets a number."""
-        self._uses[name] += 1
-        name += str(self._uses[name]) if self._uses[name] > 1 else ""
+        first = name
+        while True:
+            self._uses[first] += 1
+            name = f"{first}{self._uses[first]}" if self._uses[first] > 1 else first
+            if name not in self._taken:
+                break
+        self._taken.add(name)
         buffer = Buffer(name, dtype, size, space)
         self._block.append(Alloc(buffer))
         return buffer

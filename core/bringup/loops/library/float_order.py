@@ -28,6 +28,9 @@ class FloatOrder:
     along: int
     length: int
 
+    def _number(self, value: int) -> Scalar:
+        return self.b.constant(value, i64)
+
     def _load(self, index: Expr) -> Scalar:
         return self.b.load(self.source, self.line + index * self.along)
 
@@ -58,10 +61,10 @@ class FloatOrder:
 
         nans, zeros: how many NaN and how many negative zeros the whole line has.
         """
-        b, length = self.b, b_constant(self.b, self.length)
+        b, length = self.b, self._number(self.length)
         begin = b.index(first, i64)
-        stop = b.op("min", b.op("add", begin, b_constant(b, size)), length)
-        low, high = b_constant(b, 0), nans
+        stop = b.op("min", b.op("add", begin, self._number(size)), length)
+        low, high = self._number(0), nans
         if not self.code.descending:
             low, high = b.op("sub", length, nans), length
         low, high = b.op("max", low, begin), b.op("min", high, stop)
@@ -71,10 +74,10 @@ class FloatOrder:
         with b.loop("nan", size), b.goes_on(more):
             at = b.load(place)
             self._store(nan, at)
-            after = b.op("add", at, b_constant(b, 1))
+            after = b.op("add", at, self._number(1))
             b.set(place, after)
             b.set(more, b.compare("lt", after, high))
-        with b.where(test=b.compare("gt", zeros, b_constant(b, 0))):
+        with b.where(test=b.compare("gt", zeros, self._number(0))):
             self._restore_zeros(nans, begin, stop)
 
     def _store(self, value: Scalar, at: Scalar) -> None:
@@ -100,11 +103,6 @@ class FloatOrder:
             with b.where(test=b.op("and", is_zero, inside)):
                 self._store(x, at)
             b.set(place, b.convert(is_zero, i64), fold="add")
-
-
-def b_constant(b: FuncBuilder, value: int) -> Scalar:
-    """A number of elements."""
-    return b.constant(value, i64)
 
 
 __all__ = ["FloatOrder"]

@@ -8,15 +8,17 @@ through a vector of records that holds the largest so far.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bringup.dtypes import i64
-from bringup.graph.index import ZERO, Bound, Expr
+from bringup.graph.index import ZERO, Expr
 from bringup.integers import ceil_div
-from bringup.loops.form import Buffer, Func, Scalar
+from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, at_least_one, data
 from bringup.loops.library.calls import StepLoops
 from bringup.loops.library.networks import Block, Lanes, Network
 from bringup.loops.library.records import Record
-from bringup.loops.library.vector_sorts import Lines, Sorter
+from bringup.loops.library.vector_sorts import Lines
 from bringup.records import record
 
 #: Elements of the result that one unit produces.
@@ -74,7 +76,7 @@ def merged_blocks(lines: Lines, block: int) -> StepLoops:
     merges = (runs.count - 1).bit_length()
     lengths = [Buffer(f"run{n}", i64, 1) for n in range(merges)]
     first = _lengths(runs, lengths), _blocks(runs, sides[0], counts)
-    merge = _merge(runs, *sides, lengths[0])
+    merge = _merge(runs, sides, lengths[0])
     last = _write(runs, sides[merges % 2], counts)
     call = lines.call
     given: list[tuple[Buffer, ...]] = [
@@ -118,8 +120,9 @@ def _blocks(runs: _Runs, records: Buffer, counts: Buffer) -> Func:
     return b.func()
 
 
-def _merge(runs: _Runs, source: Buffer, target: Buffer, length: Buffer) -> Func:
+def _merge(runs: _Runs, sides: Sequence[Buffer], length: Buffer) -> Func:
     """Merge sorted runs."""
+    source, target = sides
     name = f"{runs.lines.call.name}_merge"
     b = FuncBuilder(name, [("in", source), ("inout", target), ("in", length)])
     lines = runs.lines
@@ -148,21 +151,21 @@ class _Merge:
         twice = b.op("add", self.length, self.length)
         start = b.op("and", offset, b.op("sub", self._number(0), twice))
         left = b.op("add", base, start)
-        ends = [
+        middle, stop = (
             b.op("add", base, b.op("min", b.op("add", start, length), padded))
             for length in (self.length, twice)
-        ]
+        )
         index = b.op("sub", offset, start)
         length = self.runs.part // _STREAMS
         streams: list[_Stream] = []
         for n in range(_STREAMS):
             wanted = b.op("add", index, self._number(n * length))
-            from_left = self._merge_path((left, *ends), wanted)
+            from_left = self._merge_path((left, middle, stop), wanted)
             begin = (
                 b.op("add", left, from_left),
-                b.op("add", ends[0], b.op("sub", wanted, from_left)),
+                b.op("add", middle, b.op("sub", wanted, from_left)),
             )
-            streams.append(_Stream(self, begin, (ends[0], ends[1])))
+            streams.append(_Stream(self, begin, (middle, stop)))
         lanes = self.network.lanes
         for n, stream in enumerate(streams):
             stream.begin(line + first + n * length)
@@ -214,9 +217,7 @@ class _Merge:
             mask, named = at_least_one(left), [index, stop]
             inside = b.inside(mask, named=named)
             words = [
-                b.load(
-                    self.source, data(runs.top) + lane + n * runs.total, mask, named=named
-                )
+                b.load(self.source, data(runs.top) + lane + n * runs.total, mask, named=named)
                 for n in range(self._words)
             ]
             last = self.network.code.last(b)
@@ -273,7 +274,8 @@ class _Stream:
 def _write(runs: _Runs, records: Buffer, counts: Buffer) -> Func:
     """Write the elements of the sorted records."""
     lines = runs.lines
-    params = [("in", records), ("in", counts), *(("out", y) for y in lines.call.results)]
+    params: list[tuple[Role, Buffer]] = [("in", records), ("in", counts)]
+    params += [("out", y) for y in lines.call.results]
     sorter = lines.func("_write", params)
     b = sorter.b
     with b.parallel(o=lines.outer, i=lines.inner, q=ceil_div(lines.length, _PART)) as (o, i, q):

@@ -1,4 +1,4 @@
-"""Sorts on machines with vectors: networks sort blocks in the cache, merges join those of long lines.
+"""Sorts by vectors: networks sort blocks in the cache, and merges join blocks of long lines.
 
 Lines that are neighbours in memory are sorted each in its own lane.  Any other line is one block,
 or several blocks that fit the cache and are merged pair by pair.
@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from bringup.dtypes import as_dtype, i64, u64
+from bringup.dtypes import u64
 from bringup.graph.index import ZERO, Bound, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
-from bringup.loops.form import Buffer, Func, Role, Scalar
+from bringup.loops.form import Buffer, Func, Role
 from bringup.loops.library.builder import FuncBuilder, below, data
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.codes import KeyCode
@@ -51,8 +51,9 @@ def vector_sort(call: OpCall) -> StepLoops:
 
 def _best_block(lines: Lines) -> int:
     """The block of a long line: large blocks need fewer merges, small ones less padding."""
-    first = lines.lanes.bit_length() * 2
-    sizes = [n for n in range(first, 40) if lines.bytes_of(1 << n) <= _BLOCK_BYTES] or [first]
+    sizes = [
+        n for n in range(2 * lines.lanes.bit_length(), 40) if lines.bytes_of(1 << n) <= _BLOCK_BYTES
+    ]
 
     def cost(bits: int) -> int:
         count = ceil_div(lines.length, 1 << bits)
@@ -207,9 +208,11 @@ class Sorter:
     def write_ordered(
         self, records: Buffer, at: Expr, stride: int, line: Expr, part: tuple[Expr, int]
     ) -> None:
-        """Write elements of a line.  records: of them, in order, from ``at`` on; ``stride`` elements
-        from word to word.  part: the number of the first element, and how many there are, if the
-        line does not end before.
+        """Write elements of a line.
+
+        records: of them, in order, from ``at`` on; ``stride`` elements from word to word.
+        part: the number of the first element, and how many there are if the line does not end
+        before.
         """
         b, lines, lanes, (first, size) = self.b, self.lines, self.lines.lanes, part
         left = first * -1 + lines.length
@@ -219,8 +222,7 @@ class Sorter:
                 index = first + start + lane
                 mask = [below(index, lines.length)] if masked else []
                 words = [
-                    b.load(records, at + start + lane + n * stride)
-                    for n in range(lines.code.words)
+                    b.load(records, at + start + lane + n * stride) for n in range(lines.code.words)
                 ]
                 self.write(words, line, line + index * lines.inner, *mask)
 
@@ -332,7 +334,10 @@ def _short_lines(lines: Lines) -> Func:
         sorter.watch()
         with b.loop("s", end // lanes) as s:
             square, turned = (
-                [b.alloc(f"{name}{n}", lines.code.word, lanes**2, "register") for n in range(lines.code.words)]
+                [
+                    b.alloc(f"{name}{n}", lines.code.word, lanes**2, "register")
+                    for n in range(lines.code.words)
+                ]
                 for name in ("square", "turned")
             )
             with b.loop("r", lanes, "unroll") as r, network.vector() as lane:
@@ -344,10 +349,10 @@ def _short_lines(lines: Lines) -> Func:
             with b.loop("r", lanes, "unroll") as r, network.vector() as lane:
                 for buffer, to in zip(square, turned, strict=True):
                     b.store(to, r * lanes + lane, b.load(buffer, lane * lanes + r))
-            for r in range(min(block.rows, lanes)):
+            for n in range(min(block.rows, lanes)):
                 with network.vector() as lane:
-                    words = [b.load(buffer, lane + r * lanes) for buffer in turned]
-                    block.set(s * lanes + r, lane, words)
+                    words = [b.load(buffer, lane + n * lanes) for buffer in turned]
+                    block.set(s * lanes + n, lane, words)
         sorter.fill(block, Expr(end))
         network.sort_columns(block)
         with (

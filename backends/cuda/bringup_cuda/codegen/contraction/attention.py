@@ -17,11 +17,11 @@ from bringup.kernel.form import BufferDecl
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Module, Param, Val, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Clear, Command, Launch
 from bringup_cuda.codegen.context import CodegenContext
+from bringup_cuda.codegen.contraction.attention_params import AttentionParams
 from bringup_cuda.codegen.contraction.attention_plan import (
     LEAD,
     MEMBER,

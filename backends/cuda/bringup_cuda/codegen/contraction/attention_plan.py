@@ -11,8 +11,8 @@ from bringup.kernel import ops as kops
 from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.llvm.scalar import is_half
-from bringup.llvm.steps.params import AttentionParams
 from bringup.records import record
+from bringup_cuda.codegen.contraction.attention_params import AttentionParams
 from bringup_cuda.codegen.contraction.staging import GAPS, CopyPlan, TileLayout, plan_copy
 from bringup_cuda.codegen.contraction.tiles import (
     has_async_copies,

@@ -15,9 +15,9 @@ from bringup.graph.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Val, const, vec
 from bringup.records import record
+from bringup_cuda.codegen.contraction.attention_params import AttentionParams
 from bringup_cuda.codegen.contraction.attention_plan import (
     KEY,
     LEAD,

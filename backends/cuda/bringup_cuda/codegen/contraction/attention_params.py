@@ -1,4 +1,4 @@
-"""Parameters of op steps, for emitters of every target."""
+"""Parameters of attention steps."""
 
 from __future__ import annotations
 
