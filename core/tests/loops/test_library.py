@@ -41,12 +41,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 #: Blocks of few threads.
 THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
+#: Vectors whose lanes change places.
+PERMUTES: dict[str, Any] = {"instructions": ("permute",)}
 #: Units, and what else machines say.
 MACHINES: list[tuple[str, int, dict[str, Any]]] = [
     *((name, units, {}) for name in EXACT for units in (1, 64)),
     ("block_sparse_dot", 4, {"vector_bits": 128}),
     ("cumulative", 1, {"vector_bits": 128}),
-    ("sort", 1, {"vector_bits": 128}),
+    ("sort", 1, {"vector_bits": 128, **PERMUTES}),
     ("cumulative", 64, {"vector_bits": 256}),
     *((name, 64, THREADS) for name in EXACT),
 ]
@@ -86,7 +88,7 @@ def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("bringup.loops.library.vector_sorts._SHORT", 8)
     monkeypatch.setattr("bringup.loops.library.run_merges._PART", 32)
     rng, (shape, dim) = np.random.default_rng(number), LINES[number]
-    machine = {"vector_bits": 32 * lanes, "registers": (16, 32)[number % 2]}
+    machine = {"vector_bits": 32 * lanes, "registers": (16, 32)[number % 2], **PERMUTES}
     for n, dtype in enumerate(("f32", "u8", "f64", "bf16", "u64", "bool", "f16")):
         if (n + number + lanes) % 3:
             continue

@@ -40,7 +40,7 @@ def sort(call: OpCall) -> StepLoops:
         outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
         line = SortLines(call, call.operands, call.results, keys, outer, length, inner)
         return radix_sort(line)
-    if call.target.vector_bits:
+    if "permute" in call.target.instructions:
         return vector_sort(call)
     share = ceil_div(length * lines, max(call.target.threads, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
