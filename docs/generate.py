@@ -190,7 +190,8 @@ BACKEND = """\
 {note}
 
 All that a backend needs of core: `from bringup.backend import ...`. What the suite holds a device
-to is in [Rules](rules.md), how a kernel reads in [The kernel form](../explanation/kernels.md).
+to is in [Rules](rules.md), how a kernel reads in [The kernel form](../explanation/kernels.md),
+what stays as it is in [Stability](stability.md).
 
 """
 

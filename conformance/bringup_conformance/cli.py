@@ -62,6 +62,13 @@ _COMMANDS = (
         "conformance shrink report/failure-001.json --output smaller.json",
     ),
     (
+        "bench:bench",
+        "Measure a device's speed, as shares of what it could do.",
+        "conformance bench --backend mydevice",
+        "conformance bench --backend mydevice --against otherdevice --report folder",
+        "conformance bench --backend mydevice --only folds --sizes small,large",
+    ),
+    (
         "coverage:coverage",
         "List lines of a backend's code that no case enters.",
         "conformance coverage --backend mydevice --fail-under 95",

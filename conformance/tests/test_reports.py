@@ -26,12 +26,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from bringup.dtypes import f32
 from bringup.graph import Builder
+from bringup.html.layout import place
 from bringup_conformance import Report
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
 from bringup_conformance.reporting import reports, roots, terminal
 from bringup_conformance.reporting.html import page
-from bringup_conformance.reporting.html.layout import place
 from bringup_conformance.reporting.reports import Tally, document_of
 
 # Histograms.

@@ -29,7 +29,7 @@ from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
-from bringup_conformance.runtime import CHECKS, closed_device, machine, units
+from bringup_conformance.runtime import CHECKS, caching, closed_device, machine, units
 from bringup_selftest.control import target_of
 from bringup_selftest.corpus import Inject, faults, with_method, with_ops
 from bringup_selftest.device import Reference
@@ -510,3 +510,13 @@ def test_targets_are_asked_about_where_no_product_can_be_lowered(
     (any_name,) = (fault for fault in faults() if fault.id == "ER16a")
     assert run(reference(), "declaration.targets-lowered") is None
     assert found(any_name.inject(reference()), "declaration.targets-lowered")
+
+
+def test_damage_of_folders_in_folders(tmp_path: Path) -> None:
+    """A driver's cache may have some: what was in a folder that is a file now is gone with it."""
+    for inner in ("a", "b", "b/c", "b/c/d", "e"):
+        (tmp_path / inner).mkdir()
+        (tmp_path / inner / "object").write_bytes(bytes(range(9)))
+    caching._damage(tmp_path)
+    assert (tmp_path / "b").is_file()
+    assert (tmp_path / "a" / "object").read_bytes() == bytes(range(4))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
 from inspect import get_annotations
+from itertools import compress
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import CodeType, FunctionType
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, dataclass_transform, overload
 
 _T = TypeVar("_T")
 #: Slots that are no fields.
-_HIDDEN = ("_hash", "__weakref__")
+_HIDDEN = ("_hash", "_memo", "__weakref__")
 
 
 @overload
@@ -33,6 +34,7 @@ def record(
     kw_only: bool = ...,
     weakref: bool = ...,
     keep_hash: bool = ...,
+    memo: bool = ...,
 ) -> Callable[[type[_T]], type[_T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def record(
@@ -44,12 +46,14 @@ def record(
     kw_only: bool = False,
     weakref: bool = False,
     keep_hash: bool = False,
+    memo: bool = False,
 ) -> Any:
     """Make a class with annotated fields a frozen, slotted record.
 
     eq, repr: False leaves `object`'s.  kw_only: no positional arguments.
     weakref: objects can be referred to weakly.
     keep_hash: compute the hash once, for objects made of many others.
+    memo: there is a slot ``_memo`` for what somebody computes once from the fields.
 
     >>> @record
     ... class Point:
@@ -60,12 +64,12 @@ def record(
     """
 
     def make(cls: type) -> type:
-        return _made(cls, eq, repr, kw_only, weakref, keep_hash)
+        return _made(cls, eq, repr, kw_only, (keep_hash, memo, weakref))
 
     return make if cls is None else make(cls)
 
 
-def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool, keep_hash: bool) -> type:
+def _made(cls: type, eq: bool, repr: bool, kw_only: bool, hidden: tuple[bool, bool, bool]) -> type:
     namespace = dict(cls.__dict__)
     for name in ("__dict__", "__weakref__"):
         namespace.pop(name, None)
@@ -74,14 +78,14 @@ def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool, keep_ha
     shown = tuple(n for n in own if _option(defaults, n, "repr"))
     compared = tuple(n for n in own if _option(defaults, n, "compare"))
     namespace |= {
-        "__slots__": (*own, *_HIDDEN[:1] * keep_hash, *_HIDDEN[1:] * weakref),
+        "__slots__": (*own, *compress(_HIDDEN, hidden)),
         "__match_args__": () if kw_only else tuple(own),
         "__init__": _Init(defaults, kw_only),
         **{name: vars(_Shared)[name] for name in _SHARED},
         "__dataclass_fields__": _Fields(defaults, kw_only),
     }
     if eq:
-        namespace |= _comparison(compared, keep_hash)
+        namespace |= _comparison(compared, hidden[0])
     if repr and "__repr__" not in namespace:
         namespace["__repr__"] = _repr_of(shown)
     return type(cls)(cls.__name__, cls.__bases__, namespace)
@@ -199,11 +203,6 @@ class _Fields:
 def _comparison(names: tuple[str, ...], keep_hash: bool) -> dict[str, Any]:
     key = _key_of(names)
 
-    def equal(self: Any, other: object) -> Any:
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        return self is other or key(self) == key(other)
-
     def hashed(self: Any) -> int:
         return hash(key(self))
 
@@ -216,9 +215,25 @@ def _comparison(names: tuple[str, ...], keep_hash: bool) -> dict[str, Any]:
         return found
 
     hashed = hashed_once if keep_hash else hashed
-    # `help` shows a method by its own name.
-    equal.__name__, hashed.__name__ = "__eq__", "__hash__"
-    return {"__eq__": equal, "__hash__": hashed}
+    hashed.__name__ = "__hash__"  # `help` shows a method by its own name.
+    code = _equal_code(len(names))
+    code = code.replace(co_names=("__class__", "NotImplemented", *names))
+    return {"__eq__": FunctionType(code, {}), "__hash__": hashed}
+
+
+@cache
+def _equal_code(count: int) -> CodeType:
+    """``__eq__`` of so many fields: each the same object or equal, as in tuples of them."""
+    lines = ["def __eq__(self, other):", "    if other.__class__ is not self.__class__:"]
+    lines += ["        return NotImplemented", "    if self is other:", "        return True"]
+    for n in range(count):
+        lines.append(f"    if self.x{n} is not other.x{n} and not self.x{n} == other.x{n}:")
+        lines.append("        return False")
+    scope: dict[str, Any] = {}
+    exec("\n".join([*lines, "    return True"]), scope)
+    code: CodeType = scope["__eq__"].__code__
+    assert code.co_names[:2] == ("__class__", "NotImplemented")
+    return code
 
 
 def _key_of(names: tuple[str, ...]) -> Callable[[Any], Any]:

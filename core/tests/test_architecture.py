@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("backend",),
     ("c", "llvm"),
+    ("html",),
     ("runtime",),
     ("aot",),
     (
@@ -52,18 +53,17 @@ BACKENDS = (
     "backends/c/bringup_c",
     "backends/cuda/bringup_cuda",
     "backends/cuda/emulator/bringup_cuda_emulator",
+    "backends/opencl/bringup_opencl",
     "backends/simulator/bringup_simulator",
     "backends/template/bringup_template",
 )
 BACKEND_PACKAGES = (
     "bringup_aot", "bringup_c", "bringup_cpu", "bringup_cuda", "bringup_cuda_emulator",
-    "bringup_simulator", "bringup_template",
+    "bringup_opencl", "bringup_simulator", "bringup_template",
 )  # fmt: skip
-#: What stands on another: a different driver beneath the same code, a backend on the hardware that
-#: is simulated for it, and what tests the suite.
+#: What stands on another: a different driver beneath the same code, and what tests the suite.
 STANDS_ON = (
     ("bringup_cuda_emulator", "bringup_cuda"),
-    ("bringup_template", "bringup_simulator"),
     ("bringup_selftest", "bringup_conformance"),
 )
 DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")

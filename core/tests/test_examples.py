@@ -323,6 +323,20 @@ def test_digits_run_without_python(tmp_path: Path) -> None:
     assert "x has 64 elements" in lines[2]
 
 
+@needs_digits
+def test_digits_run_on_opencl_without_python(tmp_path: Path) -> None:
+    """Two networks by one program of C, on the first device of OpenCL."""
+    sys.path.append(str(Path(__file__).parent / "aot"))
+    import cl_program
+
+    if lacks := cl_program.missing(tmp_path):
+        pytest.skip(lacks)
+    text = run("without_python_gpu.py", "--steps", "300", "--out", str(tmp_path / "digits"))
+    shares = re.findall(r"(\w+): ([\d.]+)% right", text)
+    assert [name for name, _ in shares] == ["network", "LeNet"]
+    assert all(float(share) >= 93 for _, share in shares)
+
+
 _IN_JAVASCRIPT = """
 import { readFileSync } from "node:fs";
 import { load } from "./digits.mjs";

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 _CONTROL = ("while", "scan", "case")
 #: Elements of a row that a kernel reads several times: so many stay in the second-level cache.
 _ROW_ELEMENTS = 1 << 18
-#: Elements of a chunk of a long fold; this also bounds serial additions.
-CHUNK_ELEMENTS = 1 << 15
-#: Folds at more grid points stay whole, because the grid keeps the threads busy.
-SPLIT_POINTS = 256
+#: A processor of which only that it has vectors is asked for.
+_ANY = Target(vector_bits=128)
 
 
 class CpuBackend(Backend):
@@ -80,10 +78,10 @@ class CpuBackend(Backend):
         return CpuDevice(self.capabilities())
 
     def chunk_length(self, kernel: Kernel, target: str = "") -> int:
-        """Chunks of `CHUNK_ELEMENTS`, at most `SPLIT_POINTS` grid points."""
-        from bringup.kernel.split import even_chunks
+        """As for all processors, whatever they are."""
+        from bringup.llvm.choices import chunk_length_for
 
-        return even_chunks(kernel, elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+        return chunk_length_for(kernel, _ANY)
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel on the host or a target; None for packed products and some folds.

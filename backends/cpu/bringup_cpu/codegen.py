@@ -9,9 +9,9 @@ units; long ones are shared among threads through ``bringup_parallel``.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bringup.graph import attrs_key
 from bringup.integers import round_up
@@ -20,6 +20,7 @@ from bringup.llvm.loops.kernel import emit_kernel
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.text import Builder, Callee, Module, Param
+from bringup.program.cost import launch_facts
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup.target import Target
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
@@ -58,7 +59,7 @@ class SharedCode:
 
 def emit_program(
     code: SharedCode, name: str, program: Program, target: Target, *, traced: bool = False
-) -> tuple[int, tuple[tuple[str, str], ...]]:
+) -> tuple[int, tuple[tuple[str, Mapping[str, Any]], ...]]:
     """Emit ``program`` as the function ``name``; the bytes of its arena, and its launches."""
     generator = _Generator(code, name, program, target, traced)
     return generator.run(), tuple(generator.launches)
@@ -84,8 +85,9 @@ class _Generator:
         self.module = code.module
         self.scratch_bytes = 0
         self.base = round_up(program.arena_bytes, LINE_BYTES)
-        self.launches: list[tuple[str, str]] = []
-        self.line = ""
+        self.launches: list[tuple[str, Mapping[str, Any]]] = []
+        #: What the timeline says of the step being emitted.
+        self.facts: Mapping[str, Any] = {}
         self.functions: dict[int, str] = {}
 
     def run(self) -> int:
@@ -103,7 +105,9 @@ class _Generator:
     def _steps(self, frame: Frame) -> None:
         """Emit the steps of a program."""
         for step in frame.program.steps:
-            self.line = "" if step.location is None else str(step.location)
+            if self.traced and isinstance(step, KernelStep | OpStep):
+                line = {} if step.location is None else {"line": str(step.location)}
+                self.facts = {**line, **launch_facts(step)}
             if isinstance(step, OpStep):
                 self._op_step(frame, step)
             elif isinstance(step, KernelStep):
@@ -156,6 +160,8 @@ class _Generator:
         for number, phase in enumerate(native.phases):
             chosen = [refs[n] for n in native.buffers[number]] if native.buffers else refs
             self._run(frame, phase, step.name, chosen, used)
+            # The first phase stands for all that the step moves and computes.
+            self.facts = {name: fact for name, fact in self.facts.items() if name == "line"}
 
     def _run(
         self, frame: Frame, native: NativeKernel, label: str, refs: Sequence[MemoryRef], used: int
@@ -168,7 +174,7 @@ class _Generator:
         if self.traced:
             function = emit_traced(self.module, native.name, len(refs))
             refs.append(self._records())
-        self.launches.append((label, self.line))
+        self.launches.append((label, self.facts))
         grain = 0
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))

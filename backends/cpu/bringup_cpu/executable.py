@@ -27,13 +27,13 @@ class NativeCode:
     """LLVM IR of a program.
 
     arena_bytes: memory that a call needs, beginning with the program's arena.
-    launches: name and source line of each kernel, in order.
+    launches: of each kernel, in order, its name and what the timeline says of it.
     traced: whether each thread records when it works on a launch.
     """
 
     text: str
     arena_bytes: int
-    launches: tuple[tuple[str, str], ...]
+    launches: tuple[tuple[str, Mapping[str, Any]], ...]
     traced: bool = False
 
 
@@ -95,7 +95,7 @@ class CpuExecutable:
 class TracedExecutable(CpuExecutable):
     """A program that notes when each thread worked on each kernel, for the timeline."""
 
-    __slots__ = ("_facts", "_launches", "_threads")
+    __slots__ = ("_facts", "_launches", "_peak", "_threads")
 
     def __init__(
         self, program: Program, native: NativeCode, code: Code, memory: Memory, threads: int
@@ -106,14 +106,17 @@ class TracedExecutable(CpuExecutable):
         self._threads = threads
         cost = program_cost(program)
         self._facts = {"bytes": cost.bytes_read + cost.bytes_written, "flops": cost.flops}
+        self._peak = cost.peak_bytes
         self._pointers = ctypes.c_void_p * (len(self.template) + 1)
 
     def _execute(self, addresses: list[int], arena: int | None) -> None:
         from bringup_cpu.spans import Records
 
         records = Records(self._launches, self._threads)
+        timeline.count("memory of the call", self._peak)
         with timeline.span(self.program.name, "program", **self._facts):
             super()._execute([*addresses, records.address], arena)
+        timeline.count("memory of the call", 0)
         records.publish()
 
 

@@ -20,6 +20,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.loops.schedule import LINE_BYTES
+from bringup.llvm.math.fused import multiply_add
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.text import Module, Val, const
 from bringup_cpu.codegen import SharedCode, emit_program
@@ -44,7 +45,7 @@ def link(units: Sequence[LinkUnit], weights: Weights, target: str, options: Link
     frame = _Frame(units, weights, levels, options, arenas)
     texts.append(_for_processor(frame.text(), main, options))
     if len(levels) > 1:
-        texts.append(_for_processor(_LEVEL, main, options))
+        texts.append(_for_processor(_LEVELS[main.architecture], main, options))
     symbols = [unit.symbol for unit in units]
     code = _object(texts, symbols, main)
     if names := needed_support(code):
@@ -59,6 +60,8 @@ def _programs(
     """The entries of all units for a processor, and the bytes of their arenas."""
     code = SharedCode(Module(level.triple), level.architecture)
     code.module.native["rem"] = remainder
+    if not level.fuses:
+        code.module.native["fma"] = multiply_add
     code.module.selects_halves = level.architecture != "aarch64"
     row = replace(level.row, threads=options.threads)
     sizes = []
@@ -203,6 +206,7 @@ class _Frame:
 def _for_processor(text: str, processor: Processor, options: LinkOptions) -> str:
     """A module whose functions are compiled for a processor, and for little code if asked."""
     words = [f'"target-cpu"="{processor.cpu}"', f'"target-features"="{processor.features}"']
+    words += [processor.attributes] if processor.attributes else []
     words += ["optsize", "minsize"] if options.small else []
     return re.sub(r"^(define .*) \{$", rf"\1 {' '.join(words)} {{", text, flags=re.MULTILINE)
 
@@ -223,6 +227,7 @@ def _linked(texts: Sequence[str], symbols: Sequence[str], processor: Processor) 
         features=processor.features,
         opt=2,
         reloc="pic" if processor.relocatable else "static",
+        codemodel="default",
     )
     with closing(llvm.create_context()) as context:
         try:
@@ -251,9 +256,22 @@ def _quoted(data: bytes) -> str:
 
 _BYTES = [f"\\{byte:02X}" for byte in range(256)]
 _LEVEL_NAME = "processor.level"
+#: The level of a processor of AArch64 with SVE: 2, or 3 where vectors have 256 bits or more.
+_AARCH64_LEVEL = """
+target triple = "aarch64-linux-gnu"
+
+declare i32 @llvm.vscale.i32()
+
+define i32 @processor.level() nounwind noinline {
+  %vscale = call i32 @llvm.vscale.i32()
+  %wide = icmp uge i32 %vscale, 2
+  %level = select i1 %wide, i32 3, i32 2
+  ret i32 %level
+}
+"""
 #: The level of x86-64 that this processor and its system have, 1 to 4.  It is asked once; threads
 #: that ask beside each other find the same.  By the rows of "System V ABI, x86-64 psABI", 3.1.1.
-_LEVEL = """
+_X86_LEVEL = """
 target triple = "x86_64-linux-gnu"
 
 @processor.known = internal global i32 0, align 4
@@ -309,3 +327,4 @@ define internal {i32, i32, i32, i32} @processor.cpuid(i32 %leaf) nounwind {
   ret {i32, i32, i32, i32} %found
 }
 """
+_LEVELS = {"x86_64": _X86_LEVEL, "aarch64": _AARCH64_LEVEL}

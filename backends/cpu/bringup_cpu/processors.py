@@ -19,6 +19,8 @@ class Processor:
     architecture: as `platform.machine` calls it, for the control register of floats.
     row: what schedules are chosen by.  pointer_bits: of an address.
     relocatable: whether its libraries may be loaded anywhere.
+    fuses: whether it has an instruction for multiply-adds.
+    attributes: more of LLVM's for every function.
     """
 
     triple: str
@@ -28,10 +30,12 @@ class Processor:
     row: Target
     pointer_bits: int = 64
     relocatable: bool = True
+    fuses: bool = True
+    attributes: str = ""
 
 
 _V2, _V3, _V4 = (
-    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name])
+    Processor("x86_64-linux-gnu", name, "", "x86_64", X86_LEVELS[name], fuses=name != "x86-64-v2")
     for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 )
 #: Registers of 128 bits are what every AArch64 has, and what RISC-V's V extension promises.
@@ -39,6 +43,12 @@ _NEON = Target(vector_bits=128, registers=32)
 #: Without vector registers: pairs keep two multiply-adds in flight.
 _SCALAR = Target(vector_bits=64, registers=32)
 _ARM, _RISCV = "aarch64-linux-gnu", "riscv64-linux-gnu"
+#: Vectors of SVE have 1 to 16 times 128 bits.  LLVM uses registers of SVE for vectors of 256 bits
+#: where it knows that there are twice 128.
+_SVE, _SVE256 = (
+    Processor(_ARM, "generic", "+neon,+sve", "aarch64", row, attributes=f"vscale_range({least},16)")
+    for row, least in ((_NEON, 1), (Target(vector_bits=256, registers=32), 2))
+)
 #: Rows of a name are levels of one architecture: the code chooses among them when it runs.
 _ROWS: dict[str, Sequence[Processor]] = {
     "x86_64-linux-gnu": (_V2, _V3, _V4),
@@ -46,6 +56,7 @@ _ROWS: dict[str, Sequence[Processor]] = {
     "x86-64-v3": (_V3,),
     "x86-64-v4": (_V4,),
     "aarch64-linux-gnu": (Processor(_ARM, "generic", "+neon", "aarch64", _NEON),),
+    "aarch64-linux-gnu+sve": (_SVE, _SVE256),
     "riscv64-linux-gnu": (
         Processor(_RISCV, "generic-rv64", "+m,+a,+f,+d,+c", "riscv64", _SCALAR),
     ),
@@ -54,7 +65,7 @@ _ROWS: dict[str, Sequence[Processor]] = {
     ),
     "wasm32": (
         Processor("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory", "wasm32",
-                  Target(vector_bits=128, registers=16), 32, relocatable=False),
+                  Target(vector_bits=128, registers=16), 32, relocatable=False, fuses=False),
     ),
     "thumbv7em-none-eabihf": (
         Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",
@@ -74,7 +85,8 @@ def processors(name: str) -> Sequence[Processor]:
         known = ", ".join(_ROWS)
         raise UnsupportedError(f"no library is made for {name!r}", fix=f"use one of: {known}")
     rows = _ROWS[name]
-    if len(rows) > 1 and platform.machine() not in ("x86_64", "AMD64"):
+    is_x86 = rows[0].architecture == "x86_64"
+    if len(rows) > 1 and is_x86 and platform.machine() not in ("x86_64", "AMD64"):
         # pragma: no cover - only other processors
         raise UnsupportedError(
             f"{name!r} asks the processor for its level by an instruction that LLVM assembles only "

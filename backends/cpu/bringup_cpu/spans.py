@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,10 +72,10 @@ def _now(b: Emit, moment: Val) -> Val:
 class Records:
     """Memory for the records of one run, zeroed.  address: of the first launch's.
 
-    launches: name and source line of each.
+    launches: of each its name, and what is known of it.
     """
 
-    def __init__(self, launches: Sequence[tuple[str, str]], threads: int) -> None:
+    def __init__(self, launches: Sequence[tuple[str, Mapping[str, Any]]], threads: int) -> None:
         self._launches = launches
         self._words: np.ndarray[Any, Any] = np.zeros(
             (len(launches), threads, Record.WORDS), np.int64
@@ -89,6 +89,6 @@ class Records:
             first, last, busy, parts, thread = self._words[launch, worker, :5].tolist()
             if thread != own:
                 timeline.name_thread(thread, f"worker {worker}")
-            name, line = self._launches[launch]
-            facts = {"parts": parts, "busy_us": busy / 1000, **({"line": line} if line else {})}
-            timeline.record(name, "kernel", first, last - first, thread, **facts)
+            name, facts = self._launches[launch]
+            found = {"parts": parts, "busy_us": busy / 1000, **facts}
+            timeline.record(name, "kernel", first, last - first, thread, **found)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from bringup.llvm.host.emit import Emit, define
 from bringup.llvm.host.halves import HALVES, define_extend, define_truncate
+from bringup.llvm.math.fused import odd_sum, two_sum
 from bringup.llvm.text import Module, Type, Val, const, f32, f64, i64
 
 #: 2**27 + 1 splits an f64 into halves whose products are exact; T. J. Dekker, "A floating-point
@@ -100,7 +101,7 @@ def _narrow_fma(module: Module, name: str) -> None:
     """``fmaf``: the product is exact in f64; the sum is rounded to odd there, then to f32."""
     b, (x, y, z) = define(module, name, f32, _named(f32), internal=False)
     product = b.fmul(b.fpext(x, f64), b.fpext(y, f64))
-    b.ret(b.fptrunc(_odd_sum(b, product, b.fpext(z, f64)), f32))
+    b.ret(b.fptrunc(odd_sum(b, product, b.fpext(z, f64)), f32))
 
 
 def _wide_fma(module: Module, name: str) -> None:
@@ -115,33 +116,13 @@ def _wide_fma(module: Module, name: str) -> None:
     with b.if_then(b.not_(is_small), likely=False):
         b.ret(plain)
     low = _product_error(b, x, y, product)
-    first, rest = _two_sum(b, z, low)
-    high, error = _two_sum(b, product, first)
-    b.ret(b.fadd(high, _odd_sum(b, rest, error)))
+    first, rest = two_sum(b, z, low)
+    high, error = two_sum(b, product, first)
+    b.ret(b.fadd(high, odd_sum(b, rest, error)))
 
 
 def _named(type_: Type) -> list[tuple[str, Type]]:
     return [(name, type_) for name in ("x", "y", "z")]
-
-
-def _two_sum(b: Emit, x: Val, y: Val) -> tuple[Val, Val]:
-    """A sum and its rounding error; D. E. Knuth, "Seminumerical Algorithms", 4.2.2."""
-    total = b.fadd(x, y)
-    part = b.fsub(total, x)
-    return total, b.fadd(b.fsub(x, b.fsub(total, part)), b.fsub(y, part))
-
-
-def _odd_sum(b: Emit, x: Val, y: Val) -> Val:
-    """A sum whose last bit is set where it is not exact."""
-    total, error = _two_sum(b, x, y)
-    bits = b.bitcast(total, i64)
-    even = b.icmp("eq", b.and_(bits, const(i64, 1)), const(i64, 0))
-    inexact = b.fcmp("one", error, const(f64, 0.0))
-    # Towards the error: away from zero where both have one sign.
-    differ = b.icmp("slt", b.xor(bits, b.bitcast(error, i64)), const(i64, 0))
-    step = b.select(differ, const(i64, -1), const(i64, 1))
-    moved = b.bitcast(b.add(bits, step), f64)
-    return b.select(b.and_(even, inexact), moved, total)
 
 
 def _product_error(b: Emit, x: Val, y: Val, product: Val) -> Val:

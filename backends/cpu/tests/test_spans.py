@@ -89,6 +89,19 @@ def test_transfers_are_there(traced: tuple[Path, list[str]]) -> None:
     assert uploads[0]["args"] == {"bytes": 4 << 20}
 
 
+def test_looks_at_results_and_the_memory_of_calls_are_there(
+    traced: tuple[Path, list[str]],
+) -> None:
+    [look] = [e for e in spans(traced[0], "transfer") if e["name"] == "view"]
+    assert look["args"] == {"bytes": 4 << 20}
+    events = json.loads(traced[0].read_text())["traceEvents"]
+    counts = [e["args"]["memory of the call"] for e in events if e["ph"] == "C"]
+    # An argument, a result of as many bytes, and partial sums.
+    assert len(counts) == 2 * 60
+    assert set(counts[1::2]) == {0}
+    assert 8 << 20 < counts[0] < 9 << 20
+
+
 def test_the_phases_of_an_op_are_there_under_its_name(
     python: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -108,6 +121,10 @@ def test_every_kernel_is_there_on_every_thread_that_ran_a_part(
     assert {e["name"] for e in runs} == {"normal"}
     assert all(run["args"]["bytes"] > 4 << 20 and run["args"]["flops"] > 0 for run in runs)
     assert all("<string>:" in e["args"]["line"] for e in events)
+    # What the launches move and compute is what their program does.
+    for fact in ("bytes", "flops"):
+        of = {e["name"]: e["args"][fact] for e in events}
+        assert sum(of.values()) == runs[0]["args"][fact]
     launched = set(kernels)
     assert {e["name"] for e in events} == launched
     (main,) = {e["tid"] for e in runs}

@@ -13,7 +13,8 @@ from bringup.program.program import KernelStep, Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, TARGETS, capabilities_of, target_of
 
-if TYPE_CHECKING:  # dumps alone read loops
+if TYPE_CHECKING:  # dumps and libraries alone need these
+    from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
 #: Loops and branches, which the host controls launch by launch.
@@ -77,7 +78,7 @@ class CudaBackend(Backend):
         return plan.chunk_length
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
-        """The loops of a kernel on an architecture; None for warpgroups, and folds by groups."""
+        """The loops of a kernel on an architecture; None for one that computes nothing."""
         from bringup.llvm.simt import scheduled_kernel
         from bringup_cuda.codegen.contraction.planning import plan_contraction
 
@@ -86,7 +87,7 @@ class CudaBackend(Backend):
         if plan is not None:
             from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 
-            return scheduled_contraction(plan, step.schedule) if not plan.tile.warpgroups else None
+            return scheduled_contraction(plan, step.schedule)
         return scheduled_kernel(step.kernel, TARGETS[architecture], step.schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
@@ -96,6 +97,17 @@ class CudaBackend(Backend):
         from bringup_cuda.codegen.lower import lower
 
         return lower(program, self._architecture(target))
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """A C file that launches PTX for an architecture; see `bringup_cuda.link`.  Needs no GPU.
+
+        Raises UnsupportedError, CompileError.
+        """
+        from bringup_cuda.link import link
+
+        return link(units, weights, self._architecture(target), options)
 
     def _architecture(self, target: str) -> str:  # pragma: no cover on cuda-emulated - only drivers
         """The architecture of a target; without a target, of the first GPU, else `BASELINE`."""

@@ -90,6 +90,8 @@ OP_STEPS = (
 )
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
 ALIGNMENT = 256
+#: The alignment that the widest loads of kernels need at the start of a buffer.
+ROW_ALIGNMENT = 16
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
 MAX_BUFFERS = 256
 

@@ -5,7 +5,7 @@ no part of what orders them can be left out; and what the assembler makes of the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,14 +20,24 @@ from test_contraction import check, integers, turned
 import bringup as bu
 from bringup import bfloat16, float16, float32
 from bringup.dtypes import DType
+from bringup.errors import ScheduleError, UnsupportedError
+from bringup.llvm.simt.matrix import emit_tiles
+from bringup.llvm.text import Module
+from bringup.loops import evaluate_func, parse_func, verify_func
+from bringup.loops.schedule import Schedule
+from bringup.ops.evaluate import evaluate
+from bringup.program.program import KernelStep
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
+from bringup_cuda.backend import CudaBackend
 from bringup_cuda.codegen.contraction import planning
+from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 from bringup_cuda.codegen.contraction.tiles import TENSOR, WARPGROUP, Tile
-from bringup_cuda.codegen.lower import to_ptx
+from bringup_cuda.codegen.lower import to_ptx, translate
+from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
 from bringup_cuda.driver.discovery import nearest
-from bringup_cuda.targets import capabilities_of
+from bringup_cuda.targets import TARGETS, capabilities_of
 from bringup_cuda_emulator import EmulatorError
 from bringup_cuda_emulator.backend import EMULATED
 
@@ -246,6 +256,140 @@ def test_registers_are_fenced_and_waited_for(
     assert caught.value.finding.kind == kind
 
 
+# -- as loops --------------------------------------------------------------------------------------
+
+
+def tile_plan(fn: Fn, types: Sequence[TensorType], tile: Tile) -> planning.ContractionPlan:
+    """The plan of a function's kernel, by one tile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "WARPGROUP", (tile,))
+        patch.setattr(planning, "TENSOR", ())
+        program, _ = translated(fn, types, TARGET)
+        plan = planning.plan_contraction(program.kernels[0], TARGET)
+    assert plan is not None
+    return plan
+
+
+def test_their_steps() -> None:
+    """The factor whose lines run along the columns lies in two pieces of 64."""
+    types = float16[136, 136], float16[136, 72]
+    steps = str(scheduled_contraction(tile_plan(lambda x, w: x @ w, types, WARPGROUP[1])).steps)
+    assert (
+        """\
+split c.i.in c.p c.i.in 64
+precompute %2_1 k.o left r.i.in,k.i space=shared swizzle=1
+precompute %1_1 k.o right c.p,k.i,c.i.in space=shared swizzle=1
+split r.i.in r.w r.i.in 64
+split r.i.in r.v r.i.in 16
+split r.i.in r.l r.y 8
+split c.i.in c.q c.i.in 8
+split c.i.in c.x c.l 2
+split k.i k.s k.e 16
+reorder r.w r.v r.y c.x c.p c.q r.l c.l
+reorder r.w k.s r.v r.y c.x c.p c.q r.l c.l k.e
+tensorize r.v 64x128x16
+"""
+        in steps
+    )
+    assert steps.endswith("double_buffer k.o 3 left right ahead=1 pending=1")
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_the_loops_compute_the_same(layout: str) -> None:
+    """By the interpreter, which finds what is used on its way; prologue and epilogue included."""
+
+    def fn(x: Any, w: Any) -> Any:
+        x, w = (turned(x), turned(w)) if layout == "tt" else (x, w)
+        return bu.nn.relu((x * 2) @ w)
+
+    types = float16[16, 136], float16[136, 24]
+    if layout == "tt":
+        types = float16[136, 16], float16[24, 136]
+    plan = tile_plan(fn, types, WARPGROUP[2])
+    scheduled = scheduled_contraction(plan)
+    verify_func(scheduled.after)
+    assert str(parse_func(str(scheduled.after))) == str(scheduled.after)
+    given = integers(types)
+    (wanted,) = evaluate(bu.trace(fn, *types), given)
+    # The kernel may take its inputs in any order.
+    inputs = {array.size: array for array in given}
+    buffers = [
+        inputs[param.buffer.size].ravel() if param.role == "in" else np.zeros(384, np.float16)
+        for param in scheduled.after.params
+    ]
+    evaluate_func(scheduled.after, buffers)
+    np.testing.assert_array_equal(buffers[-1], np.asarray(wanted).ravel())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("k.i,c.i.in space=shared swizzle=1", "k.i,c.i.in space=shared", "in pieces of 128 bytes"),
+        ("k.i,c.i.in space=shared swizzle=1", "c.i.in,k.i space=shared swizzle=1", "are no copy"),
+        ("split g0 r.o r.i 128", "split g0 r.o r.i 64", "128 of 256 threads ask for products"),
+        ("c.i.in c.p c.i.in 64", "c.i.in c.p c.i.in 32", "in pieces of 128 bytes"),
+        ("tensorize r.v 64x128x16\n", "", "more than multiply by instructions"),
+        ("c.x c.p c.q", "c.p c.x c.q", "no unit multiplies as loop r.v says"),
+        ("c.p c.q r.l", "c.q c.p r.l", "in pieces of 128 bytes"),
+    ],
+)  # fmt: skip
+def test_what_the_unit_does_not_read_is_refused(old: str, new: str, message: str) -> None:
+    types = float16[136, 136], float16[136, 72]
+    plan = tile_plan(lambda x, w: x @ w, types, WARPGROUP[1])
+    text = str(scheduled_contraction(plan).steps)
+    assert old in text
+    steps = Schedule.parse(text.replace(old, new))
+    with pytest.raises((UnsupportedError, ScheduleError), match=message):
+        emit_tiles(
+            Module(TRIPLE), scheduled_contraction(plan, steps).after, "k", TARGETS[TARGET], SIMT, 64
+        )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("unroll k.s c.p", "unroll c.p"),
+        ("k.o 3 left right ahead=1 pending=1", "k.o 4 left right ahead=1 pending=2"),
+        ("r.l c.l", "c.l r.l"),
+        ("split c.i e.x e.v 8", "split c.i e.x e.v 16"),
+    ],
+)
+def test_other_steps_compute_the_same(old: str, new: str, only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[1])
+    types = float16[136, 264], float16[264, 72]
+    program, made = translated(lambda x, w: x @ w, types, TARGET)
+    (step,) = program.steps
+    assert isinstance(step, KernelStep)
+    scheduled = CudaBackend().scheduled(step, TARGET)
+    assert scheduled is not None
+    text = str(scheduled.steps)
+    assert old in text
+    other = replace(step, schedule=Schedule.parse(text.replace(old, new)))
+    changed = replace(program, steps=(other,))
+    given = integers(types)
+    results = [
+        run_program(p, m, given)[0]
+        for p, m in ((program, made), (changed, translate(changed, TARGET)))
+    ]
+    np.testing.assert_array_equal(*results)
+
+
+def test_other_architectures_refuse_their_loops() -> None:
+    types = float16[136, 136], float16[136, 72]
+    func = scheduled_contraction(tile_plan(lambda x, w: x @ w, types, WARPGROUP[1])).after
+    with pytest.raises(UnsupportedError, match="sm_90 has no unit that several warps multiply by"):
+        emit_tiles(Module(TRIPLE), func, "k", TARGETS["sm_90"], SIMT, 64)
+
+
+def test_tools_see_their_loops() -> None:
+    program, _ = translated(lambda x, w: x @ w, (bfloat16[2048, 2048],) * 2, TARGET)
+    (step,) = program.steps
+    assert isinstance(step, KernelStep)
+    scheduled = CudaBackend().scheduled(step, TARGET)
+    assert scheduled is not None
+    assert "tensorize r.v 64x256x16" in str(scheduled.steps)
+
+
 # -- plans -----------------------------------------------------------------------------------------
 
 
@@ -395,6 +539,9 @@ def test_a_step_of_the_pipeline(tile: Tile) -> None:
     assert count(r"cp\.async\.cg\.shared\.global \[.*\], 16", text) == copies * (tile.prefetch + 1)
     assert count(r"cp\.async\.ca", text) == 0
     assert count("ldmatrix", text) == count("mma", text) == 0
+    # The stage is counted, also where there are three: nothing is divided or multiplied.
+    step = text[text.index("cp.async.wait_group") : text.index("wgmma.wait_group.sync.aligned 0;")]
+    assert count(r"(rem|div|mul\.hi|mul\.lo)\.", step) == 0
 
 
 @pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)

@@ -94,9 +94,7 @@ unroll k
 vectorize w
 serialize r
 bind b block
-bind t thread
-bind s thread
-bind g0.t.t thread
+bind t s g0.t.t thread
 
 func k0_mul_add(b0: in f32[3000001], b1: in f32[3000001], b2: out f32[3000001]) {
   for b in 733 block {
@@ -159,10 +157,7 @@ reorder q.in.y p.in q.in.k
 split p p.y p.k 8
 reorder p.y q p.k
 unroll q.in.k p.k
-bind p.in thread
-bind q.in.y thread
-bind q thread
-bind p.y thread
+bind p.in q.in.y q p.y thread
 
 func k0_add(b0: in f32[7000], b1: in f32[7000], b2: out f32[7000]) {
   for g0.o.g1.o in 12 block {

@@ -1,4 +1,4 @@
-"""The simulator stands for hardware and its driver: it runs without bringup."""
+"""The simulator stands for hardware and its driver: all but its devices runs without bringup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import bringup_simulator
 
 def test_it_imports_nothing_of_bringup() -> None:
     modules = [
-        f"bringup_simulator.{m.name}" for m in pkgutil.iter_modules(bringup_simulator.__path__)
+        f"bringup_simulator.{module.name}"
+        for module in pkgutil.iter_modules(bringup_simulator.__path__)
+        if module.name != "devices"
     ]
     assert len(modules) > 5
     code = f"import sys; sys.modules['bringup'] = None; import {', '.join(modules)}"

@@ -1,1 +1,1 @@
-"""A backend for bringup to copy and edit; its hardware is `bringup_simulator`."""
+"""Template as a device of bringup."""

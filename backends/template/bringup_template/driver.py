@@ -1,75 +1,62 @@
-"""What all three depths share: memory, waiting, and the chip's errors in bringup's words.
-
-For your device, replace each use of ``self.chip`` by one of your driver's calls.
-"""
+"""The memory of Template, waiting for it, and its driver's errors in bringup's words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import bringup_simulator as sim
 from bringup import errors
-from bringup.backend import Device, Step
+from bringup.backend import Device, Handle
+from bringup_template import simulated_memory
 
-# Anything else the chip reports becomes a plain DeviceError.
-_MEANINGS: dict[type, type[errors.DeviceError]] = {
-    sim.OutOfDeviceMemoryError: errors.OutOfMemoryError,
-    sim.DeviceLostError: errors.DeviceLostError,
-    sim.CommandTimeoutError: errors.DeviceTimeoutError,
-    sim.BadKernelError: errors.CompileError,
-    sim.LimitError: errors.CompileError,
+#: What the driver's errors mean.  Others become a plain DeviceError; there are also
+#: DeviceLostError, DeviceTimeoutError and CompileError.
+MEANINGS: dict[type[Exception], type[errors.DeviceError]] = {
+    simulated_memory.OutOfMemory: errors.OutOfMemoryError,
 }
 
 
 @contextmanager
-def reported(step: Step | None = None) -> Iterator[None]:
-    """Raise what the chip reports as an error of bringup's; step: the one at work, if known."""
+def reported() -> Iterator[None]:
+    """Raise what the driver raises as an error of bringup's."""
     try:
         yield
-    except sim.SimulatorError as error:
-        cause: BaseException | None = error
-        if isinstance(error, sim.CommandFailedError):
-            # The queue runs late: the wait is far from the user's line.  The failed command's tag,
-            # given when it was queued, is the step that knows the line.
-            cause, step = error.__cause__, error.tag
-        raised = _MEANINGS.get(type(cause), errors.DeviceError)(str(error))
-        raised.step, raised.location = step, step.location if step else None
-        raise raised from error
+    except simulated_memory.DriverError as error:
+        raise MEANINGS.get(type(error), errors.DeviceError)(str(error)) from error
 
 
-class Chip(Device):
-    """The six byte methods.  A handle is what your driver knows memory by; core passes it on."""
+class TemplateMemory(Device):
+    """The six methods that move bytes.  Core looks into nothing that `alloc` returns."""
 
-    def __init__(self, chip: sim.Accelerator) -> None:
-        self.chip = chip
+    def __init__(self, index: int) -> None:
+        self.index = index
 
     @reported()
-    def alloc(self, nbytes: int) -> sim.Handle:
+    def alloc(self, nbytes: int) -> Handle:
         """Of any content, and of 0 bytes too."""
-        return self.chip.alloc(nbytes)
+        return simulated_memory.alloc(nbytes)
 
     @reported()
-    def free(self, handle: sim.Handle) -> None:
-        """Queued commands still see the memory: this chip keeps it until they have run."""
-        self.chip.free(handle)
+    def free(self, handle: Handle) -> None:
+        """Work that is queued still has the memory."""
+        simulated_memory.free(handle)
 
     @reported()
-    def upload(self, handle: sim.Handle, data: memoryview) -> None:
-        """``data`` may change once this returns: this chip has taken the bytes by then."""
-        self.chip.upload(handle, data)
+    def upload(self, handle: Handle, data: memoryview) -> None:
+        """``data`` may change once this returns."""
+        simulated_memory.upload(handle, data)
 
     @reported()
-    def download(self, handle: sim.Handle, out: memoryview) -> None:
-        """Waits, so errors of commands before it surface here as well."""
-        self.chip.download(handle, out)
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """After all work before it."""
+        simulated_memory.download(handle, out)
 
     @reported()
-    def copy(self, target: sim.Handle, source: sim.Handle, nbytes: int) -> None:
-        """Queued like everything else."""
-        self.chip.copy(target, source, nbytes)
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
+        """Within the device, after all work before it."""
+        simulated_memory.copy(target, source, nbytes)
 
     @reported()
     def synchronize(self) -> None:
-        """Wait; raise the first error and forget it: the device stays usable."""
-        self.chip.synchronize()
+        """Wait for all work; raise its first error and forget it."""
+        simulated_memory.wait()

@@ -1,21 +1,19 @@
-"""Depth 2's compiler: from bringup's kernel form to the chip's kernel language.
+"""From bringup's kernels to the language of Template.
 
-One grid point of the chip runs one grid point of the kernel.  The lanes run along the longest loop
-of each stage; in a kernel without loops, along the longest grid axis.
+The text is for one point of the grid.  Here it is Python, which the simulated chip runs: change
+each line that is emitted to what your compiler takes.  How kernels read is on the page "The kernel
+form" of bringup's documentation; `bringup dump` shows those of a function, and this text.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Instr
 from bringup.kernel import Axis, Bound, Div, Dyn, Expr, Fold, Kernel, Mod, Stage
-
-_WORDS = {"in": "input", "out": "output", "tile": "tile"}
-# What the chip calls an op, where that is not bringup's name of it.
-_NAMES = {"and": "and_", "or": "or_"}
 
 
 def render(kernel: Kernel) -> str:
@@ -26,31 +24,30 @@ def render(kernel: Kernel) -> str:
 class _Renderer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.lines = [f"# {kernel.name}"]
+        self.lines: list[str] = []
         self.depth = 0
         self.values = 0
 
     def text(self) -> str:
         kernel = self.kernel
+        self.emit(f"# {kernel.name}")
         for n, buffer in enumerate(kernel.buffers):
-            self.emit(f"b{n} = {_WORDS[buffer.role]}({buffer.type.dtype}, {buffer.type.size})")
-        loops = any(stage.axes for stage in kernel.stages)
-        spread = None if loops else max(kernel.grid, key=lambda a: a.size, default=None)
-        for axis in kernel.grid:
-            extent = f"lanes({axis.size})" if axis == spread else axis.size
-            self.emit(f"a{axis.id} = grid({extent})")
+            if buffer.role == "tile":  # of this point alone
+                self.emit(f"b{n} = tile({buffer.type.dtype}, {buffer.type.size})")
+        for n, axis in enumerate(kernel.grid):
+            inner = math.prod(other.size for other in kernel.grid[n + 1 :])
+            self.emit(f"a{axis.id} = point // {inner} % {axis.size}")
         registers: list[str] = []  # one for each fold so far; bodies take them as inputs
         for stage in kernel.stages:
             registers += self.stage(stage, registers)
         return "\n".join(self.lines) + "\n"
 
     def stage(self, stage: Stage, registers: list[str]) -> list[str]:
+        """Loops round a body, whose results are folded into registers or stored."""
         starts = [_constant(fold.start(stage.trips), fold.dtype) for fold in stage.folds]
         totals = [self.value(start) for start in starts]
-        spread = max(stage.axes, key=lambda a: a.size, default=None)
         for axis in stage.axes:
-            extent = f"lanes({axis.size})" if axis == spread else f"range({axis.size})"
-            self.emit(f"for a{axis.id} in {extent}:")
+            self.emit(f"for a{axis.id} in range({axis.size}):")
             self.depth += 1
         values = dict(zip(stage.body.inputs, registers, strict=True))
         for instr in stage.body.instrs:
@@ -58,48 +55,40 @@ class _Renderer:
             values[instr.result] = self.value(self.instruction(instr, operands))
         remaining = iter(totals)
         for sink, output in zip(stage.sinks, stage.body.outputs, strict=True):
+            value = values[output]
             if isinstance(sink, Fold):
                 total = next(remaining)
-                self.emit(f"{total} = {_call('accumulate', sink.kind, total, values[output])}")
+                if output.type.dtype != sink.dtype:  # f16 is added up in f32
+                    value = f'op("convert", {value}, dtype={sink.dtype})'
+                self.emit(f'{total} = op("{sink.kind}", {total}, {value})')
             else:
-                element = [f"b{sink.buffer}", self.index(sink.index)]
-                conditions = self.conditions(sink.mask)
-                self.emit(_call("store", *element, values[output], *conditions))
+                place = [f"b{sink.buffer}", self.index(sink.index)]
+                self.emit(_call("store", *place, value, *self.conditions(sink.mask)))
         self.depth = 0
-        if not stage.axes:
-            return totals
-        pairs = zip(stage.folds, totals, strict=True)
-        return [self.value(_call("reduce_lanes", fold.kind, total)) for fold, total in pairs]
+        return totals
 
     def instruction(self, instr: Instr, operands: list[str]) -> str:
-        """Most ops are called on the chip as in bringup; here are those that are not."""
+        """One scalar op."""
         attrs, dtype = instr.attrs, instr.result.dtype
         match instr.op.name:
             case "load":
-                buffer, conditions = f"b{attrs['buffer']}", self.conditions(attrs["mask"])
-                return _call("load", buffer, self.index(attrs["index"]), *conditions)
+                place = [f"b{attrs['buffer']}", self.index(attrs["index"])]
+                return _call("load", *place, *self.conditions(attrs["mask"]))
             case "index":
-                return f"truncate(index({self.index(attrs['index'])}), {dtype})"
+                return _call("counter", self.index(attrs["index"]), str(dtype))
             case "inside":
                 inside = "const(True, bool)"
                 for condition in self.conditions(attrs["mask"]):
-                    inside = _call("and", inside, condition)
+                    inside = _call("op", '"and"', inside, condition)
                 return inside
             case "constant":
                 return _constant(attrs["value"].array(), dtype)
-            case "compare":
-                return _call(attrs["direction"], *operands)
-            case "shr":
-                return _call("shr_l" if attrs["kind"] == "logical" else "shr_a", *operands)
-            case "convert" if dtype.is_integer and instr.operands[0].dtype.is_integer:
-                return _call("truncate", operands[0], str(dtype))  # its convert saturates
-            case "convert" | "bitcast" as cast:
-                return _call(cast, operands[0], str(dtype))
             case name:
-                return _call(name, *operands)
+                words = [f"{key}={value!r}" for key, value in attrs.items()]
+                return _call("op", f'"{name}"', *operands, *words)
 
     def index(self, expr: Expr) -> str:
-        """The chip divides in indices.  If yours does not, emit integer instructions here."""
+        """Integers of 64 bits; ``//`` and ``%`` round down."""
         terms = []
         for atom, factor in expr.terms:
             match atom:
@@ -109,13 +98,13 @@ class _Renderer:
                     term = f"(({self.index(atom.of)}) // {atom.by})"
                 case Mod():
                     term = f"(({self.index(atom.of)}) % {atom.by})"
-                case Dyn():  # no claimed op makes one
+                case Dyn():  # only who claims gather and dynamic_slice gets one
                     raise UnsupportedError(f"{self.kernel.name}: an index that is loaded: {atom}")
             terms.append(term if factor == 1 else f"{factor}*{term}")
         return " + ".join([*terms, str(expr.const)] if expr.const or not terms else terms)
 
     def conditions(self, mask: tuple[Bound, ...]) -> list[str]:
-        return [f"inside({self.index(b.expr)}, {b.low}, {b.high})" for b in mask]
+        return [_call("inside", self.index(b.expr), str(b.low), str(b.high)) for b in mask]
 
     def value(self, expression: str) -> str:
         """The name of a new value."""
@@ -127,8 +116,7 @@ class _Renderer:
         self.lines.append("    " * self.depth + line)
 
 
-def _call(*words: str) -> str:
-    function, *operands = (_NAMES.get(word, word) for word in words)
+def _call(function: str, *operands: str) -> str:
     return f"{function}({', '.join(operands)})"
 
 
@@ -136,5 +124,5 @@ def _constant(value: Any, dtype: DType) -> str:
     """A numpy scalar; a NaN by its bits, since there are several."""
     if dtype.is_float and value != value:  # noqa: PLR0124
         bits = value.view(f"u{dtype.itemsize}")
-        return f"bitcast(const({bits}, u{8 * dtype.itemsize}), {dtype})"
+        return f'op("bitcast", const({bits}, u{8 * dtype.itemsize}), dtype={dtype})'
     return f"const({float(value) if dtype.is_float else value.item()}, {dtype})"

@@ -25,7 +25,7 @@ def step_values(step: Step, launch: Launch) -> tuple[list[PlacedValue], list[Pla
     """What a step reads and what it writes."""
     if isinstance(step, KernelStep):
         assert launch.kernel is not None
-        rows = list(zip(_roles(step), launch.values, step.slots, strict=True))
+        rows = list(zip(step.roles, launch.values, step.slots, strict=True))
         return (
             [(v, slot) for role, v, slot in rows if role == "in"],
             [(v, slot) for role, v, slot in rows if role == "out"],
@@ -38,11 +38,6 @@ def step_values(step: Step, launch: Launch) -> tuple[list[PlacedValue], list[Pla
         list(zip(launch.reads, step.operands, strict=True)),
         list(zip(written, step.results, strict=True)),
     )
-
-
-def _roles(step: KernelStep) -> list[str]:
-    """The roles of the slots of a launch: ``in`` or ``out``."""
-    return [decl.role for decl in step.kernel.buffers if decl.role != "tile"]
 
 
 def single_step(
@@ -69,7 +64,7 @@ def input_slots(reads: Sequence[PlacedValue]) -> list[Slot]:
 def _moved(step: Step, read_from: Mapping[Slot, Slot], write_to: Mapping[Slot, Slot]) -> Step:
     """A step that reads and writes other slots."""
     if isinstance(step, KernelStep):
-        tables = [read_from if role == "in" else write_to for role in _roles(step)]
+        tables = [read_from if role == "in" else write_to for role in step.roles]
         slots = zip(step.slots, tables, strict=True)
         return replace(step, slots=tuple(table.get(slot, slot) for slot, table in slots))
     operands = tuple(read_from.get(slot, slot) for slot in step.operands)
@@ -170,7 +165,7 @@ def _some_steps(
 def written_slots(step: Step) -> tuple[Slot, ...]:
     """All slots that a step writes, those that it needs while it runs among them."""
     if isinstance(step, KernelStep):
-        return tuple(s for s, role in zip(step.slots, _roles(step), strict=True) if role == "out")
+        return tuple(s for s, role in zip(step.slots, step.roles, strict=True) if role == "out")
     if isinstance(step, OpStep):
         return step.results
     return (*step.results, *step.temporaries)

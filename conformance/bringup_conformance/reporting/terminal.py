@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bringup.cli import output
+from bringup.html.markup import visible
 from bringup_conformance.cases import Problem
 from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.execution.runner import OnProgress, Progress
@@ -25,7 +26,7 @@ from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.compare import Comparison
 from bringup_conformance.reporting.reports import Document, Failure, Report, document_of
 from bringup_conformance.reporting.roots import Root
-from bringup_conformance.reporting.views import Row, visible
+from bringup_conformance.reporting.views import Row
 
 #: Failures that are shown whole; the others are in their files.
 MAX_SHOWN = 5

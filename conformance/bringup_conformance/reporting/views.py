@@ -4,7 +4,6 @@ and failures as text.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
@@ -15,6 +14,7 @@ from typing import Literal
 
 from bringup.cli import output
 from bringup.dtypes import STORED
+from bringup.html.markup import visible
 from bringup.ops.table import Kind, find
 from bringup.records import record
 from bringup_conformance.cases import PROGRAMS
@@ -232,18 +232,6 @@ def mismatch(m: Plain) -> str:
 
 #: Wrong elements that `failure_text` shows.
 _MAX_MISMATCHES = 5
-# Characters that a terminal may act on: control characters but tabs and ends of lines, and those
-# that change the direction of text.
-_ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    r"""A device's text as it may be shown: what a terminal would act on is written as an escape.
-
-    >>> visible("lost\x1b[2J\n")
-    'lost\\x1b[2J\n'
-    """
-    return _ACTIVE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def failure_text(document: Plain, path: Path) -> str:

@@ -200,6 +200,8 @@ def _damage(folder: Path) -> None:
         spoilt = data[:middle] + b"\xff" * (len(data) - middle)
         path.write_bytes((data[:middle], b"", spoilt)[number % 3])
     for number, inner in enumerate(sorted({path.parent for path in files} - {folder})):
+        if not inner.is_dir():  # it was in one that is a file now
+            continue
         if number % 3 == 1:
             shutil.rmtree(inner)
             inner.touch()

@@ -8,14 +8,14 @@ or a branch of it is one of C.  Nothing is allocated, and nothing is static but 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from bringup.aot.c_control import control_lines, table
+from bringup.aot.c_text import constant_array, function_text
 from bringup.backend.adapters import SimpleBackend, scheduled_loops
 from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims
 from bringup.backend.device import Device, NoHardware
@@ -143,7 +143,7 @@ class _File:
         parts.append(render_all(list(self.funcs.values()), DIALECT).rstrip("\n"))
         parts.append(_CHECK)
         if prefix is not None:
-            parts += [_LITTLE_ENDIAN, _array("unsigned char", _PREFIX, map(str, prefix))]
+            parts += [_LITTLE_ENDIAN, constant_array("unsigned char", _PREFIX, map(str, prefix))]
         if self.parts:
             parts += [_POOL.replace("NAME", name), *self.parts.values()]
         return "\n\n".join([*parts, *self.arrays.values(), *self.functions]) + "\n"
@@ -168,7 +168,7 @@ class _File:
         ]
         params = [f"const {unit.prefix}_args *args", f"const {unit.prefix}_results *results"]
         params += ["void *arena", *(self.params[-1:] if self.has_pool else [])]
-        self.functions.append(_function(f"int {unit.symbol}", params, body))
+        self.functions.append(function_text(f"int {unit.symbol}", params, body))
         return arena_bytes
 
     def checks(self, unit: LinkUnit, arena_bytes: int) -> Iterator[str]:
@@ -212,7 +212,7 @@ class _File:
                 if name not in self.arrays:
                     data = weights.data[offset : offset + type_.nbytes]
                     element = "uint8_t" if type_.dtype is bool_ else DIALECT.types[type_.dtype.name]
-                    self.arrays[name] = _array(element, name, _elements(data, type_))
+                    self.arrays[name] = constant_array(element, name, _elements(data, type_))
                 yield f"(void *){name}"
 
     # -- kernels -----------------------------------------------------------------------------------
@@ -257,7 +257,9 @@ class _Frame:
         if own not in self.names:
             lines = [line for n in range(len(program.steps)) for line in self.step(program, n)]
             self.names[own] = name = f"bu_program_{len(self.file.functions)}"
-            self.file.functions.append(_function(f"static void {name}", self.file.params, lines))
+            self.file.functions.append(
+                function_text(f"static void {name}", self.file.params, lines)
+            )
         others = [param.rpartition("*")[2] for param in self.file.params[3:]]
         return f"{self.names[own]}({', '.join([buffers, arena, scratch, *others])});"
 
@@ -322,23 +324,6 @@ def _work(body: Sequence[Stmt]) -> int:
 
 def _at(pointer: str, offset: int) -> str:
     return f"{pointer} + {offset}" if offset else pointer
-
-
-def _function(head: str, params: Sequence[str], body: Sequence[str]) -> str:
-    """A function of C, which says so of parameters that it does not use."""
-    text = "\n".join(body)
-    names = (param.rpartition("*")[2] for param in params)
-    unused = [f"(void){name};" for name in names if not re.search(rf"\b{name}\b", text)]
-    lines = (f"  {line}" for line in (*unused, *body))
-    taken = ",\n    ".join(params)
-    return "\n".join([f"{head}(\n    {taken}) {{", *lines, "}"])
-
-
-def _array(element: str, name: str, elements: Iterable[str]) -> str:
-    """A constant array, some elements a line."""
-    every = list(elements)
-    lines = [f"  {', '.join(every[n : n + 8])}," for n in range(0, len(every), 8)]
-    return "\n".join([f"static const {element} {name}[{len(every)}] = {{", *lines, "};"])
 
 
 def _elements(data: bytes, type_: TensorType) -> Iterator[str]:

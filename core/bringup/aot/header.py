@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bringup.aot.interface import Function, Member
 from bringup.aot.weights import ALIGNMENT
-from bringup.backend.link import STATUS
+from bringup.backend.link import STATUS, Driver
 from bringup.records import record
 from bringup.version import VERSION
 
@@ -27,6 +27,8 @@ class Interface:
     name: of the library.  target: what it was made for.  functions: those of it.
     arena_bytes: the scratch memory of each.  threads: the most workers of a run.
     weights_file: the file that functions with weights need; empty if there is none.
+    driver: of the device that functions launch on; None if they read the caller's memory.
+    weights_bytes: the memory that the weights take there.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Interface:
     arena_bytes: tuple[int, ...]
     threads: int = 1
     weights_file: str = ""
+    driver: Driver | None = None
+    weights_bytes: int = 0
 
     def needs_file(self, function: Function) -> bool:
         """Whether a function takes the address of the file of weights."""
@@ -48,12 +52,13 @@ def c_header(library: Interface) -> str:
     lines = [
         f"/* {library.name} for {library.target}, made by bringup {VERSION}.",
         "",
-        "   Every array is dense and in order of its indices, the last one fastest.  Functions",
-        "   allocate nothing and keep nothing: calls with arenas of their own may overlap.",
-        "   Results share no memory with arguments.  */",
+        "   Every array is dense and in order of its indices, the last one fastest.",
+        *(_NOTE if library.driver is None else _DEVICE_NOTE),
+        *([f"   Negative ones are {library.driver.errors}.  */"] if library.driver else []),
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
+        *([library.driver.include] if library.driver is not None else []),
         "#include <stdint.h>",
         "",
         "#ifdef __cplusplus",
@@ -70,6 +75,8 @@ def c_header(library: Interface) -> str:
     ]
     if library.threads > 1:
         lines += _pool(library)
+    if library.driver is not None:
+        lines += _device(library, library.driver)
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
         lines += _function(library, function, size)
     lines += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {upper}_H */"]
@@ -91,6 +98,41 @@ def _pool(library: Interface) -> Iterator[str]:
     yield ""
 
 
+_NOTE = (
+    "   Functions allocate nothing and keep nothing: calls with arenas of their own may overlap.",
+    "   Results share no memory with arguments.  */",
+)
+_DEVICE_NOTE = (
+    "   Arguments, results, weights and the arena are memory of the device, which the caller",
+    "   allocates, and results share none with arguments.  Functions queue work and return, but",
+    "   for loops and branches that wait for what decides.  Calls in one queue may share an arena.",
+    "   Functions return one of the codes below.",
+)
+
+
+def _device(library: Interface, driver: Driver) -> Iterator[str]:
+    """What is loaded once for all functions."""
+    name, struct = library.name, f"{library.name}_device"
+    weights = any(function.held for function in library.functions)
+    yield f"#define {name.upper()}_WEIGHTS_BYTES {library.weights_bytes}"
+    yield ""
+    yield "/* The code on a device; one thread at a time launches what stands in it.  */"
+    yield "typedef struct {"
+    yield from (f"  {member};" for member in driver.state)
+    yield f"}} {struct};"
+    yield ""
+    context = "".join(f", {param}" for param in driver.context)
+    yield f"int {name}_load({struct} *device{context});"
+    yield f"int {name}_unload({struct} *device);"
+    yield ""
+    if weights:
+        file = "const void *file, " if library.weights_file else ""
+        content = library.weights_file or "the weights"
+        yield f"/* Copies {content} to {name.upper()}_WEIGHTS_BYTES of memory.  */"
+        yield f"int {name}_upload({file}{driver.memory} weights, {driver.queue});"
+        yield ""
+
+
 def _function(library: Interface, function: Function, arena_bytes: int) -> Iterator[str]:
     upper, prefix = function.prefix.upper(), function.prefix
     takes = ", ".join(f"{m.name}: {m.type}" for m in function.arguments)
@@ -100,15 +142,28 @@ def _function(library: Interface, function: Function, arena_bytes: int) -> Itera
     for member in (*function.arguments, *function.results):
         yield f"#define {upper}_{member.name.upper()}_SIZE {member.type.size}"
     yield ""
-    file = [(library.weights_file, f"const void *{_WEIGHTS};")]
-    arguments = [(str(m.type), f"const {_declared(m)}") for m in function.arguments]
-    arguments += file if library.needs_file(function) else []
-    results = [(str(m.type), _declared(m)) for m in function.results]
+    driver = library.driver
+    if driver is None:
+        arguments = [(str(m.type), f"const {_declared(m)}") for m in function.arguments]
+        if library.needs_file(function):
+            arguments.append((library.weights_file, f"const void *{_WEIGHTS};"))
+        results = [(str(m.type), _declared(m)) for m in function.results]
+        pool = f", const {library.name}_pool *pool" if library.threads > 1 else ""
+        device, last = "", f"void *arena{pool}"
+    else:
+        every = (function.arguments, function.results)
+        arguments, results = (
+            [(str(m.type), f"{driver.memory} {m.name};") for m in each] for each in every
+        )
+        if function.held:
+            written = f"written by {library.name}_upload"
+            arguments.append((written, f"{driver.memory} {_WEIGHTS};"))
+        device, last = f"const {library.name}_device *device, ", f"{driver.memory} arena, "
+        last += driver.queue
     yield from _struct(f"{prefix}_args", arguments)
     yield from _struct(f"{prefix}_results", results)
-    pool = f", const {library.name}_pool *pool" if library.threads > 1 else ""
-    yield f"int {function.symbol}(const {prefix}_args *args, const {prefix}_results *results,"
-    yield f"    void *arena{pool});"
+    yield f"int {function.symbol}({device}const {prefix}_args *args,"
+    yield f"    const {prefix}_results *results, {last});"
     yield ""
 
 
@@ -167,7 +222,7 @@ def _reference(member: Member) -> str:
 
 
 def rust_module(library: Interface) -> str:
-    """The functions for Rust, with arrays of the right length."""
+    """The functions for Rust 1.82 and later, editions 2018 to 2024."""
     lines = [f"//! {library.name} for {library.target}, made by bringup {VERSION}."]
     lines += ["", "use core::ffi::c_void;"]
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
@@ -188,12 +243,14 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     yield f"#[repr(C, align({ALIGNMENT}))]"
     yield f"struct {_camel(name)}Arena([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
-    yield 'extern "C" {'
+    yield 'unsafe extern "C" {'
     yield f"    fn {symbol}(args: *const *const c_void, results: *const *mut c_void,"
     yield f"        arena: *mut c_void{pool}) -> i32;"
     yield "}"
     yield ""
     yield f"/// {', '.join(f'{m.name}: {m.type}' for m in function.arguments)}"
+    if has_file:
+        yield f"/// {_WEIGHTS}: the file, at a multiple of {ALIGNMENT} bytes, as where it is mapped"
     yield f"pub fn {name}({', '.join(takes)}) -> Result<(), i32> {{"
     yield f"    let args: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
     yield f"    let results: [*mut c_void; {len(results)}] = [{', '.join(results)}];"

@@ -81,18 +81,26 @@ def make_library(
     ]
     linked = backend.link(units, held, target, replace(options, name=name))
     interface = Interface(
-        name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file
-    )
+        name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file,
+        linked.driver, linked.weights_bytes,
+    )  # fmt: skip
     files = {
         f"{name}{linked.suffix}": linked.data,
+        **{f"{name}{suffix}": data for suffix, data in linked.files.items()},
         f"{name}.h": c_header(interface).encode(),
-        f"{name}.hpp": cpp_header(interface).encode(),
-        f"{name}.rs": rust_module(interface).encode(),
-        **({f"{name}.mjs": js_module(interface).encode()} if target == "wasm32" else {}),
+        **(_wrappers(interface) if linked.driver is None else {}),
         **files,
     }
     arenas = {f.symbol: n for f, n in zip(functions, linked.arena_bytes, strict=True)}
     return Library(name, target, arenas, files)
+
+
+def _wrappers(library: Interface) -> dict[str, bytes]:
+    """The files for other languages than C, of functions that read the caller's memory."""
+    name = library.name
+    files = {f"{name}.hpp": cpp_header(library), f"{name}.rs": rust_module(library)}
+    files |= {f"{name}.mjs": js_module(library)} if library.target == "wasm32" else {}
+    return {file: text.encode() for file, text in files.items()}
 
 
 __all__ = ["Library", "WeightsPlace", "make_library"]

@@ -266,11 +266,25 @@ class Array:
     def __str__(self) -> str:
         return self._hidden() or self._text(separator=" ", prefix="")
 
+    def _repr_html_(self) -> str:
+        """A table of values, for notebooks; no values of traced and deleted ones."""
+        from bringup.html.arrays import array_table
+        from bringup.html.markup import tag
+
+        hidden = self._hidden()
+        if hidden is not None:
+            return tag("code", hidden)
+        return array_table(self._printable(), f"{self._type} on {self.device}")
+
+    def _printable(self) -> Any:
+        """The values in a dtype that numpy lays out, which it does for none of ml_dtypes."""
+        host = self._host("the text of")
+        is_foreign = self.dtype.is_storage or (self.dtype.is_float and host.dtype.kind == "V")
+        return host.astype(f32.numpy) if is_foreign else host
+
     def _text(self, *, separator: str, prefix: str) -> str:
         """The values, laid out by numpy."""
-        host = self._host("the text of")
-        if self.dtype.is_storage or (self.dtype.is_float and host.dtype.kind == "V"):
-            host = host.astype(f32.numpy)  # numpy lays out none of ml_dtypes
+        host = self._printable()
         if not host.ndim and separator == " ":
             return str(host[()])
         return np.array2string(host, separator=separator, prefix=prefix)

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from bringup.backend.device import Backend
 
 #: What makes source text of programs for no device, by target.
-SOURCES: LazyTable[type[Backend]] = LazyTable({"c11": ("bringup.aot.c_source", "CSource")})
+SOURCES: LazyTable[type[Backend]] = LazyTable(
+    {
+        "c11": ("bringup.aot.c_source", "CSource"),
+        "opencl-c": ("bringup.aot.opencl_source", "OpenCLSource"),
+    }
+)
 #: The target of what runs on any device.
 PROGRAM = "program"
 

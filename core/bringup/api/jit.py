@@ -170,7 +170,8 @@ class Jitted(Generic[P, R]):
         name: of the library; its function is ``int NAME_run(args, results, arena)``.
         args, kwargs: types such as ``f32[1, 784]``, or what `lower` takes.
         target: a processor and its system, such as ``x86_64-linux-gnu``, ``aarch64-linux-gnu`` or
-        ``wasm32``, or ``backend:target``; ``c11`` for C source, of any processor.
+        ``wasm32``, or ``backend:target``; ``c11`` for C source, of any processor; ``opencl-c`` for
+        OpenCL C with a host file of C.
         weights: where the arrays stand that the function holds: ``embedded`` in the code, or
         ``external``, in a file of the format safetensors that the program maps into memory.
         small: whether little code counts for more than speed.

@@ -427,9 +427,18 @@ class LoopsDevice(RenderingDevice["Func"]):
 
         return Schedule()
 
+    def scheduled(self, step: KernelStep) -> Scheduled:
+        """The loops of a kernel and their steps; by default those of `schedule`.
+
+        For a device that chooses by the kernel, as `bringup.llvm.choices.scheduled_for` does from
+        the row of the machine.  A step's own schedule, ``step.schedule``, goes before the choice.
+        Give the backend the same function.
+        """
+        return scheduled_loops(step, self.schedule)
+
     def lower_step(self, step: KernelStep) -> Func:
         """The scheduled loops; verified before and after under ``BRINGUP_CHECK``."""
-        return scheduled_loops(step, self.schedule).after
+        return self.scheduled(step).after
 
     def _launches(self, program: Program, number: int) -> StepLaunches[Func] | None:
         step = program.steps[number]
@@ -553,6 +562,7 @@ class SimpleBackend(Backend):
     after the backend if omitted.
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
+    render_kernel: as that of a `KernelsDevice`, for the same.
     schedule: likewise; dumps show its steps.  target: likewise.
     schedule_tables: the folder of tables that is shipped.
 
@@ -568,6 +578,7 @@ class SimpleBackend(Backend):
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
         *,
         render: Callable[[Func], str] | None = None,
+        render_kernel: Callable[[Kernel], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
         target: Target = UNKNOWN,
         schedule_tables: Path | None = None,
@@ -577,6 +588,7 @@ class SimpleBackend(Backend):
         self._capabilities = capabilities
         self._devices = devices if devices is not None else (DeviceInfo(0, name),)
         self._render = render
+        self._render_kernel = render_kernel
         self._schedule = schedule
         self._target = target
         self._tables = schedule_tables
@@ -606,20 +618,24 @@ class SimpleBackend(Backend):
         return None if self._render is None else scheduled_loops(step, self._schedule)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """What the function given renders of the loops of each step, equal ones once; no assembly.
+        """What the function given renders of the kernel or the loops of each step, equal ones once;
+        no assembly.
 
         Raises UnsupportedError if none was given.
         """
+        if self._render_kernel is not None:
+            kernels = {kernel.content: kernel for kernel in reversed(program.kernels)}
+            return Lowered("\n\n".join(map(self._render_kernel, reversed(kernels.values()))), "")
         if self._render is None:
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
         loops = map(self.scheduled, program.kernel_steps)
-        kernels = (each.after for each in loops if each is not None)
+        after = (each.after for each in loops if each is not None)
 
         def scheduled(func: Func) -> Func:
             return scheduled_func(func, self._schedule).after
 
-        funcs = list(program_loops(program, kernels, self._target, scheduled))
+        funcs = list(program_loops(program, after, self.target(target), scheduled))
         different = {func.content: func for func in reversed(funcs)}
         return Lowered("\n\n".join(map(self._render, reversed(different.values()))), "")

@@ -17,7 +17,7 @@ from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
 from bringup.integers import round_up
-from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+from bringup.program.program import KernelStep, OpStep, Program, Step
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -26,13 +26,13 @@ _submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[str, str], contextlib.AbstractContextManager[object]]
+Span = Callable[[Step], contextlib.AbstractContextManager[object]]
 _nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-_spans: list[Span] = [lambda _name, _category: _nothing]
+_spans: list[Span] = [lambda _step: _nothing]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(name, "kernel")`` from now on."""
+    """Issue every step inside ``span(step)`` from now on."""
     _spans[0] = span
 
 
@@ -106,15 +106,6 @@ class Call:
     source: str = ""
     scratch: int = 0
 
-    @property
-    def results(self) -> tuple[Slot, ...]:
-        """The slots it writes."""
-        step = self.step
-        if not isinstance(step, KernelStep):
-            return step.results
-        roles = [b.role for b in step.kernel.buffers if b.role != "tile"]
-        return tuple(s for s, role in zip(step.slots, roles, strict=True) if role == "out")
-
 
 class StepsExecutable:
     """A program as bound calls.  Safe to call from several threads if the device is.
@@ -125,7 +116,7 @@ class StepsExecutable:
     def __init__(self, device: Device, program: Program, calls: Sequence[Call]) -> None:
         self._device = device
         self._program = program
-        self._calls = [c for c in calls if any(s.type.size for s in c.results)]
+        self._calls = [c for c in calls if any(s.type.size for s in c.step.results)]
         self._aliases = dict(program.aliases)
         # Steps run one after the other, so their scratch is one piece behind the planned slots.
         scratch = max((c.scratch for c in self._calls), default=0)
@@ -191,7 +182,7 @@ class StepsExecutable:
                 if call.scratch:
                     scratch = TensorType((call.scratch,), u8)
                     views.append(BufferView(arena[0], self._scratch_offset, scratch))
-                with span(call.step.name, "kernel"):
+                with span(call.step):
                     call.run(views)
         except Exception as error:
             wrapped = device_error(error, call.step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from bringup.program.program import Program
@@ -62,17 +62,43 @@ class LinkOptions:
 
 
 @record
+class Driver:
+    """What C calls the things of a device's driver, for the header of a library that launches.
+
+    include: the lines that include the header that has them.
+    memory: the type of memory on the device: arguments, results, the arena and the weights.
+    queue: the parameter for what runs work in order.
+    context: the parameters for where code is loaded.
+    state: the members of what ``NAME_load`` fills and ``NAME_run`` reads.
+    errors: what the negative codes of functions are.
+    """
+
+    include: str
+    memory: str
+    queue: str
+    context: tuple[str, ...]
+    state: tuple[str, ...]
+    errors: str
+
+
+@record
 class Linked:
     """What a backend makes of the units of a library.
 
     data: an object file that defines the symbols of all units, or source text of one.
     arena_bytes: the scratch memory that a call of each unit needs, at a multiple of 64 bytes.
     suffix: of the file; ``.c`` for C source.
+    files: others beside it, by what their names end with.
+    driver: None for code that reads the caller's memory itself.
+    weights_bytes: the memory that the weights take on a device.
     """
 
     data: bytes = field(repr=False)
     arena_bytes: tuple[int, ...] = ()
     suffix: str = ".o"
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    driver: Driver | None = None
+    weights_bytes: int = 0
 
 
 #: What the functions of a library return, and why.
@@ -84,4 +110,4 @@ STATUS: Sequence[tuple[str, str]] = (
     ("WRONG_PROCESSOR", "the processor lacks instructions that the code has"),
 )
 
-__all__ = ["STATUS", "LinkOptions", "LinkUnit", "Linked", "Weights"]
+__all__ = ["STATUS", "Driver", "LinkOptions", "LinkUnit", "Linked", "Weights"]

@@ -32,18 +32,26 @@ class Dialect:
     params: of each call besides buffers: ``{n}`` is their number in front of it.
     pointer: a buffer among the parameters, with ``{type}``, ``{restrict}``, ``{name}``, ``{n}``;
     nothing if buffers come in an array.
+    begin: the definition of a buffer ``{name}`` where `pointer` and `scratch` pass it otherwise.
     constant: what stands before the type of a buffer that is only read.
     scratch: the type of the parameter of scratch; as `pointer`, only where a function needs it.
     spaces: address spaces in front of types, by those of buffers.
     restrict: what says that a pointer has no alias; nothing if the dialect has no word for it.
-    lanes: a line before the loops that are to become vectors.
+    lanes: a line before the loops that are to become vectors, whose iterations touch no element in
+    common.
     vector: the declaration of a type ``{name}`` of ``{lanes}`` elements of a ``{type}``, in all
-    ``{bytes}``, whose elements are accessed as those of an
-    array, and which memcpy copies.
+    ``{bytes}``.
     vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
+    vector_lanes: the most elements; 0 for any number.
+    lane: an element of the vector ``{name}``, to read and to write.
+    vector_zero: the value of which every element is 0.
+    vector_load, vector_store: the statement that copies the elements from ``{first}`` on.
+    vector_fma: the vector ``{x} * {y} + {z}``, rounded once; nothing where elements are computed
+    one by one.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
     shuffle: by dtype the ``{value}`` of the thread whose number differs in the bits of ``{mask}``,
-    which is below `WARP`; empty if there is no such function.
+    which is below ``warp``; empty if there is no such function.
+    warp: threads that may exchange values by it.
     ids: expressions by ``unit`` and ``units``, the number of a thread and of all threads;
     ``block`` and ``blocks``; ``thread``, the number within its block.
     bits, from_bits: of f32 and f64, templates that give the pattern as an unsigned integer, and
@@ -65,6 +73,7 @@ class Dialect:
     kernel: str
     params: tuple[str, ...] = ()
     pointer: str = ""
+    begin: str = ""
     constant: str = "const "
     scratch: str = ""
     spaces: Mapping[str, str]
@@ -72,8 +81,15 @@ class Dialect:
     lanes: str = ""
     vector: str = ""
     vector_bytes: int = 0
+    vector_lanes: int = 0
+    lane: str = "{name}[{index}]"
+    vector_zero: str = "{{0}}"
+    vector_load: str = "memcpy(&{name}, &{first}, sizeof {name});"
+    vector_store: str = "memcpy(&{first}, &{name}, sizeof {name});"
+    vector_fma: str = ""
     barrier: str = ""
     shuffle: Mapping[str, str]
+    warp: int = 32
     ids: Mapping[str, str]
     bits: Mapping[str, str] | None = None
     from_bits: Mapping[str, str] | None = None
@@ -90,9 +106,8 @@ class Dialect:
     @property
     def words(self) -> frozenset[str]:
         """Every identifier in the table: what no buffer and no loop may be called."""
-        return frozenset(
-            re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(_strings(replace(self, suffixes={}))))
-        )
+        text = " ".join(_strings(replace(self, suffixes={})))
+        return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"{\w+}", " ", text)))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -176,12 +191,21 @@ OPENCL = Dialect(
     suffixes={"u32": "u", "i64": "L", "u64": "UL"},
     head=("#pragma OPENCL FP_CONTRACT OFF",),
     for_f64="#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
-    function="static inline ",
+    function="static inline __attribute__((always_inline)) ",
     kernel="__kernel void {name}({params})",
     pointer="__global {type} *{restrict}{name}",
     scratch="__global uchar *scratch",
     spaces={"global": "__global ", "scratch": "__global ", "shared": "__local ", "register": ""},
     restrict="restrict ",
+    lanes="#pragma clang loop vectorize(assume_safety)",
+    vector="typedef {type}{lanes} {name};",
+    vector_bytes=64,
+    vector_lanes=16,
+    lane="(({type} *)&{name})[{index}]",
+    vector_zero="({type})(0)",
+    vector_load="{name} = vload{lanes}(0, &{first});",
+    vector_store="vstore{lanes}({name}, 0, &{first});",
+    vector_fma="fma({x}, {y}, {z})",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     shuffle={},
     ids={
@@ -197,7 +221,7 @@ OPENCL = Dialect(
         "sqrt", "floor", "fma", "copysign", "cos", "tan", "expm1", "log1p",
         abs="fabs", round="rint", rem="fmod",
     ),
-    flags=("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt"),
+    flags=("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt", "-w"),
 )  # fmt: skip
 
 # The errors of CUDA's functions stand in the appendix "Mathematical Functions" of its guide.

@@ -16,12 +16,18 @@ import numpy as np
 
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
-from bringup.c.dialect import Dialect
+from bringup.c.dialect import WIDE, Dialect
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.c.vectors import OPERATORS, has_one_mask, is_straight, vector_registers
+from bringup.c.vectors import (
+    OPERATORS,
+    has_one_mask,
+    is_straight,
+    touches_own,
+    vector_registers,
+)
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
@@ -44,9 +50,6 @@ from bringup.loops.form import (
 )
 from bringup.loops.text import print_stmt
 from bringup.records import record
-
-#: Threads that run together on every machine that has functions for their exchange.
-WARP = 32
 
 
 def render_c(func: Func, dialect: Dialect) -> str:
@@ -162,7 +165,7 @@ class _Function:
         self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
-        self.vectors = vector_registers(func, self.dialect.vector_bytes)
+        self.vectors = vector_registers(func, self.dialect)
         self.live = live(func)
         self.constants: dict[Axis, Expr] = {}
         #: The constant that a scalar is.
@@ -171,6 +174,10 @@ class _Function:
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
         self.in_threads = False
+        #: Conditions of the threads that a loop has, where others go along to its barriers.
+        self.present: list[str] = []
+        #: Buffers that each thread has of its own.
+        self.own: set[Buffer] = set()
         self.inner: dict[Axis, int] = {}
         self.are_whole_warps = False
         self.has_threads = self.dialect.has_threads and any(
@@ -203,7 +210,7 @@ class _Function:
     def frame(self) -> Iterator[str]:
         if not units(self.func):
             return
-        if not self.dialect.pointer:
+        if self.dialect.begin or not self.dialect.pointer:
             yield from self.pointers()
         if not self.dialect.has_threads:
             loops, body = _nest(self.func.body, ("parallel", "block"))
@@ -221,13 +228,17 @@ class _Function:
             yield from self.strided(loops, body, "unit")
 
     def pointers(self) -> Iterator[str]:
-        """The parameters out of the array of them."""
+        """The parameters out of the array of them, or as the dialect defines them."""
+        form = self.dialect.begin or "{type} *{restrict}{name} = ({type} *)buffers[{n}];"
         for n, param in enumerate(self.func.params):
             if param.buffer not in self.live:
                 continue
             type_, name = self.element(param.buffer), self.names.of(param.buffer, "")
             restrict = self.dialect.restrict if param.buffer in self.unaliased else ""
-            yield f"{type_} *{restrict}{name} = ({type_} *)buffers[{n}];"
+            yield form.format(type=type_, restrict=restrict, name=name, n=n)
+        if self.layout.size and self.dialect.begin:
+            byte = self.dialect.types["u8"]
+            yield form.format(type=byte, restrict="", name="scratch", n=len(self.func.params))
 
     def element(self, buffer: Buffer) -> str:
         """The type of the elements of a parameter, which is constant if it is only read."""
@@ -339,10 +350,10 @@ class _Function:
 
     def shuffle(self, stmt: Shuffle) -> str:
         name, dtype = self.dialect.name, stmt.value.dtype
-        mask = stmt.mask * self.inner.get(stmt.axis, WARP)
+        mask = stmt.mask * self.inner.get(stmt.axis, self.dialect.warp)
         if dtype.name not in self.dialect.shuffle:
             what = f"threads exchange {dtype}, which {name} has no function for"
-        elif not self.are_whole_warps or mask >= WARP:
+        elif not self.are_whole_warps or mask >= self.dialect.warp:
             what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
         else:
             return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
@@ -380,7 +391,8 @@ class _Function:
 
     def value(self, operand: Scalar) -> str:
         if operand in self.varying and self.straight is not None:
-            return f"v{operand.name}[{self.loop_name(self.straight)}]"
+            index, type_ = self.loop_name(self.straight), self.lib.type(operand.dtype)
+            return self.dialect.lane.format(name=f"v{operand.name}", index=index, type=type_)
         text = self.literals.get(operand, f"v{operand.name}")
         return f"({text})" if text.startswith("-") else text
 
@@ -407,10 +419,14 @@ class _Function:
                 value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
             else:
                 value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
-        tests = self.tests(stmt.mask, stmt.operands)
-        if self.has_threads and not self.in_threads and stmt.buffer.space != "register":
-            tests.append(f"{self.dialect.ids['thread']} == 0")
+        tests = self.tests(stmt.mask, stmt.operands) + self.storing(stmt.buffer)
         yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+
+    def storing(self, buffer: Buffer) -> list[str]:
+        """The conditions of the threads that write an element of a buffer."""
+        if not self.has_threads or buffer.space == "register" or buffer in self.own:
+            return []
+        return self.present if self.in_threads else [f"{self.dialect.ids['thread']} == 0"]
 
     def element_of(self, buffer: Buffer, index: Expr, operands: Sequence[Scalar]) -> str:
         name = self.names.of(buffer, buffer.name)
@@ -426,7 +442,11 @@ class _Function:
     def lane(self, buffer: Buffer, index: Expr) -> str:
         """An element of a register buffer that is vectors."""
         place = index.const % self.vectors[buffer]
-        return f"{self.register(buffer, index)}[{self.expr(Expr(place, index.terms), ())}]"
+        return self.dialect.lane.format(
+            name=self.register(buffer, index),
+            index=self.expr(Expr(place, index.terms), ()),
+            type=self.lib.memory_type(buffer.dtype),
+        )
 
     def register(self, buffer: Buffer, index: Expr) -> str:
         """The vector of a register buffer that holds an element."""
@@ -435,6 +455,8 @@ class _Function:
 
     def alloc(self, buffer: Buffer) -> Iterator[str]:
         name, type_ = self.names.of(buffer, buffer.name), self.lib.memory_type(buffer.dtype)
+        if self.in_threads and buffer.space != "shared":
+            self.own.add(buffer)
         if buffer.space == "fragment" and self.dialect.has_threads:
             raise UnsupportedError(
                 f"{self.func.name}: a thread here may stand for several, so that {buffer.name} is "
@@ -444,8 +466,9 @@ class _Function:
         if buffer in self.vectors:
             lanes = self.vectors[buffer]
             vector = self.lib.vector_type(buffer.dtype, lanes)
+            zero = self.dialect.vector_zero.format(type=vector)
             for n in range(buffer.size // lanes):
-                yield f"{vector} {self.names.of((buffer, n), f'{buffer.name}_{n}')} = {{0}};"
+                yield f"{vector} {self.names.of((buffer, n), f'{buffer.name}_{n}')} = {zero};"
         elif buffer in self.scalars:
             every = (
                 [name]
@@ -478,7 +501,7 @@ class _Function:
     def loop(self, stmt: For) -> Iterator[str]:
         if stmt.kind == "unroll":
             yield from self.copies(stmt)
-        elif is_straight(stmt, self.dialect.vector_bytes):
+        elif is_straight(stmt, self.dialect):
             self.straight = stmt
             yield from _block("", list(self.statements_on_vectors(stmt)))
             self.straight, self.varying = None, set()
@@ -509,7 +532,7 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
-        if stmt.kind == "vector" and self.dialect.lanes:
+        if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
             yield self.dialect.lanes
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(body))
@@ -556,6 +579,7 @@ class _Function:
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
+        zero = self.dialect.vector_zero.format(type=type_)
         self.literals.pop(stmt.result, None)
         self.varying.add(stmt.result)
         tests = self.tests(stmt.mask)
@@ -566,31 +590,51 @@ class _Function:
         if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
             element = self.element_of(stmt.buffer, stmt.index, ())
             head = f"if ({_all(tests)}) " if tests else ""
-            yield f"{type_} {name} = {{0}};"
-            yield f"{self.each(loop)} {head}{name}[{self.loop_name(loop)}] = {element};"
+            yield f"{type_} {name} = {zero};"
+            yield f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
             return
-        yield f"{type_} {name} = {{0}};" if tests else f"{type_} {name};"
-        copy = f"memcpy(&{name}, &{self.first(stmt, loop)}, sizeof {name});"
+        yield f"{type_} {name} = {zero};" if tests else f"{type_} {name};"
+        copy = self.copy(self.dialect.vector_load, name, stmt, loop)
         yield f"if ({_all(tests)}) {copy}" if tests else copy
 
-    def first(self, stmt: Load | Store, loop: For) -> str:
-        """The element of the first iteration."""
-        return self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
+    def copy(self, template: str, name: str, stmt: Load | Store, loop: For) -> str:
+        """The statement that copies a vector from or to memory."""
+        first = self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
+        return template.format(name=name, first=first, lanes=loop.axis.size)
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
         if not has_one_mask(stmt.mask, loop):
             yield f"{self.each(loop)} {next(self.store(stmt))}"
             return
-        tests = self.tests(stmt.mask)
+        tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
         head = f"if ({_all(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
-        if stmt.fold or stmt.value not in self.varying:
+        if stmt.fold and self.folds_vectors(stmt):
+            register = self.register(buffer, stmt.index.substitute(self.constants))
+            yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif stmt.fold or stmt.value not in self.varying:
             yield f"{head}{self.each(loop)} {next(self.store(replace(stmt, mask=())))}"
         elif buffer in self.vectors:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {value};"
         else:
-            yield f"{head}memcpy(&{self.first(stmt, loop)}, &{value}, sizeof {value});"
+            yield head + self.copy(self.dialect.vector_store, value, stmt, loop)
+
+    def folds_vectors(self, stmt: Store) -> bool:
+        """Whether a fold is one operation on vectors in registers."""
+        is_whole = stmt.buffer in self.vectors and stmt.buffer.dtype.name in WIDE
+        return bool(self.dialect.vector_fma) and is_whole and stmt.fold in OPERATORS
+
+    def folded(self, stmt: Store, register: str, loop: For) -> str:
+        """What a vector in registers becomes by a fold."""
+        type_ = self.vector_of(stmt.buffer.dtype, loop)
+        operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
+        xs = [
+            f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands
+        ]
+        if stmt.factor is not None:
+            return self.dialect.vector_fma.format(x=xs[0], y=xs[1], z=register)
+        return f"{register} {OPERATORS[stmt.fold]} {xs[0]}"
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
@@ -606,7 +650,7 @@ class _Function:
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
         if not outer_in_threads:
-            self.are_whole_warps = inner * stmt.axis.size % WARP == 0
+            self.are_whole_warps = inner * stmt.axis.size % self.dialect.warp == 0
         index = self.loop_name(stmt)
         value = f"{own} / {inner}" if inner != 1 else own
         total, size = geometry(self.func).threads, stmt.axis.size
@@ -614,18 +658,34 @@ class _Function:
         tests = self.tests(stmt.bounds)
         if not outer_in_threads and inner * size < total:
             tests.insert(0, f"{own} < {inner * size}")
-        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
-            raise UnsupportedError(
-                f"{self.func.name}: threads that loop {stmt.name} does not have would not come to "
-                "its barriers or shuffles",
-                fix="choose sizes that divide",
-            )
         body = [f"const {self.index} {index} = {value};"]
-        body += (
-            _block(f"if ({_all(tests)})", self.body(stmt.body)) if tests else self.body(stmt.body)
-        )
+        if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
+            body = list(self.with_all(stmt, value, tests))
+        elif tests:
+            body += _block(f"if ({_all(tests)})", self.body(stmt.body))
+        else:
+            body += self.body(stmt.body)
         self.in_threads = outer_in_threads
         yield from _block("", body)
+
+    def with_all(self, stmt: For, value: str, tests: Sequence[str]) -> Iterator[str]:
+        """The body for all threads, which have to meet: those that the loop does not have do what
+        its last one does, but write nothing that others see.
+        """
+        index, present = self.loop_name(stmt), self.names.fresh(f"{stmt.name}_present")
+        if stmt.end is None:
+            yield f"const {self.index} {index} = {value};"
+            yield f"const bool {present} = {_all(tests)};"
+        else:
+            every, last = (self.names.fresh(f"{stmt.name}_{n}") for n in ("any", "last"))
+            yield f"const {self.index} {every} = {value};"
+            yield f"const {self.index} {last} = {self.expr(stmt.end, ())} - 1;"
+            yield f"const {self.index} {index} = {every} < {last} ? {every} : {last};"
+            bounded = [test for test in tests if test not in self.tests(stmt.bounds)]
+            yield f"const bool {present} = {_all([*bounded, f'{every} == {index}'])};"
+        self.present.append(present)
+        yield from self.body(stmt.body)
+        self.present.pop()
 
     # -- indices -----------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bringup.c.dialect import WIDE
+from bringup.c.dialect import WIDE, Dialect
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops.form import Buffer, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, Func, If, Let, Load, Stmt, Store, statements
 
 #: The ops of straight loops besides constants, by their operators on vectors of floats.  Functions
 #: of many statements are better in loops that compilers vectorise themselves.
@@ -21,32 +21,32 @@ FOLDS = ("", "add", "mul")
 MOST_VECTORS = 64
 
 
-def is_straight(loop: For, most_bytes: int) -> bool:
+def is_straight(loop: For, dialect: Dialect) -> bool:
     """Whether each statement of a loop is one on vectors of all iterations: accesses go from
     element to element, or are the same for all.
-
-    most_bytes: of a vector.
     """
     lanes = loop.axis.size
     if loop.kind != "vector" or lanes < 2 or lanes & (lanes - 1):
         return False
-    straight = all(_is_straight(stmt, loop, most_bytes) for stmt in loop.body)
+    if lanes > (dialect.vector_lanes or lanes):
+        return False
+    straight = all(_is_straight(stmt, loop, dialect) for stmt in loop.body)
     return straight and _is_independent(loop)
 
 
-def _is_straight(stmt: Stmt, loop: For, most_bytes: int) -> bool:
+def _is_straight(stmt: Stmt, loop: For, dialect: Dialect) -> bool:
     match stmt:
         case Let(op=op, result=result) if op.name == "constant" or (
             op.name in OPERATORS and result.dtype.name in WIDE
         ):
-            return result.dtype.itemsize * loop.axis.size <= most_bytes
+            return result.dtype.itemsize * loop.axis.size <= dialect.vector_bytes
         case Load(operands=()):
             if stmt.index.coefficient(loop.axis) == 0 and not has_one_mask(stmt.mask, loop):
                 return False
-            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
+            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= dialect.vector_bytes
             return fits and stmt.index.coefficient(loop.axis) in (0, 1)
         case Store(operands=()):
-            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= most_bytes
+            fits = stmt.buffer.dtype.itemsize * loop.axis.size <= dialect.vector_bytes
             fits = fits and stmt.fold in FOLDS
             return fits and stmt.index.coefficient(loop.axis) == 1
         case _:
@@ -74,19 +74,40 @@ def _is_independent(loop: For) -> bool:
     return True
 
 
+def touches_own(loop: For, scalars: frozenset[Buffer]) -> bool:
+    """Whether each iteration of an innermost loop writes elements that no other one touches, so
+    that compilers need not look for dependences.  Folds of all iterations into one element are the
+    only ones that `vector` loops have.
+
+    scalars: buffers that are variables of C, for which compilers see that by themselves.
+    """
+    for stmt in statements(loop.body):
+        match stmt:
+            case For():
+                return False
+            case Alloc(buffer=buffer) if buffer not in scalars:
+                return False
+            case Store() if stmt.buffer not in scalars:
+                if stmt.operands or not stmt.index.is_affine:
+                    return False
+                if not stmt.index.coefficient(loop.axis):
+                    return False
+    return True
+
+
 def has_one_mask(mask: Sequence[Bound], loop: For) -> bool:
     """Whether a mask is the same in all iterations."""
     return all(loop.axis not in bound.expr.axes() for bound in mask)
 
 
-def vector_registers(func: Func, most_bytes: int) -> dict[Buffer, int]:
+def vector_registers(func: Func, dialect: Dialect) -> dict[Buffer, int]:
     """The register buffers that are vectors, and their lanes: of the straight loops that access
     them from multiples of their lengths on.  Other accesses have constant indices once ``unroll``
     loops are written out.
     """
     lanes: dict[Buffer, set[int]] = {}
     arrays: set[Buffer] = set()
-    for stmt, loop in _accesses(func.body, most_bytes, None):
+    for stmt, loop in _accesses(func.body, dialect, None):
         buffer, start = stmt.buffer, stmt.index
         if loop is not None and start.coefficient(loop.axis) == 1:
             lanes.setdefault(buffer, set()).add(loop.axis.size)
@@ -114,17 +135,24 @@ def unrolled_axes(func: Func) -> frozenset[Axis]:
 
 
 def _accesses(
-    body: Sequence[Stmt], most_bytes: int, straight: For | None
+    body: Sequence[Stmt], dialect: Dialect, straight: For | None
 ) -> Iterator[tuple[Load | Store, For | None]]:
     """The accesses of registers, and the straight loop that each stands in."""
     for stmt in body:
         if isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
             yield stmt, straight
         elif isinstance(stmt, For):
-            inner = stmt if is_straight(stmt, most_bytes) else straight
-            yield from _accesses(stmt.body, most_bytes, inner)
+            inner = stmt if is_straight(stmt, dialect) else straight
+            yield from _accesses(stmt.body, dialect, inner)
         elif isinstance(stmt, If):
-            yield from _accesses(stmt.body, most_bytes, straight)
+            yield from _accesses(stmt.body, dialect, straight)
 
 
-__all__ = ["OPERATORS", "has_one_mask", "is_straight", "unrolled_axes", "vector_registers"]
+__all__ = [
+    "OPERATORS",
+    "has_one_mask",
+    "is_straight",
+    "touches_own",
+    "unrolled_axes",
+    "vector_registers",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -61,15 +62,83 @@ def devices(json: Json = False) -> None:
     command.show(as_json=json)
 
 
-@app.command(cls=Command, epilog=examples("bringup doctor", "bringup doctor --json"))
-def doctor(json: Json = False) -> None:
+@app.command(
+    cls=Command,
+    epilog=examples("bringup doctor", "bringup doctor --json", "bringup doctor mydevice"),
+)
+def doctor(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Say which places of this backend are still simulated.",
+            autocompletion=device_names,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
     """Say what is installed and what to fix.
 
-    Status 1 if something needs a fix.
+    With a name, which places of that backend are still simulated.  Status 1 if there is something
+    to do.
     """
     from bringup.cli import doctor as command
 
-    raise typer.Exit(command.show(as_json=json))
+    raise typer.Exit(command.show(name, as_json=json))
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        'bringup new "Acme X1"',
+        'bringup new "Acme X1" --language c',
+        'bringup new "Acme X1" --depth kernels --path x1 --licence MIT --author "Acme Inc."',
+    ),
+)
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the device, as people say it.")],
+    depth: Annotated[
+        str,
+        typer.Option(
+            metavar="DEPTH",
+            help="What the device takes: ops, kernels, loops or programs; by default loops if there"
+            " is a language, else ops.",
+            autocompletion=shell.one_of("ops", "kernels", "loops", "programs"),
+        ),
+    ] = "",
+    language: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What its compiler takes: own, or c or another dialect of C that core renders.",
+            autocompletion=shell.languages,
+        ),
+    ] = "",
+    path: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="To be made; named after the distribution if left out."
+        ),
+    ] = "",
+    licence: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Apache-2.0, which is the default, BSD-3-Clause, MIT or LicenseRef-Proprietary.",
+            autocompletion=shell.one_of(
+                "Apache-2.0", "BSD-3-Clause", "MIT", "LicenseRef-Proprietary"
+            ),
+        ),
+    ] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Of package and licence.")] = "",
+) -> None:
+    """Make the package of a backend, to fill in with a driver.
+
+    It has tests and passes the suite at once, on a simulated device.
+    """
+    from bringup.cli import new as command
+
+    command.show(name, depth, language, path, licence, author)
 
 
 @app.command(
@@ -118,6 +187,7 @@ def ops(
     epilog=examples(
         "bringup dump model.py:loss 'f32[4,8]' 'f32[8]'",
         "bringup dump model.py:loss 'f32[4,8]' 'f32[8]' --level kernels --level asm",
+        "bringup dump model.py:loss 'f32[4,8]' 'f32[8]' --html loss.html",
         "bringup dump graph.txt --target mydevice",
     ),
 )
@@ -147,6 +217,12 @@ def dump(
             autocompletion=shell.one_of(*LEVELS),
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write all levels, with pictures, as a page for a browser."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what a function becomes, pass by pass.
@@ -156,7 +232,7 @@ def dump(
     """
     from bringup.cli import dump as command
 
-    command.show(subject, types or [], target, level or [], as_json=json)
+    command.show(subject, types or [], target, level or [], html, as_json=json)
 
 
 @app.command(
@@ -232,8 +308,8 @@ def build(
         str,
         typer.Option(
             metavar="NAME",
-            help="Such as x86_64-linux-gnu, or backend:target; c11 for source of C, program for a"
-            " program file.",
+            help="Such as x86_64-linux-gnu, or backend:target; c11 or opencl-c for source, program"
+            " for a program file.",
         ),
     ],
     args: Annotated[

@@ -25,12 +25,19 @@ _FUSION = "89-fusion"  # the first file of a dump after those of passes
 
 
 def show(
-    subject: str, types: Sequence[str], target: str, levels: Sequence[str], *, as_json: bool
+    subject: str,
+    types: Sequence[str],
+    target: str,
+    levels: Sequence[str],
+    html: Path | None = None,
+    *,
+    as_json: bool,
 ) -> None:
     """Compile for a target and print the levels asked for, all but source and assembly by default.
 
     subject: ``file.py:function`` or ``module:function``, traced on ``types`` (``f32[4,8]``, or
     numbers); or a file of IR text.
+    html: the file of a page with all levels, instead of text.
     Raises BringupError for what cannot be found or compiled.
     """
     chosen = tuple(levels) or _BY_DEFAULT
@@ -58,6 +65,9 @@ def show(
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),
     }
+    if html is not None:
+        html.write_text(compiled.html(), encoding="utf-8")
+        return
     contents = {level: shown[level]() for level in LEVELS if level in chosen}
     if as_json:
         document(contents)

@@ -190,6 +190,13 @@ def op_names(incomplete: str) -> list[str]:
     return [name for name in MODULE_OF if name.startswith(incomplete)]
 
 
+def languages(incomplete: str) -> list[str]:
+    """Languages of a new backend that may be meant, for completion."""
+    from bringup.cli import new
+
+    return [name for name in (new.OWN, *new.languages()) if name.startswith(incomplete)]
+
+
 def one_of(*names: str) -> Callable[[str], list[str]]:
     """Completion among a few names."""
 

@@ -9,7 +9,7 @@ Equal expressions compare equal, and what adding and dividing them gives is reme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from bringup.graph import Value
@@ -204,13 +204,13 @@ class Expr:
         """Every atom, nested ones included."""
         for atom, _ in self.terms:
             yield atom
-            if isinstance(atom, Div | Mod):
+            if isinstance(atom, (Div, Mod)):
                 yield from atom.of.atoms()
 
     @property
     def is_affine(self) -> bool:
         """No division or remainder anywhere."""
-        return all(isinstance(atom, Axis | Dyn) for atom, _ in self.terms)
+        return all(isinstance(atom, (Axis, Dyn)) for atom, _ in self.terms)
 
     def __add__(self, other: Expr | Atom | int) -> Expr:
         if isinstance(other, int):
@@ -231,8 +231,24 @@ class Expr:
         return _remainder(self, by)
 
     def substitute(self, table: Mapping[Axis, Expr]) -> Expr:
-        """Replace axes, simplifying on the way."""
-        return self.rewrite(lambda atom: table.get(atom) if isinstance(atom, Axis) else None)
+        """Replace axes, simplifying on the way; the expression itself if it has none of them."""
+        const, terms, is_changed = self.const, list[tuple[Atom, int]](), False
+        for term in self.terms:
+            atom, c = term
+            part: Expr | None = None
+            if isinstance(atom, Axis):
+                part = table.get(atom)
+            elif isinstance(atom, (Div, Mod)):
+                of = atom.of.substitute(table)
+                if of is not atom.of:
+                    part = of // atom.by if isinstance(atom, Div) else of % atom.by
+            if part is None:
+                terms.append(term)
+                continue
+            is_changed = True
+            const += part.const * c
+            terms += part.terms if c == 1 else [(a, d * c) for a, d in part.terms]
+        return _collect(const, terms) if is_changed else self
 
     def rewrite(self, leaf: Callable[[Axis | Dyn | Element], Expr | None]) -> Expr:
         """Replace leaves (None keeps one), simplifying on the way."""
@@ -267,7 +283,7 @@ ZERO = Expr()
 
 def _axes_within(atom: Atom) -> frozenset[Axis]:
     """The axes that an atom hides."""
-    if isinstance(atom, Div | Mod):
+    if isinstance(atom, (Div, Mod)):
         return atom.of.axes()
     return atom.axes() if isinstance(atom, Element) else frozenset()
 
@@ -341,10 +357,15 @@ def _order(atom: Atom) -> tuple[int, str]:
     return ({Dyn: 1, Div: 2, Mod: 3, Element: 4}[type(atom)], str(atom))
 
 
-def _collect(const: int, terms: Iterable[tuple[Atom, int]]) -> Expr:
+def _collect(const: int, terms: Sequence[tuple[Atom, int]]) -> Expr:
+    if len(terms) == 1:
+        return Expr(const, tuple(terms)) if terms[0][1] else Expr(const)
     table: dict[Atom, int] = {}
     for atom, c in terms:
-        table[atom] = table.get(atom, 0) + c
+        before = len(table)
+        known = table.setdefault(atom, c)
+        if len(table) == before:
+            table[atom] = known + c
     while (merged := _recombine(table)) is not None:
         extra, remove = merged
         for atom in remove:
@@ -352,10 +373,14 @@ def _collect(const: int, terms: Iterable[tuple[Atom, int]]) -> Expr:
         const += extra.const
         for atom, c in extra.terms:
             table[atom] = table.get(atom, 0) + c
-    kept = [(a, c) for a, c in table.items() if c != 0]
+    kept = [term for term in table.items() if term[1]]
     if len(kept) > 1:
-        kept.sort(key=lambda term: _order(term[0]))
+        kept.sort(key=_order_of_term)
     return Expr(const, tuple(kept))
+
+
+def _order_of_term(term: tuple[Atom, int]) -> tuple[int, str]:
+    return _order(term[0])
 
 
 def _recombine(table: Mapping[Atom, int]) -> tuple[Expr, tuple[Atom, ...]] | None:

@@ -96,7 +96,7 @@ def _divisor(exprs: Iterator[Expr], axes: tuple[Axis, ...]) -> tuple[Axis, int] 
     """An axis that stands alone under a division or remainder that splits it evenly."""
     for e in exprs:
         for atom in e.atoms():
-            if isinstance(atom, Div | Mod):
+            if isinstance(atom, (Div, Mod)):
                 axis = atom.of.axis
                 if axis is None or axis not in axes:
                     continue

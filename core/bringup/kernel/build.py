@@ -95,7 +95,7 @@ def _part_of(e: Expr, size: int, axes: list[Axis]) -> _Part | None:
     if e.const or len(e.terms) != 1 or e.terms[0][1] != 1:
         return None
     atom = e.terms[0][0]
-    if not isinstance(atom, Div | Mod) or (axis := atom.of.axis) is None or axis not in axes:
+    if not isinstance(atom, (Div, Mod)) or (axis := atom.of.axis) is None or axis not in axes:
         return None
     high = isinstance(atom, Div)
     whole = axis.size % atom.by == 0 and size == (axis.size // atom.by if high else atom.by)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
@@ -176,13 +176,15 @@ class Stage:
         return found
 
 
-@record
+@record(memo=True)
 class Kernel:
     """One launch; see the module's text.
 
     source: the names of the graph instructions it computes, for people.
     """
 
+    #: The text that `content` made.
+    _memo: ClassVar[Any]
     name: str
     grid: tuple[Axis, ...]
     buffers: tuple[BufferDecl, ...]
@@ -220,13 +222,20 @@ class Kernel:
         """The text but for the name, deterministic and complete: equal for kernels that do the
         same, and a part of cache keys.
         """
-        lines = [f"  b{n}: {decl}" for n, decl in enumerate(self.buffers)]
-        lines.append(f"  grid {' '.join(map(str, self.grid)) or '()'}")
+        try:
+            text: str = self._memo
+        except AttributeError:
+            text = "\n".join(self._lines())
+            object.__setattr__(self, "_memo", text)
+        return text
+
+    def _lines(self) -> Iterator[str]:
+        yield from (f"  b{n}: {decl}" for n, decl in enumerate(self.buffers))
+        yield f"  grid {' '.join(map(str, self.grid)) or '()'}"
         for number, stage in enumerate(self.stages):
-            lines.append(f"  stage {number} over {_loops(stage)}")
-            lines += [f"    {line}" for line in print_graph(stage.body).splitlines()]
-            lines += [f"    {sink}" for sink in stage.sinks]
-        return "\n".join(lines)
+            yield f"  stage {number} over {_loops(stage)}"
+            yield from (f"    {line}" for line in print_graph(stage.body).splitlines())
+            yield from (f"    {sink}" for sink in stage.sinks)
 
 
 def _loops(stage: Stage) -> str:

@@ -117,7 +117,7 @@ def _span_of_atoms(expr: Expr, facts: Mapping[Atom, Span], bounds: Mask) -> Span
 
 def _atom_span(atom: Atom, facts: Mapping[Atom, Span], bounds: Mask) -> Span:
     low, high = atom.first, atom.last
-    if isinstance(atom, Div | Mod):
+    if isinstance(atom, (Div, Mod)):
         first, last = _span(atom.of, facts, bounds)
         if isinstance(atom, Div):
             low, high = first // atom.by, last // atom.by

@@ -17,6 +17,7 @@ class Indices:
     type: of scalar indices, i64 or, where all indices fit, i32.
     axes: the value of each loop that is open; of the lane axis the value in lane 0, 0.
     lane, lanes: the axis of the vector loop that is open, and its number of lanes.
+    counts: remainders that open loops count.
 
     An operation on the same operands is emitted once in a block and the blocks within it, because
     the passes of LLVM's code generator do not look for it in the text.
@@ -29,6 +30,7 @@ class Indices:
         self.axes: dict[Axis, Val] = {}
         self.lane: Axis | None = None
         self.lanes = 1
+        self.counts: dict[Mod, Val] = {}
         self._emitted: dict[tuple[str, str, str, Type], Val] = {}
 
     @contextmanager
@@ -69,7 +71,7 @@ class Indices:
     def _atom_varies(self, atom: Atom, loaded: Sequence[Val]) -> bool:
         if isinstance(atom, Dyn):
             return loaded[atom.operand].type.lanes > 1
-        if isinstance(atom, Div | Mod):
+        if isinstance(atom, (Div, Mod)):
             return self.varies(atom.of, loaded)
         return atom == self.lane
 
@@ -91,7 +93,7 @@ class Indices:
         for atom, c in expr.terms:
             if isinstance(atom, Axis):
                 part = self.axes[atom]
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 part = self._divided(atom, self.scalar(atom.of, loaded))
             else:
                 part = self._loaded(atom, loaded, self.type)
@@ -120,7 +122,7 @@ class Indices:
         for atom, c in varying:
             if isinstance(atom, Axis):
                 part = const_vector(element, [c * i for i in range(self.lanes)])
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 part = self._divided(atom, self.vector(atom.of, loaded))
                 if part.type.scalar is not element:
                     widen = element.bits > part.type.bits
@@ -157,6 +159,8 @@ class Indices:
 
     def _divided(self, atom: Div | Mod, value: Val) -> Val:
         known = value.integer
+        if isinstance(atom, Mod) and atom in self.counts:
+            return self.counts[atom]
         if known is not None:
             return const(value.type, known // atom.by if isinstance(atom, Div) else known % atom.by)
         op = "div" if isinstance(atom, Div) else "mod"
@@ -210,7 +214,7 @@ class Indices:
             elif isinstance(atom, Axis):
                 known = self.axes[atom].integer
                 values = None if known is None else [known] * self.lanes
-            elif isinstance(atom, Div | Mod):
+            elif isinstance(atom, (Div, Mod)):
                 values = self.constants(atom.of)
                 by, is_div = atom.by, isinstance(atom, Div)
                 values = values and [v // by if is_div else v % by for v in values]
@@ -249,5 +253,5 @@ def fits_i32(expr: Expr) -> bool:
     worst = abs(expr.const) + sum(
         abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms
     )
-    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
+    inner = all(fits_i32(a.of) for a, _ in expr.terms if isinstance(a, (Div, Mod)))
     return worst < 2**31 and inner

@@ -92,13 +92,16 @@ def is_half(dtype: DType) -> bool:
 
 def widen(b: Builder, x: Val) -> Val:
     """Floats narrower than f32 as f32; others unchanged."""
-    if x.type.scalar is ir.f16:
+    scalar = x.type.scalar
+    if scalar is ir.f32 or scalar is ir.f64:
+        return x
+    if scalar is ir.f16:
         return b.fpext(x, ir.f32)
-    if x.type.scalar is _BF16:
+    if scalar is _BF16:
         return bf16_to_f32(b, x)
-    if x.type.scalar is _E4M3FN:
+    if scalar is _E4M3FN:
         return f8e4m3fn_to_f32(b, x)
-    return f8e5m2_to_f32(b, x) if x.type.scalar is _E5M2 else x
+    return f8e5m2_to_f32(b, x) if scalar is _E5M2 else x
 
 
 def narrow(b: Builder, x: Val, dtype: DType) -> Val:

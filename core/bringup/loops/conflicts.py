@@ -15,6 +15,8 @@ import numpy as np
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.ranges import expr_value, mask_value, positions
 from bringup.loops.form import (
+    ACCESSES,
+    NESTING,
     PRIVATE,
     Barrier,
     Buffer,
@@ -68,7 +70,7 @@ def races(func: Func) -> Problems:
             uses = [
                 _Use(stmt, around, (loop,), Expr())
                 for stmt, around in walk_block(loop.body, inner)
-                if isinstance(stmt, Load | Store)
+                if isinstance(stmt, ACCESSES)
             ]
             yield from _meeting(uses, scope, f"iterations of {loop.kind} loop {loop.name}")
             if loop.kind == "block" and not _holds_block(loop):
@@ -105,7 +107,7 @@ def _thread_uses(block: For, scope: Scope) -> list[_Use]:
     _count_epochs(block.body, Expr(), epochs)
     uses = []
     for stmt, around in walk_block(block.body, scope):
-        if isinstance(stmt, Load | Store) and stmt.buffer.space not in PRIVATE:
+        if isinstance(stmt, ACCESSES) and stmt.buffer.space not in PRIVATE:
             threads = tuple(loop for loop in around.loops if loop.kind == "thread")
             uses.append(_Use(stmt, around, threads, epochs[stmt]))
     return uses if any(use.threads for use in uses) else []
@@ -117,7 +119,7 @@ def _barriers_in(body: Sequence[Stmt]) -> int:
     for stmt in body:
         if isinstance(stmt, Barrier):
             count += 1
-        elif isinstance(stmt, For | If):
+        elif isinstance(stmt, NESTING):
             times = stmt.axis.size if isinstance(stmt, For) and stmt.kind != "thread" else 1
             count += times * _barriers_in(stmt.body)
     return count
@@ -127,7 +129,7 @@ def _count_epochs(body: Sequence[Stmt], epoch: Expr, epochs: dict[Stmt, Expr]) -
     for stmt in body:
         if isinstance(stmt, Barrier):
             epoch = epoch + 1
-        elif isinstance(stmt, Load | Store):
+        elif isinstance(stmt, ACCESSES):
             epochs[stmt] = epoch
         elif isinstance(stmt, If):
             _count_epochs(stmt.body, epoch, epochs)

@@ -7,7 +7,8 @@ outside its buffer where the mask allows it; a read of an element that was never
 element left unwritten; a write to an ``in`` buffer; two items of which one writes what the other
 reads or writes, with nothing that orders them (see `bringup.loops.races`); a barrier to which only
 some threads of a block come; an element on its way that is used before a wait and a barrier; a
-fragment's element that another thread has; a loaded index outside its declared range.
+factor that is changed, or a sum that is used, before its product is waited for; a fragment's
+element that another thread has; a loaded index outside its declared range.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    InFlight,
     Let,
     Load,
     Param,
@@ -40,6 +42,7 @@ from bringup.loops.form import (
     Stmt,
     Store,
     Wait,
+    statements,
 )
 from bringup.loops.races import Accesses, ItemTree
 from bringup.loops.text import print_stmt
@@ -61,6 +64,7 @@ class _Memory:
     shares: the ``out`` buffer that has the same memory, of an ``in`` buffer.
     owners: the thread that has an element of a fragment, -1 where none does yet.
     groups: the group with which an element comes that is on its way, -1 for all others.
+    factors: the group of products that reads an element last, -1 where none may still read it.
     """
 
     buffer: Buffer
@@ -72,6 +76,7 @@ class _Memory:
     shares: Buffer | None = None
     owners: Array | None = None
     groups: Array | None = None
+    factors: Array | None = None
 
 
 def evaluate_func(func: Func, buffers: Sequence[Array]) -> None:
@@ -113,7 +118,9 @@ class _Machine:
         # The threads that there are, and whether all that their block does is within.
         self.present = np.ones(1, np.bool_)
         self.is_alone = False
-        self.groups: Array | None = None
+        self.groups: dict[InFlight, Array] = {}
+        # Whether products are only asked for here, which read their factors until a wait.
+        self.is_asking = False
 
     def fail(self, what: str) -> Never:
         notes = (print_stmt(self.stmt),) if self.stmt is not None else ()
@@ -192,9 +199,9 @@ class _Machine:
                 case Barrier():
                     self.barrier(alive)
                 case Commit():
-                    self.commit(alive)
+                    self.commit(stmt.what, alive)
                 case Wait():
-                    self.wait(stmt.pending, alive)
+                    self.wait(stmt, alive)
                 case Shuffle():
                     self.scalars[stmt.result] = self.shuffle(stmt, alive)
         self.scalars, self.is_alone = outer, is_alone
@@ -210,6 +217,8 @@ class _Machine:
         if loop.axis in self.axes:
             self.fail(f"loop {loop.name} stands within itself")
         end = self.index(loop.end) if loop.end is not None else None
+        is_asking = self.is_asking
+        self.is_asking |= bool(loop.by) and _asks(loop)
         if loop.kind in CONCURRENT:
             self.items(loop, end, alive)
         else:
@@ -220,6 +229,7 @@ class _Machine:
                 self.axes[loop.axis] = np.array([i], np.int64)
                 self.block(loop.body, running)
         self.axes.pop(loop.axis, None)
+        self.is_asking = is_asking
 
     def items(self, loop: For, end: Array | None, alive: Array) -> None:
         """Run the iterations of a loop beside each other."""
@@ -233,7 +243,7 @@ class _Machine:
             values = self.tree.spread(np.arange(low, min(low + step, size), dtype=np.int64))
             self.axes[loop.axis] = values
             self.tree.enter(loop, values)
-            self.groups = self.groups if loop.kind == "thread" else None
+            self.groups = self.groups if loop.kind == "thread" else {}
             running = alive & (values < (size if end is None else end))
             outer = self.present, self.is_alone
             if loop.kind == "block" or (loop.kind == "thread" and self.is_alone):
@@ -293,49 +303,61 @@ class _Machine:
         for accesses in self.accesses():
             accesses.barrier(blocks[every])
 
-    # -- copies on their way -----------------------------------------------------------------------
+    # -- copies and products on their way ----------------------------------------------------------
 
-    def block_groups(self) -> Array:
+    def block_groups(self, what: InFlight) -> Array:
         """The number of groups that each block has made."""
         count = self.tree.ids[self.tree.block].size
-        if self.groups is None or self.groups.size != count:
-            self.groups = np.zeros(count, np.int64)
-        return self.groups
+        if what not in self.groups or self.groups[what].size != count:
+            self.groups[what] = np.zeros(count, np.int64)
+        return self.groups[what]
 
-    def commit(self, alive: Array) -> None:
+    def commit(self, what: InFlight, alive: Array) -> None:
         _, every = self.whole_blocks(alive, "commit")
-        self.block_groups()[every] += 1
+        self.block_groups(what)[every] += 1
 
-    def wait(self, pending: int, alive: Array) -> None:
+    def wait(self, stmt: Wait, alive: Array) -> None:
         blocks, every = self.whole_blocks(alive, "wait")
-        last = np.where(every, self.block_groups() - pending, 0)
+        last = np.where(every, self.block_groups(stmt.what) - stmt.pending, 0)
         for memory in self.memories.values():
-            if memory.groups is None or memory.accesses is None:
-                continue
-            block = np.arange(memory.groups.size) // max(memory.buffer.size, 1)
-            here = np.flatnonzero((memory.groups >= 0) & (memory.groups < last[block]))
-            memory.groups[here] = -1
-            memory.accesses.arrive(here, self.tree.block, blocks[block[here]])
+            size = max(memory.buffer.size, 1)
+            if memory.groups is not None and _arriving(memory.buffer) == stmt.what:
+                here = _until(memory.groups, last, size)
+                if memory.accesses is not None:
+                    memory.accesses.arrive(here, self.tree.block, blocks[here // size])
+            if memory.factors is not None and stmt.what == "products":
+                here = _until(memory.factors, last, size)
+                if memory.accesses is not None:
+                    memory.accesses.release(here, self.tree.block, blocks[here // size])
+
+    def in_group(self, known: Array | None, memory: _Memory, what: InFlight, here: Array) -> Array:
+        """The groups of elements, of which some are in the next one now.  known: until now."""
+        groups = np.full(memory.values.size, -1) if known is None else known
+        groups[here] = self.block_groups(what)[here // memory.buffer.size]
+        return groups
 
     def send(self, memory: _Memory, positions: Array, live: Array) -> None:
         """Note elements that are on their way from now on."""
-        if memory.buffer.space != "shared":
+        if memory.buffer.space != ("fragment" if self.is_asking else "shared"):
             self.fail(f"{memory.buffer.name} is stored later, which is no shared memory")
-        if memory.groups is None:
-            memory.groups = np.full(memory.values.size, -1)
         here = self.spread(positions)[self.spread(live)]
-        memory.groups[here] = self.block_groups()[here // memory.buffer.size]
+        memory.groups = self.in_group(memory.groups, memory, _arriving(memory.buffer), here)
 
     def check_arrived(
         self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array
     ) -> None:
-        if memory.groups is None:
-            return
-        wrong = live & (memory.groups[positions] >= 0)
-        if wrong.any():
-            index = np.broadcast_to(positions - memory.row, wrong.shape)[wrong][0]
-            element = f"element {index} of {stmt.buffer.name}"
-            self.fail(f"{element} is {_done(stmt)} while it is on its way")
+        adds = self.is_asking and memory.buffer.space == "fragment"
+        for groups, why in (
+            (None if adds else memory.groups, "it is on its way"),
+            (memory.factors if isinstance(stmt, Store) else None, "products read it"),
+        ):
+            if groups is None:
+                continue
+            wrong = live & (groups[positions] >= 0)
+            if wrong.any():
+                index = np.broadcast_to(positions - memory.row, wrong.shape)[wrong][0]
+                element = f"element {index} of {stmt.buffer.name}"
+                self.fail(f"{element} is {_done(stmt)} while {why}")
 
     def own(self, stmt: Load | Store, memory: _Memory, positions: Array, live: Array) -> None:
         """Note which thread has elements of a fragment."""
@@ -467,6 +489,9 @@ class _Machine:
             self.own(stmt, memory, positions, live)
         if self.can_meet(memory):
             self.note(stmt, memory, positions, live)
+        if self.is_asking:
+            here = self.spread(positions)[self.spread(live)]
+            memory.factors = self.in_group(memory.factors, memory, "products", here)
         return np.where(live, memory.values[positions], stmt.buffer.dtype.numpy.type(0))
 
     def store(self, stmt: Store, alive: Array) -> None:
@@ -538,6 +563,26 @@ def _done(stmt: Load | Store) -> str:
     if isinstance(stmt, Load):
         return "read"
     return "folded into" if stmt.fold else "written"
+
+
+def _asks(loop: For) -> bool:
+    """Whether products of a loop that has a shape come later."""
+    return any(isinstance(stmt, Store) and stmt.later for stmt in statements(loop.body))
+
+
+def _arriving(buffer: Buffer) -> InFlight:
+    """As what elements of a buffer come that are on their way."""
+    return "products" if buffer.space == "fragment" else "copies"
+
+
+def _until(groups: Array, last: Array, size: int) -> Array:
+    """The elements whose groups are among those before the last ones of their block, which are in
+    no group from now on.  size: elements of a block.
+    """
+    block = np.arange(groups.size) // size
+    here = np.flatnonzero((groups >= 0) & (groups < last[block]))
+    groups[here] = -1
+    return here
 
 
 def _combined(fold: str, element: Array, value: Array, factor: Array | None = None) -> Array:

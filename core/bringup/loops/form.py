@@ -13,7 +13,8 @@ The ``thread`` loops of a block run side by side and meet at each `Barrier`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
@@ -25,6 +26,8 @@ from bringup.types import TensorType
 Space = OneOf["global", "scratch", "shared", "register", "fragment"]
 LoopKind = OneOf["serial", "parallel", "vector", "unroll", "block", "thread"]
 Role = OneOf["in", "out", "inout"]
+#: What threads start and do not wait for.
+InFlight = OneOf["copies", "products"]
 #: Kinds of loops whose iterations run side by side.
 CONCURRENT: tuple[LoopKind, ...] = ("parallel", "block", "thread")
 #: Spaces of which every thread has memory of its own.
@@ -137,7 +140,9 @@ class Store:
     precision: of the two factors of such a product.
     operands: the integers that `Dyn` atoms name.
     later: the value, which a `Load` of the same block gives, is on its way from memory to memory
-    until a `Wait`, and nobody reads the element before.
+    until a `Wait`, and nobody reads the element before.  Of a fold, which is then in a loop with a
+    shape: products of elements in shared memory are on their way to a fragment until a `Wait` for
+    products; nobody changes the factors before, and nothing but such folds uses the sums.
     """
 
     buffer: Buffer
@@ -159,16 +164,19 @@ class Alloc:
     buffer: Buffer
 
 
-@record(eq=False)
+@record(eq=False, memo=True)
 class If:
     """``body`` where every bound of ``mask`` holds and ``test``, a bool, is true."""
+
+    #: What stands in it, once somebody has asked `bringup.loops.contents`.
+    _memo: ClassVar[Any]
 
     mask: tuple[Bound, ...]
     body: tuple[Stmt, ...]
     test: Scalar | None = None
 
 
-@record(eq=False)
+@record(eq=False, memo=True)
 class For:
     """``body`` for each value of ``axis``.
 
@@ -177,6 +185,8 @@ class For:
     as ``16x8x16`` for rows, columns and inner elements; it says how, never what.
     """
 
+    #: What stands in it, once somebody has asked `bringup.loops.contents`.
+    _memo: ClassVar[Any]
     axis: Axis
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
@@ -217,7 +227,12 @@ class Barrier:
 
 @record(eq=False)
 class Commit:
-    """What a thread stores `later`, and is in no group yet, becomes a group."""
+    """What a thread stores `later`, and is in no group yet, becomes a group.
+
+    what: copies are groups of their own, and so are products.
+    """
+
+    what: InFlight = "copies"
 
 
 @record(eq=False)
@@ -225,6 +240,7 @@ class Wait:
     """A thread waits until all its groups but the last ``pending`` ones have come."""
 
     pending: int
+    what: InFlight = "copies"
 
 
 @record(eq=False)
@@ -241,8 +257,15 @@ class Shuffle:
 
 Stmt = Let | Load | Store | Alloc | If | For | Barrier | Commit | Wait | Shuffle
 Body = tuple[Stmt, ...]
-#: Statements with statements within them; a union would be made anew for each test.
+# Groups of statements, as tuples because a union would be made anew for each test.
+#: Statements with statements within them.
 NESTING = (For, If)
+#: Statements of which each computes, reads or writes elements once.
+STRAIGHT = (Let, Load, Store)
+#: Statements that give a scalar its value.
+DEFINING = (Let, Load, Shuffle)
+#: Statements that touch memory.
+ACCESSES = (Load, Store)
 
 
 @record(eq=False)
@@ -288,8 +311,11 @@ class Func:
         return f"<Func {self.name}: {len(self.params)} buffers, {loops} loops>"
 
 
+@lru_cache(maxsize=1 << 14)
 def named_axis(name: str, size: int) -> Axis:
-    """The axis of a loop of a `Func`."""
+    """The axis of a loop of a `Func`; mostly the same object for the same loop, which compares
+    faster than an equal one.
+    """
     return Axis(0, size, name)
 
 
@@ -303,15 +329,19 @@ def statements(body: Body) -> Iterator[Stmt]:
 def _collect(body: Body, result: list[Stmt]) -> None:
     for stmt in body:
         result.append(stmt)
-        if isinstance(stmt, NESTING):
-            _collect(stmt.body, result)
+        kind = stmt.__class__
+        if kind is For or kind is If:
+            _collect(stmt.body, result)  # type: ignore[union-attr]
 
 
 __all__ = [
+    "ACCESSES",
     "CONCURRENT",
+    "DEFINING",
     "NESTING",
     "OF_BLOCK",
     "PRIVATE",
+    "STRAIGHT",
     "Alloc",
     "Barrier",
     "Body",
@@ -320,6 +350,7 @@ __all__ = [
     "For",
     "Func",
     "If",
+    "InFlight",
     "Let",
     "Load",
     "LoopKind",

@@ -10,6 +10,7 @@ import numpy as np
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Axis, Dyn, Expr
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     Alloc,
     Body,
@@ -47,7 +48,7 @@ def disagreements(func: Func) -> Iterator[tuple[Load | Store, str]]:
         elements = np.array(sorted(registers[buffer]))
         for size, step in mine:
             elements = np.add.outer(elements, np.arange(size) * step).ravel()
-        if np.unique(elements).size < elements.size:
+        if np.bincount(elements).max() > 1:
             yield last[buffer], f"two threads have an element of {buffer.name}"
 
 
@@ -101,7 +102,7 @@ def _fragment_accesses(
             yield from _fragment_accesses(stmt.body, (*loops, stmt) if copied else loops)
         elif isinstance(stmt, NESTING):
             yield from _fragment_accesses(stmt.body, loops)
-        elif isinstance(stmt, Load | Store) and stmt.buffer.space == "fragment":
+        elif isinstance(stmt, ACCESSES) and stmt.buffer.space == "fragment":
             yield stmt, loops
 
 
@@ -139,7 +140,7 @@ def _moved(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
     if isinstance(stmt, Load):
         return Load(stmt.result, buffer, index, stmt.mask)
     fold, factor, precision = stmt.fold, stmt.factor, stmt.precision
-    return Store(buffer, index, stmt.value, stmt.mask, fold, factor, precision)
+    return Store(buffer, index, stmt.value, stmt.mask, fold, factor, precision, later=stmt.later)
 
 
 def _mapped(body: Body, change: Callable[[Stmt], Stmt]) -> Body:

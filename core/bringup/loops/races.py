@@ -271,6 +271,10 @@ class Accesses:
         """Elements that threads of these blocks sent have come: no thread sees that by itself."""
         self.writer.set(positions, level, blocks, _BELOW)
 
+    def release(self, positions: Array, level: int, blocks: Array) -> None:
+        """Products of these blocks have read elements: no thread sees that by itself."""
+        self.reader.set(positions, level, blocks, _BELOW)
+
     def strangers(self) -> None:
         """Other threads than those that ran before go on in a block."""
         level = self.tree.depth

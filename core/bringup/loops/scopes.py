@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis, Bound
-from bringup.loops.form import CONCURRENT, OF_BLOCK, Alloc, Buffer, For, Func, If, Load, Stmt, Store
+from bringup.loops.form import (
+    ACCESSES,
+    CONCURRENT,
+    NESTING,
+    OF_BLOCK,
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    If,
+    Load,
+    Stmt,
+    Store,
+)
 from bringup.records import record
 
 
@@ -51,7 +64,7 @@ def walk_block(body: Sequence[Stmt], scope: Scope) -> Iterator[tuple[Stmt, Scope
     """Every statement of a block with what surrounds it."""
     for stmt in body:
         yield stmt, scope
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             yield from walk_block(stmt.body, scope.within(stmt))
         elif isinstance(stmt, Alloc):
             home = scope.loops
@@ -64,7 +77,7 @@ def walk_block(body: Sequence[Stmt], scope: Scope) -> Iterator[tuple[Stmt, Scope
 def accesses(func: Func) -> Iterator[tuple[Load | Store, Scope]]:
     """Every load and store with what surrounds it."""
     for stmt, scope in walk(func):
-        if isinstance(stmt, Load | Store):
+        if isinstance(stmt, ACCESSES):
             yield stmt, scope
 
 

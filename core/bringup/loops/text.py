@@ -19,6 +19,7 @@ from bringup.graph.printer import format_attr
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.kernel.parser import parse_bound, parse_expr, resolve
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Buffer,
@@ -26,6 +27,7 @@ from bringup.loops.form import (
     For,
     Func,
     If,
+    InFlight,
     Let,
     Load,
     LoopKind,
@@ -61,6 +63,8 @@ _STORE = (
     rf"{_NAME}\[(.*?)\](?:\((%[%\w, ]*)\))? (atomic |later )?(\w*)= %(\w+)(?: \* %(\w+))?"
     r"(?: (tf32))?(?: if (.*))?"
 )
+_WAIT = r"wait (products )?([0-9]+)"
+_COMMITS: dict[str, InFlight] = {"commit": "copies", "commit products": "products"}
 _SHUFFLE = r"shuffle %(\w+) over ([\w.]+) xor (\d+)"
 
 
@@ -72,12 +76,12 @@ def print_func(func: Func) -> str:
 
 def print_stmt(stmt: Stmt) -> str:
     """The line of a statement, without what it contains."""
-    return _head(stmt) if isinstance(stmt, For | If) else _line(stmt)
+    return _head(stmt) if isinstance(stmt, NESTING) else _line(stmt)
 
 
 def _lines(body: Sequence[Stmt], indent: str) -> Iterator[str]:
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             yield f"{indent}{_head(stmt)} {{"
             yield from _lines(stmt.body, indent + "  ")
             yield f"{indent}}}"
@@ -113,9 +117,9 @@ def _line(stmt: Let | Load | Store | Alloc | Barrier | Commit | Wait | Shuffle) 
         case Barrier():
             return "barrier"
         case Commit():
-            return "commit"
+            return "commit" if stmt.what == "copies" else f"commit {stmt.what}"
         case Wait():
-            return f"wait {stmt.pending}"
+            return f"wait {'' if stmt.what == 'copies' else stmt.what + ' '}{stmt.pending}"
         case Shuffle():
             place = f"{stmt.value} over {stmt.axis.name} xor {stmt.mask}"
             return f"{stmt.result}: {stmt.result.dtype} = shuffle {place}"
@@ -247,8 +251,8 @@ class _Reader:
         stmt: Stmt
         if line == "barrier":
             stmt = Barrier()
-        elif line == "commit":
-            stmt = Commit()
+        elif line in _COMMITS:
+            stmt = Commit(_COMMITS[line])
         elif line.startswith("wait "):
             stmt = self.wait(line)
         elif line.startswith("alloc "):
@@ -292,10 +296,10 @@ class _Reader:
         return Alloc(self.buffer(found[1], found[3], space, scope, int(found[4] or 0)))
 
     def wait(self, line: str) -> Wait:
-        count = line.removeprefix("wait ")
-        if not count.isdecimal():
-            self.fail("expected a number of groups such as wait 2")
-        return Wait(int(count))
+        found = re.fullmatch(_WAIT, line)
+        if found is None:
+            self.fail("expected a number of groups such as wait 2, or wait products 1")
+        return Wait(int(found[2]), "products" if found[1] else "copies")
 
     def scalar(self, line: str, scope: _Scope) -> Let | Load | Shuffle:
         found = re.fullmatch(_LET, line)

@@ -17,6 +17,8 @@ from bringup.graph.ir import attrs_key
 from bringup.kernel.ranges import expr_value, is_row_major, mask_value, outside, positions, span
 from bringup.loops.conflicts import races
 from bringup.loops.form import (
+    ACCESSES,
+    NESTING,
     OF_BLOCK,
     PRIVATE,
     Alloc,
@@ -143,7 +145,7 @@ def _names_within(body: Sequence[Stmt], seen: set[tuple[str, str]]) -> Problems:
                 yield stmt, f"loop {stmt.name} is called as a kind of loops"
             if not isinstance(stmt, For):
                 seen.add(name)
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             yield from _names_within(stmt.body, seen if name is None else {*seen, name})
 
 
@@ -157,7 +159,7 @@ def _scope_within(body: Sequence[Stmt], scalars: set[Scalar], buffers: set[Buffe
         for scalar in _read_by(stmt):
             if scalar not in scalars:
                 yield stmt, f"there is no {scalar}: {scalar.dtype} here"
-        if isinstance(stmt, Load | Store) and stmt.buffer not in buffers:
+        if isinstance(stmt, ACCESSES) and stmt.buffer not in buffers:
             yield stmt, f"there is no buffer {stmt.buffer} here"
         match stmt:
             case Let() | Load() | Shuffle():
@@ -330,17 +332,27 @@ def _registers(func: Func) -> Problems:
 
 
 def _later(func: Func) -> Problems:
-    """Stores to come that are no copies from the caller's memory to that of a block."""
-    yield from _later_within(func.body)
+    """Stores to come that are no copies from the caller's memory to that of a block, and no
+    products.
+    """
+    yield from _later_within(func.body, has_shape=False)
 
 
-def _later_within(body: Sequence[Stmt]) -> Problems:
+def _later_within(body: Sequence[Stmt], *, has_shape: bool) -> Problems:
+    """has_shape: whether a loop round the block is given to an instruction."""
     loads = {stmt.result: stmt for stmt in body if isinstance(stmt, Load)}
     for stmt in body:
-        if isinstance(stmt, For | If):
-            yield from _later_within(stmt.body)
+        if isinstance(stmt, NESTING):
+            inside = has_shape or (isinstance(stmt, For) and bool(stmt.by))
+            yield from _later_within(stmt.body, has_shape=inside)
         elif isinstance(stmt, Wait) and stmt.pending < 0:
             yield stmt, "there are no fewer groups than none"
+        elif isinstance(stmt, Store) and stmt.later and has_shape:
+            others = [load for load in loads.values() if load.buffer.space != "shared"]
+            if stmt.fold != "add" or stmt.buffer.space != "fragment":
+                yield stmt, f"products are added to a fragment later, not so to {stmt.buffer.name}"
+            elif others:
+                yield stmt, f"factor {others[0].result} is not in shared memory"
         elif isinstance(stmt, Store) and stmt.later:
             load = loads.get(stmt.value)
             if stmt.buffer.space != "shared" or stmt.fold or stmt.mask:
@@ -387,7 +399,7 @@ def _barriers(func: Func) -> Problems:
     blocks = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "block"]
     inside = {s for block in blocks for s in statements(block.body)}
     for stmt in statements(func.body):
-        if isinstance(stmt, Barrier | Commit | Wait) and stmt not in inside:
+        if isinstance(stmt, (Barrier, Commit, Wait)) and stmt not in inside:
             yield stmt, f"{_place_of(stmt)} stands outside of a block"
     yield from _shuffles(func)
     yield from _barriers_within(func.body, (), frozenset(), (), alone=False)
@@ -445,14 +457,14 @@ def _barriers_within(
     """
     alone = alone and sum(not isinstance(stmt, Alloc) for stmt in body) == 1
     for stmt in body:
-        if isinstance(stmt, Barrier | Shuffle | Commit | Wait):
+        if isinstance(stmt, (Barrier, Shuffle, Commit, Wait)):
             for choice in choices:
                 if choice.parts(stmt):
                     what = "shuffle" if isinstance(stmt, Shuffle) else "barrier"
                     why = print_stmt(choice.stmt)
                     yield stmt, f"only some threads may come to a {what}: {why}"
             varying |= {stmt.result} if isinstance(stmt, Shuffle) else frozenset()
-        elif isinstance(stmt, Let | Load):
+        elif isinstance(stmt, (Let, Load)):
             exprs = [expr for expr, _ in _expressions(stmt)]
             differs = not varying.isdisjoint(stmt.operands) or bool(_used(exprs, threads))
             if isinstance(stmt, Load) and threads:
@@ -501,7 +513,8 @@ FUNC_RULES: tuple[FuncRule, ...] = (
     ),
     FuncRule(
         "later",
-        "what is stored later is loaded from global memory for that, and goes to shared memory",
+        "what is stored later is loaded from global memory for that, and goes to shared memory; or "
+        "an instruction adds products of shared memory to a fragment",
         _later,
     ),
     FuncRule("outputs", "every element of an out buffer is written", _outputs),

@@ -20,6 +20,7 @@ from bringup.program.program import (
     BranchStep,
     ControlStep,
     Cost,
+    KernelStep,
     OpStep,
     Program,
 )
@@ -42,17 +43,28 @@ def program_cost(program: Program) -> Cost:
             flops += inside.flops
             continue
         launches += 1
-        if isinstance(step, OpStep):
-            changed = changed_bytes(step, aliases) if step.operands else None
-            read += sum(s.type.nbytes for s in step.operands[changed is not None :])
-            written += sum(s.type.nbytes for s in step.results) if changed is None else changed
-            flops += _op_flops(step.op, [s.type for s in step.operands], step.attrs)
-            continue
-        kernel = step.kernel
-        read += sum(_bytes_read(kernel, i) for i in kernel.inputs)
-        written += sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
-        flops += kernel_flops(kernel)
+        own = _launch_cost(step, aliases)
+        read, written, flops = read + own[0], written + own[1], flops + own[2]
     return Cost(launches, read, written, flops, program.arena_bytes, _call_bytes(program))
+
+
+def launch_facts(step: KernelStep | OpStep) -> dict[str, int]:
+    """What the timeline says of a launch: bytes that it moves, and floating-point operations."""
+    read, written, flops = _launch_cost(step, {})
+    return {"bytes": read + written, "flops": flops}
+
+
+def _launch_cost(step: KernelStep | OpStep, aliases: Mapping[int, int]) -> tuple[int, int, int]:
+    """Bytes read, bytes written, and floating-point operations."""
+    if isinstance(step, OpStep):
+        changed = changed_bytes(step, aliases) if step.operands else None
+        read = sum(s.type.nbytes for s in step.operands[changed is not None :])
+        written = sum(s.type.nbytes for s in step.results) if changed is None else changed
+        return read, written, _op_flops(step.op, [s.type for s in step.operands], step.attrs)
+    kernel = step.kernel
+    read = sum(_bytes_read(kernel, i) for i in kernel.inputs)
+    written = sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
+    return read, written, kernel_flops(kernel)
 
 
 def _call_bytes(program: Program) -> int:

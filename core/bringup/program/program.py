@@ -55,6 +55,21 @@ class KernelStep:
         """What runs, as traces and placement reports call it."""
         return self.kernel.name
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of each slot: ``in`` if the kernel reads it, ``out`` if it writes it."""
+        return tuple(buffer.role for buffer in self.kernel.buffers if buffer.role != "tile")
+
+    @property
+    def operands(self) -> tuple[Slot, ...]:
+        """What it reads."""
+        return tuple(s for s, role in zip(self.slots, self.roles, strict=True) if role == "in")
+
+    @property
+    def results(self) -> tuple[Slot, ...]:
+        """What it writes."""
+        return tuple(s for s, role in zip(self.slots, self.roles, strict=True) if role == "out")
+
 
 @record
 class OpStep:

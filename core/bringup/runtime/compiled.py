@@ -139,6 +139,22 @@ class Compiled:
             raise UnsupportedError(f"the backend shows no assembly of {self.graph.name}")
         return texts.asm
 
+    def html(self) -> str:
+        """All levels as one page: graphs, launches and memory as pictures, kernels, loops, code."""
+        from bringup.html.levels import Levels, page
+
+        levels = Levels(
+            self.graph, self.optimized, self.programs, self.schedules, self.loops, self.cost(),
+            lambda: self.source, lambda: self.asm,
+        )  # fmt: skip
+        return page(levels)
+
+    def _repr_html_(self) -> str:
+        """The page of `html`, in a frame, for notebooks."""
+        from bringup.html import framed
+
+        return framed(self.html())
+
     def _texts(self) -> Lowered:
         if self._lowered is None:
             self._lowered = self._lower()

@@ -80,7 +80,7 @@ DeviceSpec = str | OpenDevice | None
 #: not remember anything under a negative one: another thread's default differs then.
 epoch = ctypes.c_int64(1)
 
-observe_steps(timeline.span)
+observe_steps(timeline.launch)
 
 _lock = ProcessLock()
 _open: dict[tuple[str, int], OpenDevice] = {}

@@ -22,6 +22,8 @@ from typing import Any, TextIO
 
 from bringup import config
 from bringup.errors import BringupError
+from bringup.program.cost import launch_facts
+from bringup.program.program import KernelStep, OpStep, Step
 
 _FLUSH_EVERY = 1024
 _HEAD = '{"displayTimeUnit": "ns", "traceEvents": [\n'
@@ -117,6 +119,15 @@ class _Recorder:
             if len(self._events) >= _FLUSH_EVERY:
                 self.flush()
 
+    def count(self, name: str, value: int) -> None:
+        """The value of a counter from now on."""
+        event = {
+            "name": name, "ph": "C", "ts": perf_counter_ns() / 1000, "pid": self._pid,
+            "args": {name: value},
+        }  # fmt: skip
+        with self._lock:
+            self._events.append(event)
+
     def name_thread(self, thread: int, name: str) -> None:
         """What Perfetto calls a thread."""
         with self._lock:
@@ -169,6 +180,22 @@ def span(name: str, category: str, **args: Any) -> Span:
     args: shown in Perfetto; anything with a text.
     """
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
+
+
+def launch(step: Step) -> Span:
+    """The span of a step, with its line, the bytes that it moves and what it computes."""
+    if _recorder is None:
+        return _OFF
+    facts: dict[str, Any] = {} if step.location is None else {"line": step.location}
+    if isinstance(step, KernelStep | OpStep):
+        facts |= launch_facts(step)
+    return _LiveSpan(_recorder, step.name, "kernel", facts)
+
+
+def count(name: str, value: int) -> None:
+    """A number from now on, which Perfetto draws as a curve."""
+    if _recorder is not None:
+        _recorder.count(name, value)
 
 
 def enabled() -> bool:

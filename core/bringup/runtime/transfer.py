@@ -114,7 +114,10 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
     """A read-only array over the device's own memory; None if the host cannot see it."""
     with _looking(device, buffer) as unproved:
-        with vendor_call(device, "host_view"):
+        with (
+            timeline.span("view", "transfer", bytes=type_.nbytes),
+            vendor_call(device, "host_view"),
+        ):
             seen: Any = device.host_view(handle_of(buffer), type_)
         if seen is None:
             unproved.clear()

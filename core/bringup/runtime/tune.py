@@ -10,8 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-
-import numpy as np
+from dataclasses import replace
 
 from bringup.backend.device import Executable
 from bringup.backend.vendor_errors import REPORT
@@ -19,13 +18,12 @@ from bringup.errors import BackendError, CompileError, ScheduleError, Unsupporte
 from bringup.kernel.form import Kernel
 from bringup.loops.schedule import Schedule, Scheduled
 from bringup.loops.schedule.variants import variants
-from bringup.program.program import KernelStep, Program, Slot
+from bringup.program.program import KernelStep, Slot
 from bringup.records import record
-from bringup.runtime import transfer
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.timing import Timer, step_alone
 from bringup.runtime.tuned import Entry, key_of
-from bringup.types import TensorType
 
 #: A schedule must take at most this share of the time of another one to be called faster.
 _FASTER = 0.97
@@ -93,15 +91,10 @@ class _Search:
         self.scheduled = scheduled
         self.device = device
         self.clock = clock
-        buffers = [b for b in kernel.buffers if b.role != "tile"]
-        self.types = {role: [b.type for b in buffers if b.role == role] for role in ("in", "out")}
-        numbers = {role: iter(range(len(types))) for role, types in self.types.items()}
-        self.slots = tuple(
-            Slot("input" if b.role == "in" else "output", next(numbers[b.role]), 0, b.type)
-            for b in buffers
-        )
+        slots = [Slot("input", 0, 0, b.type) for b in kernel.buffers if b.role != "tile"]
+        self.program = step_alone(KernelStep(kernel, tuple(slots)))
+        self.timer = Timer(device, self.program.inputs, self.program.outputs, clock)
         self.right: list[bytes] | None = None
-        self.inputs = [transfer.upload(device.device, _elements(t)) for t in self.types["in"]]
 
     def run(self, end: float) -> Tuned:
         """The best schedule that is found before ``end``."""
@@ -131,21 +124,14 @@ class _Search:
         return Tuned(self.kernel, key_of(self.scheduled.before), best, ratio, len(tried) - 1)
 
     def _compiled(self, schedule: Schedule) -> Executable:
-        step = KernelStep(self.kernel, self.slots, None, schedule)
-        types = tuple(self.types["in"]), tuple(self.types["out"])
-        return self.device.device.compile(Program(self.kernel.name, *types, (step,)))
-
-    def _results(self, executable: Executable) -> list[bytes]:
-        device, types = self.device.device, self.types["out"]
-        made = transfer.execute(device, executable, self.inputs, len(types))
-        pairs = zip(made, types, strict=True)
-        return [transfer.download(device, b, t).tobytes() for b, t in pairs]
+        steps = tuple(replace(s, schedule=schedule) for s in self.program.kernel_steps)
+        return self.device.device.compile(replace(self.program, steps=steps))
 
     def _check(self, executable: Executable, schedule: Schedule) -> None:
         """Raises BackendError if a schedule gives other bits than the device's own."""
         if self.right is None:
-            self.right = self._results(self._compiled(self.scheduled.steps))
-        if self._results(executable) != self.right:
+            self.right = self.timer.results(self._compiled(self.scheduled.steps))
+        if self.timer.results(executable) != self.right:
             raise BackendError(
                 f"another schedule changes results of {self.kernel.name}",
                 notes=(str(schedule),),
@@ -158,27 +144,11 @@ class _Search:
 
     def _ratio(self, one: Executable, other: Executable, turns: int) -> float:
         """The median of the ratios of times that were taken by turns, after a run to warm up."""
+        seconds = self.timer.seconds
         for executable in (one, other):
-            self._seconds(executable, 1)
-        count = max(1, round(_LEAST / max(self._seconds(other, 1), 1e-7)))
-        ratios = [self._seconds(one, count) / self._seconds(other, count) for _ in range(turns)]
-        return statistics.median(ratios)
-
-    def _seconds(self, executable: Executable, count: int) -> float:
-        device = self.device.device
-        start = self.clock()
-        for _ in range(count):
-            transfer.execute(device, executable, self.inputs, len(self.types["out"]))
-        device.synchronize()
-        return self.clock() - start
-
-
-def _elements(type_: TensorType) -> transfer.Host:
-    """Normal floats; zeros of other dtypes, which are indices of everything."""
-    if type_.dtype.kind not in ("float", "complex"):
-        return np.zeros(type_.shape, type_.dtype.numpy)
-    normal = np.random.default_rng(0).standard_normal(type_.shape)
-    return normal.astype(type_.dtype.numpy)
+            seconds(executable)
+        count = max(1, round(_LEAST / max(seconds(other), 1e-7)))
+        return statistics.median(seconds(one, count) / seconds(other, count) for _ in range(turns))
 
 
 __all__ = ["Tuned", "tune"]

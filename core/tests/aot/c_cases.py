@@ -136,6 +136,18 @@ def _recurrence(x: Array, w: Array, *, reverse: bool) -> tuple[Array, Array]:
     return h, stack
 
 
+def running(x: Any) -> Any:
+    """Rows so short that few of them begin at a multiple of what wide loads need."""
+    return lax.scan(lambda h, row: (h + row, h * row), bu.zeros(3, bu.float32), x)
+
+
+def _running(x: Array) -> tuple[Array, Array]:
+    h, stack = np.zeros(3, np.float32), np.zeros_like(x)
+    for n, row in enumerate(x):
+        h, stack[n] = h + row, h * row
+    return h, stack
+
+
 def sieve(x: Any) -> Any:
     """A loop that changes its array in place."""
     return lax.fori_loop(0, 6, lambda i, y: y.at[i].set(y[i] + y[(i + 1) % 6]), x)
@@ -213,6 +225,7 @@ def _networks() -> dict[str, Case]:
 
 def _control() -> dict[str, Case]:
     steps, w, line = _normal(7, 4), _normal(4, 4, scale=0.5), _normal(6)
+    thirds = _normal(5, 3)
     choices = {
         f"choose{n}": Case(choose, (np.int32([number])[0], line), (_choose(number, line),), 1e-6)
         for n, number in enumerate((0, 1, 2, 9, -4))
@@ -229,6 +242,7 @@ def _control() -> dict[str, Case]:
             )
             for n, reverse in ((7, False), (4, True), (1, False))
         },
+        "running": Case(running, (thirds,), _running(thirds), 1e-6),
         "sieve": Case(sieve, (line,), (_sieve(line),), 1e-6),
         **choices,
     }

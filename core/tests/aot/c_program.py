@@ -176,14 +176,18 @@ def compilers() -> tuple[tuple[str, ...], ...]:
 
 
 def compile_all(
-    sources: Sequence[Path], program: Path, flags: Sequence[str], command: Sequence[str] = ()
+    sources: Sequence[Path],
+    program: Path,
+    flags: Sequence[str],
+    command: Sequence[str] = (),
+    library: str = "-lm",
 ) -> Path:
     """A program of some files of C; any warning is an error."""
     if not compilers():
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no C compiler")
     line = [*(command or compilers()[0]), *WARNINGS, *flags, *map(str, sources)]
     done = subprocess.run(
-        [*line, "-o", str(program), "-lm"], capture_output=True, text=True, check=False
+        [*line, "-o", str(program), library], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[:5000]
     return program

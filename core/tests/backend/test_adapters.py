@@ -40,10 +40,12 @@ from bringup.graph import Builder, Literal
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
+from bringup.llvm.choices import scheduled_for
 from bringup.loops import Func, evaluate_func, lower_kernel, parse_func
-from bringup.loops.schedule import Schedule
+from bringup.loops.schedule import Schedule, Scheduled
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -634,6 +636,20 @@ def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
 
 
+def test_a_device_may_choose_by_the_kernel() -> None:
+    class ByRow(LoopsChip):
+        target = Target(vector_bits=64)
+
+        def scheduled(self, step: KernelStep) -> Scheduled:
+            return scheduled_for(step, self.target)
+
+    chip = ByRow()
+    run = chip.compile(twice())
+    assert "for g0.v in 4 vector {" in run.source
+    [z] = run([chip.put(ARRAYS[0])])
+    assert chip.take(z, V).tolist() == [1, 2, 3, 4]
+
+
 def test_a_step_that_does_not_fit_the_loops_is_an_error_at_the_user_s_line() -> None:
     class Wrong(LoopsChip):
         def schedule(self, func: Func) -> Schedule:
@@ -734,6 +750,19 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     assert shown is not None
     assert str(shown.before) == LOOPS
     assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")
+
+
+def test_a_backend_of_parts_renders_kernels_without_a_device() -> None:
+    backend = SimpleBackend(
+        "toy",
+        lambda _: LoopsChip(),
+        LoopsChip.capabilities,
+        render_kernel=lambda kernel: f"kernel {kernel.name}",
+    )
+    assert backend.lower(twice()) == Lowered("kernel k0", "")  # equal kernels are shown once
+    (step,) = twice().steps[:1]
+    assert isinstance(step, KernelStep)
+    assert backend.scheduled(step) is None
 
 
 # Declaring

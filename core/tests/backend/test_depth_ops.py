@@ -123,3 +123,5 @@ def test_steps_stand_in_the_timeline(device: OpenDevice, tmp_path: Path) -> None
         ("exp", "kernel"),
         ("download", "transfer"),
     ]
+    mul, exp = (e["args"] for e in events if e.get("cat") == "kernel")
+    assert (mul["bytes"], mul["flops"], exp["bytes"]) == (48, 4, 32)

@@ -205,4 +205,48 @@ func block_sum(x: in f32[4096], y: out f32[16]) {
   }
 }
 """,
+    # Some threads have nothing to do but to meet the others.
+    "block_rest": """
+func block_rest(x: in f32[40], y: out f32[10]) {
+  for b in 2 block {
+    alloc part: shared f32[20]
+    for t in 4 thread {
+      for i in 8 until 5 thread {
+        %0: f32 = x[20*b + 5*t + i]
+        part[5*t + i] = %0
+        barrier
+        if 0 <= t < 1 {
+          alloc all: register f32[1]
+          %1: f32 = -0.0
+          all[0] = %1
+          for j in 4 {
+            %2: f32 = part[5*j + i]
+            all[0] add= %2
+          }
+          %3: f32 = all[0]
+          y[5*b + i] = %3
+        }
+      }
+    }
+  }
 }
+""",
+    # The last block has fewer threads, all of which have to meet.
+    "short_block": """
+func short_block(x: in f32[150], y: out f32[150]) {
+  for b in 3 block {
+    alloc part: shared f32[64]
+    for t in 64 until -64*b + 150 thread {
+      %0: f32 = x[64*b + t]
+      part[t] = %0
+      barrier
+      %1: f32 = part[0]
+      %2: f32 = add(%0, %1)
+      y[64*b + t] = %2
+    }
+  }
+}
+""",
+}
+#: Those whose threads meet, which plain C does not have.
+MEETING = ("block_sum", "block_rest", "short_block")

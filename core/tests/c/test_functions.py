@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import samples
-from functions import TEXTS
+from functions import MEETING, TEXTS
 from toolchain import Array, Compiled
 
 from bringup.c import C11, METAL, OPENCL, geometry, render_all, render_c, scratch_bytes, units
@@ -22,7 +22,7 @@ SOFTMAX_ERROR = 2 * (2 * 2 + 600) * 2.0**-24
 
 
 #: Sums of products: of small whole numbers, whose order and roundings do not matter.
-EXACT = ("unrolled", "vectors", "block_sum")
+EXACT = ("unrolled", "vectors", *MEETING)
 
 
 def arrays_of(func: Func, seed: int) -> list[Array]:
@@ -50,7 +50,7 @@ def check(func: Func, arrays: list[Array], seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
-    return Compiled([parse_func(text) for name, text in TEXTS.items() if name != "block_sum"])
+    return Compiled([parse_func(text) for name, text in TEXTS.items() if name not in MEETING])
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -59,7 +59,7 @@ def test_functions_are_what_the_verifier_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 40])
-@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {"block_sum"}))
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {*MEETING}))
 def test_values(compiled: Compiled, name: str, parts: int) -> None:
     func = parse_func(TEXTS[name])
     arrays = arrays_of(func, parts)
@@ -188,6 +188,17 @@ func parted(x: in f32[8], y: out f32[8], z: out f32[2]) {
     assert (y.tolist(), z.tolist()) == (x.tolist(), [0.0, 4.0])
 
 
+def test_threads_without_work_meet_the_others() -> None:
+    """They write nothing that others see: the barrier stands outside of every condition."""
+    source = render_c(parse_func(TEXTS["block_rest"]), OPENCL)
+    before, after = source.split("barrier(", 1)
+    conditions = "if (i_present) part[5 * t + i] = v0;", "if (i_present) y[5 * b + i] = v3;"
+    assert conditions[0] in before
+    assert conditions[1] in after
+    # The function, the blocks, and a scope for each loop of threads are open.
+    assert before.count("{") - before.count("}") == 4
+
+
 def test_threads_that_meet_need_a_dialect_that_has_them() -> None:
     with pytest.raises(UnsupportedError, match="C11 has no threads"):
         render_c(parse_func(TEXTS["block_sum"]), C11)
@@ -214,7 +225,33 @@ def test_accumulators_are_vectors_where_there_are_types_of_them() -> None:
     assert "const bu_f32x8 v3 = v2 * (-1.0f);" in source
     assert "[32]" not in source
     assert "float acc[32];" in render_c(func, replace(C11, vector_bytes=16))
-    assert "float acc[32];" in render_c(func, OPENCL)
+    assert "float acc[32];" in render_c(func, METAL)
+
+
+def test_vectors_of_opencl_are_its_own() -> None:
+    source = render_c(parse_func(TEXTS["vectors"]), OPENCL)
+    assert "typedef float8 bu_f32x8;" in source
+    assert "bu_f32x8 acc_3 = (bu_f32x8)(0);" in source
+    assert "v8 = vload16(0, &h[16 * i]);" in source
+    assert "acc_0 = fma(v5, (bu_f32x8)(v1), acc_0);" in source
+    assert "memcpy" not in source
+    assert "{0}" not in source
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("%0: f32 = x[j]\n%1: f32 = exp(%0)\ny[j] = %1", True),
+        ("%0: f32 = x[j]\n%1: f32 = exp(%0)\ny[0] add= %1", False),
+        ("alloc t: register f32[100]\n%0: f32 = x[j]\nt[j] = %0\n%1: f32 = t[j]\ny[j] = %1", False),
+    ],
+    ids=["own element", "common element", "common array"],
+)
+def test_lanes_touch_nothing_in_common_where_that_is_said(body: str, said: bool) -> None:
+    func = parse_func(
+        f"func f(x: in f32[100], y: inout f32[100]) {{\n  for j in 100 vector {{\n{body}\n  }}\n}}"
+    )
+    assert ("vectorize(assume_safety)" in render_c(func, OPENCL)) == said
 
 
 def test_functions_share_the_library() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import struct
 from collections.abc import Callable
 
@@ -47,6 +48,7 @@ from bringup.llvm.text.masked import (
     masked_scatter,
     masked_store,
     prefetch,
+    strided_load,
 )
 
 
@@ -247,6 +249,22 @@ def test_every_method_gives_valid_ir(name: str, lanes: int) -> None:
     bench = Bench(lanes)
     USES[name](bench.b, bench)
     bench.finish()
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_strided_loads_read_from_the_first_lane_to_the_last(stride: int, count: int) -> None:
+    bench = Bench(8)
+    value = strided_load(bench.b, bench.x.type, bench.base, stride, count)
+    bench.finish()
+    assert (value is None) == (count == 1)
+    if value is None:
+        return
+    text = str(bench.module)
+    starts = {n: int(at) for n, at in re.findall(r"(%\S+) = getelementptr.* i64 (\d+)", text)}
+    read = [(starts.get(p, 0), int(n)) for n, p in re.findall(r"load <(\d) x .*ptr (%\S+),", text)]
+    assert min(start for start, _ in read) == 0
+    assert max(start + width for start, width in read) == stride * (count - 1) + 1
 
 
 def test_every_method_is_covered() -> None:

@@ -404,6 +404,131 @@ TILE_CASES: dict[str, tuple[str, str, str]] = {
         }
         """,
     ),
+    "double_buffer: products that an instruction is asked for come later": (
+        """
+        func f(x: in f32[48], y: in f32[48], z: out f32[16]) {
+          for i in 4 parallel {
+            for j in 4 parallel {
+              alloc r0: register f32[1]
+              %0: f32 = -0.0
+              r0[0] = %0
+              for k in 12 {
+                %1: f32 = x[12*i + k]
+                %2: f32 = y[j + 4*k]
+                r0[0] add= %1 * %2
+              }
+              %3: f32 = r0[0]
+              z[4*i + j] = %3
+            }
+          }
+        }
+        """,
+        """
+        split i i.o i 4
+        bind i.o block
+        distribute i j space=scratch scalars=repeat
+        split k k.o k 4
+        reorder k.o k i j
+        precompute %1 k.o xs i,k space=shared
+        precompute %2 k.o ys k,j space=shared
+        set_space r0 shared
+        bind xs.0 thread
+        bind ys.0 thread
+        unroll xs.1 ys.1
+        split i i.t i.u 2
+        split j j.t j.u 2
+        reorder i.t j.t i.u j.u
+        reorder i.t j.t i.u j.u k
+        tensorize i.t 4x4x4
+        bind j.t thread
+        bind i.t thread
+        unroll i.u j.u
+        set_space r0 fragment
+        double_buffer k.o 3 xs ys ahead=1 pending=1
+        """,
+        """
+        func f(x: in f32[48], y: in f32[48], z: out f32[16]) {
+          for i.o in 1 block {
+            alloc r0: fragment f32[16]
+            %0: f32 = -0.0
+            for i.t in 2 thread {
+              for j.t in 2 thread {
+                for i.u in 2 unroll {
+                  for j.u in 2 unroll {
+                    r0[8*i.t + 4*i.u + 2*j.t + j.u] = %0
+                  }
+                }
+              }
+            }
+            alloc ys: shared f32[48]
+            alloc xs: shared f32[48]
+            for k.o.f in 1 unroll {
+              for ys.0 in 4 thread {
+                for ys.1 in 4 unroll {
+                  %2_1_1: f32 = y[4*ys.0 + ys.1]
+                  ys[4*ys.0 + ys.1] later = %2_1_1
+                }
+              }
+              for xs.0 in 4 thread {
+                for xs.1 in 4 unroll {
+                  %1_1_1: f32 = x[12*xs.0 + xs.1]
+                  xs[4*xs.0 + xs.1] later = %1_1_1
+                }
+              }
+              commit
+            }
+            for k.o in 3 {
+              wait 0
+              wait products 1
+              barrier
+              for i.t in 2 thread by 4x4x4 {
+                for j.t in 2 thread {
+                  for i.u in 2 unroll {
+                    for j.u in 2 unroll {
+                      for k in 4 {
+                        %1: f32 = xs[8*i.t + 4*i.u + k + 16*k.o]
+                        %2: f32 = ys[2*j.t + j.u + 4*k + 16*k.o]
+                        r0[8*i.t + 4*i.u + 2*j.t + j.u] later add= %1 * %2
+                      }
+                    }
+                  }
+                }
+              }
+              commit products
+              if 0 <= k.o < 2 {
+                for ys.0 in 4 thread {
+                  for ys.1 in 4 unroll {
+                    %2_1_2: f32 = y[16*k.o + 4*ys.0 + ys.1 + 16]
+                    ys[16*k.o + 4*ys.0 + ys.1 + 16] later = %2_1_2
+                  }
+                }
+              }
+              if 0 <= k.o < 2 {
+                for xs.0 in 4 thread {
+                  for xs.1 in 4 unroll {
+                    %1_1_2: f32 = x[4*k.o + 12*xs.0 + xs.1 + 4]
+                    xs[16*k.o + 4*xs.0 + xs.1 + 16] later = %1_1_2
+                  }
+                }
+              }
+              commit
+            }
+            wait products 0
+            barrier
+            for i.t in 2 thread {
+              for j.t in 2 thread {
+                for i.u in 2 unroll {
+                  for j.u in 2 unroll {
+                    %3: f32 = r0[8*i.t + 4*i.u + 2*j.t + j.u]
+                    z[8*i.t + 4*i.u + 2*j.t + j.u] = %3
+                  }
+                }
+              }
+            }
+          }
+        }
+        """,
+    ),
     "tensorize: products by an instruction, of factors in swizzled lines": (
         """
         func f(x: in f32[64], y: in f32[64], z: out f32[64]) {

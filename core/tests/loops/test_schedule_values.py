@@ -129,7 +129,8 @@ class _Choices:
                 return Step(name, (self.allocated(func), ("i32", "i64")[self.below(2)]))
             case "double_buffer":
                 later = (self.allocated(func),) if self.below(2) else ()
-                return Step(name, (loop, 2 + self.below(2), *later))
+                args = (loop, 2 + self.below(2), *later)
+                return Step(name, args, (("pending", self.below(2)),))
             case "overwrite":
                 buffers = [s.buffer.name for s in statements(func.body) if isinstance(s, Store)]
                 return Step(name, (buffers[self.below(len(buffers))] if buffers else "none",))

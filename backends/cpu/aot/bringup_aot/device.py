@@ -38,7 +38,7 @@ class AotBackend(Backend):
             except NoHardware as reason:
                 reasons.append(str(reason))
             else:
-                found.append(DeviceInfo(index, machine.target, (("linker", linker),)))
+                found.append(DeviceInfo(index, machine.product, (("linker", linker),)))
         if not found:
             raise NoHardware("; ".join(reasons))
         return found

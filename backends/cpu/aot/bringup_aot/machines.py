@@ -37,6 +37,11 @@ class Machine:
     flags: tuple[str, ...] = ()
     emulator: tuple[str, ...] = ()
 
+    @property
+    def product(self) -> str:
+        """The target, and which compiler reads its source."""
+        return f"c11 by {self.compiler}" if self.target == "c11" else self.target
+
     def link(self, library: Library, folder: Path) -> Path:
         """A program of a library, in a folder.  Raises DeviceError."""
         library.write(folder)
@@ -109,6 +114,18 @@ class Browser(Machine):
         return (folder / "output").read_bytes()
 
 
+class Launcher(Machine):
+    """A machine whose library launches on a device of OpenCL."""
+
+    def link(self, library: Library, folder: Path) -> Path:
+        """A program of a library, in a folder.  Raises DeviceError."""
+        library.write(folder)
+        sources, program = (folder / "model.c", _HERE / "opencl.c"), folder / "program"
+        flags = (*self.flags, f"-I{folder}", f"-I{_HERE}")
+        _call([*compiler(self), *flags, *map(str, sources), "-lOpenCL", "-o", str(program)])
+        return program
+
+
 @cache
 def _engine() -> Any:
     import wasmtime
@@ -118,15 +135,9 @@ def _engine() -> Any:
 
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-nostartfiles")
 _BOARD = (*_M4, "--specs=nosys.specs", f"-T{_HERE / 'board.ld'}")
-_C11 = (
-    "-std=c11",
-    "-O1",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-)
+_C11 = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
+_SANITIZED = (*_C11, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+_M4_RUN = ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel")
 MACHINES: Sequence[Machine] = (
     Machine("x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
     Machine(
@@ -142,12 +153,18 @@ MACHINES: Sequence[Machine] = (
         ("-static",), ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128"),
     ),
     Browser("wasm32", "", "wasm32-wasi", ("-msimd128",)),
-    Board(
-        "thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD,
-        ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel"),
-    ),
+    Board("thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD, _M4_RUN),
     # C source, for this machine: warnings are errors, and sanitizers watch.
-    Machine("c11", "gcc", "", _C11),
+    Machine("c11", "gcc", "", _SANITIZED),
+    Machine("c11", "clang", "", _SANITIZED),
+    # And for others.
+    Machine("c11", "aarch64-linux-gnu-gcc", "", (*_C11, "-static"), ("qemu-aarch64",)),
+    Board("c11", "arm-none-eabi-gcc", "", (*_C11, *_BOARD), _M4_RUN),
+    Machine(
+        "aarch64-linux-gnu+sve", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
+        ("-static",), ("qemu-aarch64", "-cpu", "max,sve-max-vq=2,pauth=off"),
+    ),
+    Launcher("opencl-c", "gcc", "", _C11),
 )  # fmt: skip
 
 
@@ -158,10 +175,24 @@ def compiler(machine: Machine) -> Sequence[str]:
     if isinstance(machine, Browser) and not find_spec("wasmtime"):
         raise NoHardware("the wheel wasmtime is not installed")
     if machine.compiler and (path := shutil.which(machine.compiler)):
+        if isinstance(machine, Launcher) and not _has_opencl(path):
+            raise NoHardware("CL/cl.h, libOpenCL or a platform of OpenCL is not installed")
         return (path,)
     if machine.zig and find_spec("ziglang"):
         return (sys.executable, "-m", "ziglang", "cc", "-target", machine.zig)
     raise NoHardware(f"neither {machine.compiler or 'a compiler'} nor the wheel ziglang is there")
+
+
+@cache
+def _has_opencl(compiler: str) -> bool:
+    """Whether a program finds a platform."""
+    text = "#include <CL/cl.h>\nint main(void) { cl_uint n; return clGetPlatformIDs(0, 0, &n); }\n"
+    with TemporaryDirectory(prefix="bringup-aot-") as folder:
+        source, program = Path(folder) / "empty.c", Path(folder) / "empty"
+        source.write_text(text)
+        link = [compiler, "-DCL_TARGET_OPENCL_VERSION=120", str(source), "-lOpenCL"]
+        built = subprocess.run([*link, "-o", str(program)], capture_output=True, check=False)
+        return not built.returncode and not subprocess.run([program], check=False).returncode
 
 
 @cache

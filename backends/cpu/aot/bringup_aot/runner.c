@@ -11,6 +11,10 @@ int model_run(void *const *arguments, void *const *results, void *arena);
 
 enum { GUARD = 128, MARK = 0xA5, MOST = 512 };
 
+/* The numbers of arguments, results and bytes of arena; the size and the place of each. */
+static uint64_t head[3], sizes[MOST];
+static unsigned char *places[MOST];
+
 static int take(void *to, uint64_t count);
 static int give(const void *from, uint64_t count);
 static void *room(uint64_t count);
@@ -32,10 +36,8 @@ static int is_whole(const unsigned char *memory, uint64_t size) {
 }
 
 static int run(void) {
-  static uint64_t sizes[MOST];
-  static unsigned char *places[MOST];
   static void *pointers[MOST];
-  uint64_t head[3], status;
+  uint64_t status;
   if (!take(head, sizeof head) || head[0] + head[1] + 1 > MOST) return 2;
   const uint64_t count = head[0] + head[1];
   if (!take(sizes, count * sizeof *sizes)) return 2;

@@ -1,6 +1,4 @@
-"""The commands that a program becomes for a GPU: launches, clears, copies, loops and branches.
-
-One stream runs the commands in order; each may read what those before it wrote.
+"""A program as LLVM IR for NVPTX with the commands that launch it; one stream runs them in order.
 
 A module also notes how many bytes stand behind each pointer that a kernel is launched with.
 Buffers lie side by side in one allocation, so nothing else tells an access of one from an access
@@ -9,68 +7,21 @@ beyond the end of another.  The note is metadata: NVPTX ignores it, the emulator
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Module
-from bringup.program.program import ControlStep, KernelStep, OpStep, Slot
+from bringup.program.commands import (
+    Argument,
+    Clear,
+    Command,
+    Control,
+    Copy,
+    Launch,
+    Scratch,
+    SimtKernel,
+    launches_of,
+)
 from bringup.records import record
-
-
-@record
-class Scratch:
-    """``nbytes`` bytes at ``offset`` of the block of memory that the commands of a program share.
-
-    Its contents last for one step: the commands of the next step reuse it.
-    """
-
-    offset: int
-    nbytes: int
-
-
-#: The memory of a pointer argument.  Slots are those of the program whose step the command runs.
-Argument = Slot | Scratch
-
-
-@record
-class Launch:
-    """Launch ``kernel``.
-
-    arguments: one for each parameter: a pointer to global memory, aligned to at least 16 bytes.
-    step: the step that it belongs to, for errors and timelines.
-    """
-
-    kernel: SimtKernel
-    arguments: tuple[Argument, ...]
-    step: KernelStep | OpStep
-
-
-@record
-class Clear:
-    """Set ``nbytes`` bytes to 0."""
-
-    target: Argument
-    nbytes: int
-
-
-@record
-class Copy:
-    """Copy ``nbytes`` bytes within the device, unless both are the same memory."""
-
-    source: Argument
-    target: Argument
-    nbytes: int
-
-
-@record
-class Control:
-    """A loop or branch that the host controls.  programs: commands of each of ``step.programs``."""
-
-    step: ControlStep
-    programs: tuple[tuple[Command, ...], ...]
-
-
-Command = Launch | Clear | Copy | Control
 
 
 @record
@@ -93,16 +44,6 @@ class Translated:
     def kernels(self) -> tuple[SimtKernel, ...]:
         """All kernels of the text, each once."""
         return tuple({launch.kernel.name: launch.kernel for launch in self.launches}.values())
-
-
-def launches_of(commands: Sequence[Command]) -> Iterator[Launch]:
-    """All launches, including those in loops and branches."""
-    for command in commands:
-        if isinstance(command, Launch):
-            yield command
-        elif isinstance(command, Control):
-            for inner in command.programs:
-                yield from launches_of(inner)
 
 
 #: The named metadata: for each kernel a node with its name and the bytes behind each parameter.
@@ -143,3 +84,9 @@ def read_extents(lines: Iterable[str]) -> Mapping[str, Sequence[int]]:
 
 def _bytes(argument: Argument) -> int:
     return argument.nbytes if isinstance(argument, Scratch) else argument.type.nbytes
+
+
+__all__ = [
+    "METADATA", "Argument", "Clear", "Command", "Control", "Copy", "Launch", "Scratch",
+    "Translated", "launches_of", "note_extents", "read_extents",
+]  # fmt: skip

@@ -20,7 +20,6 @@ class CodegenContext:
 
     module: receives the kernels.  target: the architecture, such as ``sm_90``.
     row: the numbers of the architecture.
-    scratch_bytes: the most scratch memory that any step needs.
     """
 
     def __init__(self, target: str) -> None:
@@ -28,7 +27,6 @@ class CodegenContext:
         self.module.native = native_functions(target)
         self.target = target
         self.row = TARGETS[target]
-        self.scratch_bytes = 0
         self._step_scratch_bytes = 0
         #: Translated op steps by what their commands depend on: equal steps share kernels.
         self.op_steps: dict[Hashable, tuple[OpStep, Sequence[Command]]] = {}
@@ -54,7 +52,6 @@ class CodegenContext:
         """Memory whose contents last until the end of the step."""
         scratch = Scratch(self._step_scratch_bytes, nbytes)
         self._step_scratch_bytes += round_up(nbytes, ALIGNMENT)
-        self.scratch_bytes = max(self.scratch_bytes, self._step_scratch_bytes)
         return scratch
 
     def emit_once(self, key: str, label: str, emit: Callable[[str], SimtKernel]) -> SimtKernel:

@@ -6,8 +6,8 @@ kernels, and op steps.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from bringup.backend import Lowered
@@ -15,22 +15,23 @@ from bringup.errors import CompileError
 from bringup.llvm.simt import SimtKernel, emit_simt
 from bringup.llvm.simt.matrix import emit_tiles
 from bringup.loops.schedule import Schedule
+from bringup.program.commands import scratch_bytes_of
 from bringup.program.program import ControlStep, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,
     Control,
     Launch,
     Translated,
+    launches_of,
     note_extents,
 )
 from bringup_cuda.codegen.context import CodegenContext
-from bringup_cuda.codegen.contraction.emit import emit_contraction
 from bringup_cuda.codegen.contraction.planning import ContractionPlan, plan_contraction
 from bringup_cuda.codegen.contraction.schedule import scheduled_contraction
 from bringup_cuda.codegen.nvvm import SIMT, TRIPLE
 from bringup_cuda.codegen.steps import translate_op_step
 from bringup_cuda.driver.protocol import Image
-from bringup_cuda.targets import BASELINE, PTX_FEATURE
+from bringup_cuda.targets import ALIGNMENT, BASELINE, PTX_FEATURE
 
 
 def lower(program: Program, target: str) -> Lowered:
@@ -44,10 +45,17 @@ def translate(program: Program, target: str = "") -> Translated:
 
     Raises UnsupportedError for a step that has no emitter.
     """
-    codegen = CodegenContext(target or BASELINE)
-    translated = Translated("", _translate_steps(codegen, program), codegen.scratch_bytes)
-    note_extents(codegen.module, translated.launches)
-    return replace(translated, text=str(codegen.module))
+    [translated] = translate_all([program], target or BASELINE)
+    return translated
+
+
+def translate_all(programs: Sequence[Program], target: str) -> list[Translated]:
+    """As `translate`, into one module, whose text each has: programs share equal kernels."""
+    codegen = CodegenContext(target)
+    every = [_translate_steps(codegen, program) for program in programs]
+    note_extents(codegen.module, (launch for each in every for launch in launches_of(each)))
+    text = str(codegen.module)
+    return [Translated(text, each, scratch_bytes_of(each, ALIGNMENT)) for each in every]
 
 
 def _translate_steps(codegen: CodegenContext, program: Program) -> tuple[Command, ...]:
@@ -105,9 +113,6 @@ def _emit_contraction(
     the choice for the architecture.
     """
     kernel = plan.contraction.kernel
-    if plan.tile.warpgroups:
-        key = f"contraction\n{kernel.content}"
-        return codegen.emit_once(key, kernel.name, partial(emit_contraction, codegen.module, plan))
     registers = codegen.row.registers // (plan.tile.threads * plan.resident)
 
     def emit(name: str) -> SimtKernel:

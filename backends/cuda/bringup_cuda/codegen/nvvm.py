@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
-from bringup.llvm.simt import Copies, MatrixUnit, SimtDialect
-from bringup.llvm.text import Builder, Module, Val, const, struct_type, vec
+from bringup.llvm.simt import Copies, GroupUnit, MatrixUnit, SimtDialect
+from bringup.llvm.text import Builder, Module, Val, const, i64_const, struct_type, vec
 from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -87,6 +87,88 @@ _SUMS = {
     "u8": ("i32", "u32"),
 }
 
+# -- warpgroups ------------------------------------------------------------------------------------
+
+#: Of a descriptor: chunks of 16 bytes are swizzled in pieces of 128 bytes, of which eight are 1024
+#: bytes from the next eight.
+_SWIZZLED = 1 << 62 | 1024 >> 4 << 32
+_CHUNK = 16
+
+
+def _describe(b: Builder, address: Val, beside: int) -> Val:
+    """The descriptor of a matrix at an address, as the PTX manual draws it."""
+    chunk = b.and_(b.udiv(address, i64_const(_CHUNK)), i64_const((1 << 14) - 1))
+    # The stride between pieces only counts where rows or columns continue in another one.
+    return b.or_(chunk, i64_const(_SWIZZLED | (beside or _CHUNK) // _CHUNK << 16))
+
+
+def _moved(b: Builder, descriptor: Val, nbytes: int) -> Val:
+    return b.add(descriptor, i64_const(nbytes // _CHUNK))
+
+
+def _ask(
+    b: Builder,
+    dtype: str,
+    sums: Sequence[Val],
+    factors: tuple[Val, Val],
+    along: tuple[bool, bool],
+) -> list[Val]:
+    """Request one product.  LLVM has no intrinsic for it."""
+    count = len(sums)
+    registers = ", ".join(f"${n}" for n in range(count))
+    ptx = (
+        "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
+        f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.{dtype}.{dtype} "
+        f"{{{registers}}}, ${2 * count}, ${2 * count + 1}, p, 1, 1, {int(along[0])}, "
+        f"{int(along[1])}; }}"
+    )
+    return _in_place(b, ptx, sums, factors)
+
+
+def _in_place(b: Builder, ptx: str, sums: Sequence[Val], others: Sequence[Val] = ()) -> list[Val]:
+    """PTX that changes the registers of sums in place, and reads others of 64 bits."""
+    count = len(sums)
+    kind = struct_type(*[ir.f32] * count)
+    ties = map(str, range(count))
+    constraints = ",".join([*["=f"] * count, *ties, *["l"] * len(others), "~{memory}"])
+    operands = ", ".join(map(str, (*sums, *others)))
+    call = f'call {kind.text} asm sideeffect "{ptx}", "{constraints}"({operands}) convergent'
+    registers = b.emit(kind, call)
+    return [b.extractvalue(registers, n) for n in range(count)]
+
+
+def _fence(b: Builder, sums: Sequence[Val]) -> list[Val]:
+    # LLVM must not write to these registers after the fence.
+    return _in_place(b, "wgmma.fence.sync.aligned;", sums)
+
+
+def _commit_products(b: Builder) -> None:
+    b.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", ir.void, (), ())
+
+
+def _wait_for_products(b: Builder, pending: int, sums: Sequence[Val]) -> list[Val]:
+    if sums:
+        return _in_place(b, f"wgmma.wait_group.sync.aligned {pending};", sums)
+    b.intrinsic("llvm.nvvm.wgmma.wait_group.sync.aligned", ir.void, (i64_const(pending),), ())
+    return []
+
+
+def _show(b: Builder) -> None:
+    b.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", ir.void, (), ())
+
+
+def _uniform(b: Builder, value: Val) -> Val:
+    """A number equal in all lanes of a warp, in a form that tells the assembler so."""
+    word = b.trunc(value, ir.i32)
+    operands = const(ir.i32, -1), word, const(ir.i32, 0), const(ir.i32, WARP - 1)
+    return b.zext(b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", ir.i32, operands, ()), value.type)
+
+
+WARPGROUPS = GroupUnit(
+    {"f16": ("f32",), "bf16": ("f32",)}, "wgmma", 256, _describe, _moved, _ask, _fence,
+    _commit_products, _wait_for_products, _show, _uniform,
+)  # fmt: skip
+
 SIMT = SimtDialect(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
@@ -97,6 +179,7 @@ SIMT = SimtDialect(
     shuffle=_shuffle,
     attributes=_attributes,
     matrices=MatrixUnit(_SUMS, load_matrices, multiply_tiles, round_to_tf32),
+    groups=WARPGROUPS,
     copies=Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies),
 )
 
@@ -170,11 +253,6 @@ class IntBuilder(Builder):
     xor: _Binary = _with_integers(Builder.xor)
     lshr: _Binary = _with_integers(Builder.lshr)
     icmp: _Compare = _with_integers(Builder.icmp, 2)
-
-    def extremum(self, kind: str, a: Val, b: Val | int) -> Val:
-        """The smaller or larger of two integers; kind: ``smin``, ``umin``, ``smax`` or ``umax``."""
-        b = const(a.type, b) if isinstance(b, int) else b
-        return self.intrinsic(f"llvm.{kind}", a.type, (a, b))
 
 
 def i32_const(value: int) -> Val:

@@ -40,10 +40,7 @@ from bringup_cuda.runtime.command_list import Action, CommandList
 from bringup_cuda.runtime.gpu import Gpu
 from bringup_cuda.runtime.memory import Block
 from bringup_cuda.runtime.modules import LoadedModule, blocks_to_launch
-from bringup_cuda.targets import ALIGNMENT
-
-#: The alignment that the widest loads of kernels need at the start of a buffer.
-ROW_ALIGNMENT = 16
+from bringup_cuda.targets import ALIGNMENT, ROW_ALIGNMENT
 
 
 class CudaExecutable:

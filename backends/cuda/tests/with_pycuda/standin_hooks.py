@@ -177,11 +177,12 @@ emulation: Emulation
 _hooks: _Hooks
 
 
-def install() -> None:
-    """Give the library its hooks."""
+def install(remembers: bool = True) -> None:
+    """Give the library its hooks.  remembers: `Emulation.remember`."""
     global emulation, _hooks  # noqa: PLW0603  (the library calls it once)
     emulation = Emulation()
-    emulation.remember()
+    if remembers:
+        emulation.remember()
     _hooks = _Hooks(
         _ALLOCATE(_guarded(emulation.allocate, 0)),
         _RELEASE(_guarded(emulation.release, None)),

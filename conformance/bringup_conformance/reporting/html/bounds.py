@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bringup.html.markup import Markup, join, scrolled, tag
 from bringup_conformance.oracle.verdict import bucket_ends
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.html.markup import Markup, join, scrolled, tag
 from bringup_conformance.reporting.reports import Document, Tally
 
 _BAR, _HEIGHT = 13, 26

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from bringup.graph import Graph
-from bringup_conformance.reporting import views
-from bringup_conformance.reporting.failures import Plain, problem_of, smallest
-from bringup_conformance.reporting.html import bounds
-from bringup_conformance.reporting.html.drawing import drawing
-from bringup_conformance.reporting.html.markup import (
+from bringup.html.drawing import drawing
+from bringup.html.markup import (
     Child,
     Column,
     Markup,
@@ -23,6 +20,9 @@ from bringup_conformance.reporting.html.markup import (
     table,
     tag,
 )
+from bringup_conformance.reporting import views
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
+from bringup_conformance.reporting.html import bounds
 from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, removed_ops
 

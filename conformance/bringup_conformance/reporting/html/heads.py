@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bringup.html.markup import Markup, code, join, pairs, table, tag
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.html.markup import Markup, code, join, pairs, table, tag
 from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.roots import Root
 from bringup_conformance.reporting.views import Rung

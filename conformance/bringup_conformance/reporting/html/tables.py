@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from bringup.html.markup import Markup, join, scrolled, table, tag
 from bringup.ops.table import find
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.html.markup import Markup, join, scrolled, table, tag
 from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.views import Cell, Row
 from bringup_conformance.rules import by_id

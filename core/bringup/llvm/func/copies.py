@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from operator import itemgetter
 
 from bringup.graph.index import Axis
 from bringup.llvm.func.squares import is_transposed
 from bringup.llvm.text import Val
-from bringup.loops.form import For, Let, Load, Stmt, Store
+from bringup.loops.form import STRAIGHT, For, Let, Load, Stmt, Store
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
 
@@ -25,7 +26,7 @@ class Copies:
 
     nest: tuple[For, ...]
     vectors: For | None
-    body: tuple[Stmt, ...]
+    body: tuple[Let | Load | Store, ...]
     axes: Mapping[Stmt, tuple[int, ...]]
 
     @property
@@ -73,9 +74,12 @@ class Point:
 
 def equal(points: Sequence[Point], axes: Sequence[int]) -> list[list[int]]:
     """The numbers of the copies that agree in these loops."""
-    groups: dict[tuple[int, ...], list[int]] = {}
+    if not axes:
+        return [list(range(len(points)))] if points else []
+    key = itemgetter(*axes)
+    groups: dict[object, list[int]] = {}
     for number, point in enumerate(points):
-        groups.setdefault(tuple(point.at[axis] for axis in axes), []).append(number)
+        groups.setdefault(key(point.at), []).append(number)
     return list(groups.values())
 
 
@@ -96,17 +100,18 @@ def copies_of(loop: For) -> Copies | None:
         else:
             return None
         body = inner.body
-    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+    straight = tuple([stmt for stmt in body if isinstance(stmt, STRAIGHT)])
+    if len(straight) < len(body):
         return None
-    stores = [stmt.buffer.name for stmt in body if isinstance(stmt, Store)]
-    loads = {stmt.buffer.name for stmt in body if isinstance(stmt, Load)}
+    stores = [stmt.buffer.name for stmt in straight if isinstance(stmt, Store)]
+    loads = {stmt.buffer.name for stmt in straight if isinstance(stmt, Load)}
     if len(set(stores)) < len(stores) or not loads.isdisjoint(stores):
         return None
-    return Copies(tuple(nest), vectors, body, _axes(nest, vectors, body))
+    return Copies(tuple(nest), vectors, straight, _axes(nest, vectors, straight))
 
 
 def _axes(
-    nest: Sequence[For], vectors: For | None, body: Sequence[Stmt]
+    nest: Sequence[For], vectors: For | None, body: Sequence[Let | Load | Store]
 ) -> dict[Stmt, tuple[int, ...]]:
     """The loops on which each statement depends; stores that are no plain folds count all."""
     numbers = {loop.axis: n for n, loop in enumerate(nest)}
@@ -119,8 +124,8 @@ def _axes(
     result: dict[Stmt, tuple[int, ...]] = {}
     for stmt in body:
         used = {axis for expr in exprs_of(stmt) for axis in expr.axes()}
-        mine = frozenset(numbers[axis] for axis in used if axis in numbers)
-        if isinstance(stmt, Let | Load):
+        mine = frozenset([numbers[axis] for axis in used if axis in numbers])
+        if not isinstance(stmt, Store):
             mine = mine.union(*(scalars.get(s.name, ()) for s in used_scalars(stmt)))
             mine |= ends if lane in used else frozenset()
             scalars[stmt.result.name] = mine

@@ -11,15 +11,18 @@ from bringup.llvm import text as ir
 from bringup.llvm.func.registers import Registers
 from bringup.llvm.func.squares import LaneSteps, interleaved, repeated, store_square, words
 from bringup.llvm.index import Indices
+from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.scalar import combine, memory_type, narrow, neutral, widen
-from bringup.llvm.text import Builder, Type, Val, i64_const, vec
+from bringup.llvm.text import Builder, Type, Val, const_vector, i64_const, vec
 from bringup.llvm.text.masked import (
     fold_lanes,
+    known_lanes,
     masked_gather,
     masked_load,
     masked_scatter,
     masked_store,
     pairwise,
+    strided_load,
 )
 from bringup.llvm.transpose import transposed
 from bringup.loops.form import Load, Store
@@ -158,7 +161,10 @@ class Memory:
             mask = indices.splat(mask)
         if stride == 0 and mask is not None:
             address = self._address(stmt.buffer.name, stmt.index, loaded, element)
-            value = masked_load(b, element, address, b.reduce("or", mask), ir.zero(element))
+            if _is_within(stmt):
+                value = b.load(element, address, align)
+            else:
+                value = masked_load(b, element, address, b.reduce("or", mask), ir.zero(element))
             return b.select(mask, b.splat(value, indices.lanes), ir.zero(wide))
         if stride == 1:
             return self._load_contiguous(stmt, loaded, mask, wide)
@@ -171,6 +177,10 @@ class Memory:
             first = stmt.index + -(indices.lanes - 1)
             address = self._address(stmt.buffer.name, first, loaded, element)
             return self._reversed(b.load(wide, address, align))
+        if stride is not None and 1 < stride <= LOOPS.nearest(indices.lanes):
+            near = self._load_near(stmt, loaded, mask, wide, stride)
+            if near is not None:
+                return near
         addresses = b.gep(
             self.pointers[stmt.buffer.name], indices.wide(stmt.index, loaded), element
         )
@@ -179,15 +189,36 @@ class Memory:
     def _load_contiguous(
         self, stmt: Load, loaded: Sequence[Val], mask: Val | None, wide: Type
     ) -> Val:
-        b, align = self.b, wide.bits // 8
+        address, align = self._first_address(stmt, loaded, wide), wide.bits // 8
+        if mask is None:
+            return self.b.load(wide, address, align)
+        return masked_load(self.b, wide, address, mask, ir.zero(wide), align)
+
+    def _load_near(
+        self, stmt: Load, loaded: Sequence[Val], mask: Val | None, wide: Type, stride: int
+    ) -> Val | None:
+        """Lanes a few elements apart, by vectors without gaps; None where a gather is better."""
+        b, lanes = self.b, wide.lanes
+        known = [True] * lanes if mask is None else known_lanes(mask)
+        if known is not None and not stmt.mask and known[0]:
+            # Only the ends of loops make these masks, and lanes beyond them may be anything.
+            address = self._first_address(stmt, loaded, wide)
+            return strided_load(b, wide, address, stride, sum(known))
+        if mask is None or stride > 2 or wide.bits < 32:
+            return None
+        none, whole = const_vector(ir.i1, [False] * lanes), vec(wide.scalar, stride * lanes)
+        order = [lanes if n % stride else n // stride for n in range(stride * lanes)]
+        address, each = self._first_address(stmt, loaded, wide), b.shufflevector(mask, none, order)
+        value = masked_load(b, whole, address, each, ir.zero(whole), wide.bits // 8)
+        return b.shufflevector(value, None, range(0, stride * lanes, stride))
+
+    def _first_address(self, stmt: Load, loaded: Sequence[Val], wide: Type) -> Val:
+        """The address of the first lane, or of memory that is there if no lane is enabled."""
         offset = self.indices.scalar(stmt.index, loaded)
         reached = self._reached(stmt, loaded)
         if reached is not None:
-            offset = b.select(reached, offset, i64_const(0))
-        address = b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
-        if mask is None:
-            return b.load(wide, address, align)
-        return masked_load(b, wide, address, mask, ir.zero(wide), align)
+            offset = self.b.select(reached, offset, i64_const(0))
+        return self.b.gep(self.pointers[stmt.buffer.name], offset, wide.scalar)
 
     def _load_whole(self, stmt: Load, loaded: Sequence[Val], inside: Val, wide: Type) -> Val:
         """A vector where a condition holds that is the same for all lanes; elsewhere zeros."""
@@ -439,8 +470,12 @@ def _is_blended(stmt: Store, wide: Type) -> bool:
     cycles.
     """
     is_narrow = wide.lanes > 1 and wide.lanes * wide.bits < 512
-    is_within = stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size
-    return is_narrow and is_within and stmt.buffer.space == "scratch"
+    return is_narrow and _is_within(stmt) and stmt.buffer.space == "scratch"
+
+
+def _is_within(stmt: Load | Store) -> bool:
+    """Whether the index is one of the buffer, whatever the mask is."""
+    return stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size
 
 
 def _excluded(bound: Bound) -> int:

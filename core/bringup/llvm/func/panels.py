@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis
 from bringup.llvm.func.prefetch import fills_registers
-from bringup.loops.form import Alloc, For, If, Let, Load, Stmt, Store, statements
+from bringup.loops.form import ACCESSES, NESTING, Alloc, For, Let, Load, Stmt, Store, statements
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
 from bringup.records import record
 
@@ -40,7 +40,7 @@ def _found(body: Sequence[Stmt]) -> Iterator[tuple[For, Panels]]:
         panels = _panels(stmt) if isinstance(stmt, For) and stmt.kind == "serial" else None
         if panels is not None and isinstance(stmt, For):
             yield stmt, panels
-        elif isinstance(stmt, For | If):
+        elif isinstance(stmt, NESTING):
             yield from _found(stmt.body)
 
 
@@ -53,13 +53,13 @@ def _panels(loop: For) -> Panels | None:
     loops = [stmt for stmt in inside if isinstance(stmt, For)]
     if not any(inner.kind == "vector" for inner in loops):
         return None
-    defined = {stmt.result for stmt in inside if isinstance(stmt, Let | Load)}
+    defined = {stmt.result for stmt in inside if isinstance(stmt, (Let, Load))}
     used = {scalar for stmt in inside for scalar in used_scalars(stmt)}
     if not used <= defined or any(isinstance(stmt, Alloc) for stmt in inside):
         return None
     axes = {axis for stmt in inside for expr in exprs_of(stmt) for axis in expr.axes()}
     axes -= {inner.axis for inner in loops}
-    buffers = {stmt.buffer.name for stmt in inside if isinstance(stmt, Load | Store)}
+    buffers = {stmt.buffer.name for stmt in inside if isinstance(stmt, ACCESSES)}
     return Panels(tuple(sorted(buffers)), tuple(sorted(axes, key=lambda axis: axis.name)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.llvm.loops.heuristics import LOOPS
-from bringup.loops.form import PRIVATE, Buffer, For, If, Load, Stmt, Store, statements
+from bringup.loops.form import NESTING, PRIVATE, Buffer, For, If, Load, Stmt, Store, statements
 from bringup.records import record
 
 #: Bytes of a copy that are worth it.
@@ -97,13 +97,13 @@ def _find_results(body: Sequence[Stmt], found: dict[For, list[Results]]) -> None
     for stmt in body:
         if isinstance(stmt, For) and stmt.kind == "serial" and fills_registers(stmt):
             last = stmt
-        elif last is not None and isinstance(stmt, For | If):
+        elif last is not None and isinstance(stmt, NESTING):
             condition = stmt.mask if isinstance(stmt, If) else ()
             rows = stmt.body[0] if isinstance(stmt, If) else stmt
             if isinstance(rows, For) and _are_sums(rows) and len(condition) < 2:
                 results = _stores(rows.body, (), condition, rows)
                 found.setdefault(last, []).extend(results)
-        elif isinstance(stmt, For | If):
+        elif isinstance(stmt, NESTING):
             _find_results(stmt.body, found)
 
 
@@ -175,7 +175,7 @@ def _find_fills(body: Sequence[Stmt], found: dict[For, list[Fill]]) -> None:
             last = alone
         elif last is not None and isinstance(stmt, For) and (fill := _fill(stmt)) is not None:
             found.setdefault(last, []).append(fill)
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             _find_fills(stmt.body, found)
 
 
@@ -196,7 +196,7 @@ def _fill(loop: For) -> Fill | None:
     load, store = body[0], body[-1]
     if not isinstance(load, Load) or not isinstance(store, Store) or not _is_far(load):
         return None
-    if store.fold or any(isinstance(stmt, Load | For | If) for stmt in body[1:]):
+    if store.fold or any(isinstance(stmt, (Load, For, If)) for stmt in body[1:]):
         return None
     length = 1
     steps = {loop: load.index.coefficient(loop.axis) or 0 for loop in nest}

@@ -12,7 +12,7 @@ from bringup.graph.index import Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.scalar import register_type
 from bringup.llvm.text import Builder, Type, Val, poison, vec
-from bringup.loops.form import Alloc, Buffer, For, If, Load, Stmt, Store, statements
+from bringup.loops.form import ACCESSES, Alloc, Buffer, For, If, Load, Stmt, Store, statements
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
@@ -46,7 +46,7 @@ class Registers:
         """
         allocs = dict(allocs)
         for stmt in body:
-            if isinstance(stmt, Load | Store):
+            if isinstance(stmt, ACCESSES):
                 if stmt.buffer.space == "register":
                     name = stmt.buffer.name
                     if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
@@ -90,6 +90,8 @@ class Registers:
 
     def stored(self, body: Iterable[Stmt]) -> list[Part]:
         """The vectors of open buffers that statements may change."""
+        if not self.values:
+            return []
         inside = tuple(statements(tuple(body)))
         names = {s.buffer.name for s in inside if isinstance(s, Store)}
         # What is allocated inside may have the name of a buffer of an earlier block.

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, product
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Div, Dyn, Expr, Mod
@@ -24,6 +23,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
 from bringup.llvm.func.memory import Memory
+from bringup.llvm.func.nests import Nest, Parallel, independent, nest_of
 from bringup.llvm.func.panels import Panels, panels_of
 from bringup.llvm.func.prefetch import (
     Ahead,
@@ -41,9 +41,11 @@ from bringup.llvm.scalar import combine, literal, memory_type, register_type, re
 from bringup.llvm.text import Builder, Function, Module, Param, Val, const, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, pairwise, prefetch
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Body,
+    Buffer,
     For,
     Func,
     If,
@@ -55,10 +57,7 @@ from bringup.loops.form import (
     Stmt,
     Store,
 )
-from bringup.loops.form import statements as all_statements
-from bringup.loops.schedule.dependences import are_apart, outliving
 from bringup.loops.schedule.rewrite import exprs_of, used_scalars
-from bringup.records import record
 
 
 def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
@@ -67,70 +66,15 @@ def emit_func(module: Module, func: Func, name: str) -> NativeKernel:
     Raises UnsupportedError for what CPUs do not run: blocks of threads, vector loops within vector
     loops, and ends of loops that differ between lanes.
     """
-    nests = [_nest(body) for body in _independent(func.body)]
+    nests = [nest_of(body) for body in independent(func.body)]
     if len(nests) > 1 and any(each.before for nest in nests for each in nest.loops):
-        nests = [_nest(func.body)]
+        nests = [nest_of(func.body)]
     if not any(nest.units for nest in nests):
         return NativeKernel(name, 0, 0, 0)
     function = unit_function(module, name)
     b = Builder(function.block("entry"))
     memory = Memory(b, Indices(b), Registers(b, func.body))
     return FuncEmitter(func, function, memory).run(nests)
-
-
-@record(eq=False)
-class _Parallel:
-    """A parallel loop whose iterations are units, or parts of several.
-
-    before: what stands before it in its block and fills private memory.  Every worker does that
-    once for all the units of the block that it runs one after the other.
-    """
-
-    before: Body
-    loop: For
-
-
-@record(eq=False)
-class _Nest:
-    """Parallel loops, outermost first, and what is within them: a unit for each iteration."""
-
-    loops: tuple[_Parallel, ...]
-    body: Body
-
-    @property
-    def units(self) -> int:
-        """How many there are."""
-        return math.prod(each.loop.axis.size for each in self.loops)
-
-
-def _nest(body: Body) -> _Nest:
-    nest: list[_Parallel] = []
-    while body:
-        *before, last = body
-        if not isinstance(last, For) or last.kind != "parallel":
-            break
-        if before and (any(each.loop.bounds for each in nest) or not _fills(before)):
-            break
-        nest.append(_Parallel(tuple(before), last))
-        body = last.body
-    return _Nest(tuple(nest), body)
-
-
-def _independent(body: Body) -> list[Body]:
-    """The parts of a function whose iterations may all run side by side.
-
-    They are parallel loops, of which none touches an element that another one writes.
-    """
-    parts = [(stmt,) for stmt in body if isinstance(stmt, For) and stmt.kind == "parallel"]
-    if len(parts) < max(len(body), 2):
-        return [body]
-    groups = [outliving(part) for part in parts]
-    for number, group in enumerate(groups):
-        for one, other in product(group, chain(*groups[number + 1 :])):
-            writes = one.kind != "load" or other.kind != "load"
-            if one.buffer == other.buffer and writes and not are_apart(one, other):
-                return [body]
-    return list(parts)
 
 
 def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
@@ -140,7 +84,7 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
     """
     end = start
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             end = max(end, _place(stmt.body, start, offsets))
         elif isinstance(stmt, Alloc) and stmt.buffer.space != "register":
             offsets[stmt] = start
@@ -148,14 +92,6 @@ def _place(body: Sequence[Stmt], start: int, offsets: dict[Stmt, int]) -> int:
             start += round_up(stmt.buffer.size * element.bits // 8, LINE_BYTES)
             end = max(end, start)
     return end
-
-
-def _fills(body: Sequence[Stmt]) -> bool:
-    """Whether statements change nothing but memory that each worker has of its own."""
-    if not all(isinstance(stmt, Alloc | For | If) for stmt in body):
-        return False
-    spaces = {s.buffer.space for s in all_statements(tuple(body)) if isinstance(s, Alloc | Store)}
-    return spaces <= {"scratch"}
 
 
 def _work(body: Sequence[Stmt]) -> int:
@@ -167,7 +103,7 @@ def _work(body: Sequence[Stmt]) -> int:
         elif isinstance(stmt, If):
             most = max(most, _work(stmt.body))
         else:
-            total += isinstance(stmt, Let | Load) or (
+            total += isinstance(stmt, (Let, Load)) or (
                 isinstance(stmt, Store) and stmt.factor is not None
             )
     return total + most
@@ -208,7 +144,7 @@ class FuncEmitter:
         self.quotients: dict[For, list[Expr]] = {}
         self.panels: Mapping[For, Panels] = {}
 
-    def run(self, nests: Sequence[_Nest]) -> NativeKernel:
+    def run(self, nests: Sequence[Nest]) -> NativeKernel:
         """The loop over the units that a call is about."""
         b = self.b
         self.results = results_behind(self.func.body)
@@ -246,14 +182,14 @@ class FuncEmitter:
         if size:
             self.square = self.b.alloca(ir.array(ir.i8, size), align=LINE_BYTES)
 
-    def _unit(self, unit: Val, nest: _Nest, last: Sequence[Val]) -> list[Val]:
+    def _unit(self, unit: Val, nest: Nest, last: Sequence[Val]) -> list[Val]:
         """One iteration of all parallel loops; the rest as in `_fill`."""
         self._indices(unit, nest.loops)
         numbers = self._fill(unit, nest.loops, last)
         self._inside_ends([each.loop for each in nest.loops], nest.body)
         return numbers
 
-    def _indices(self, unit: Val, nest: Sequence[_Parallel]) -> None:
+    def _indices(self, unit: Val, nest: Sequence[Parallel]) -> None:
         """Set the index of each parallel loop."""
         b = self.b
         for n, each in reversed(list(enumerate(nest))):
@@ -264,7 +200,7 @@ class FuncEmitter:
                 self.indices.axes[axis] = b.urem(unit, size) if n else unit
                 unit = b.udiv(unit, size) if n else unit
 
-    def _fill(self, unit: Val, nest: Sequence[_Parallel], last: Sequence[Val]) -> list[Val]:
+    def _fill(self, unit: Val, nest: Sequence[Parallel], last: Sequence[Val]) -> list[Val]:
         """Emit what stands before parallel loops, where the unit before was of another iteration.
 
         last: the numbers of the iterations for which memory is filled.  Returns the new ones.
@@ -302,14 +238,19 @@ class FuncEmitter:
 
     def body(self, body: Sequence[Stmt]) -> None:
         """Emit the statements of a block, in order."""
-        for stmt in body:
-            self._stmt(stmt)
-        for stmt in body:
+        registers: list[Buffer] = []
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, Barrier):
+                self._stmt(stmt, body[number + 1 :])
+            else:
+                self._stmt(stmt)
             if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
-                self.registers.free(stmt.buffer)
+                registers.append(stmt.buffer)
+        for buffer in registers:
+            self.registers.free(buffer)
 
-    def _stmt(self, stmt: Stmt) -> None:
-        """Emit one statement."""
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
+        """Emit one statement.  scope: the rest of its block, for a `Barrier`."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
@@ -331,14 +272,15 @@ class FuncEmitter:
                 )
 
     def _values(self, scalars: Sequence[Scalar]) -> tuple[Val, ...]:
-        return tuple(self.scalars[scalar.name] for scalar in scalars)
+        return tuple([self.scalars[scalar.name] for scalar in scalars]) if scalars else ()
 
     def _define(self, stmt: Let | Load, value: Val) -> None:
         name = stmt.result.name
         self.scalars[name] = value
-        self.reciprocals.pop(name, None)
-        if stmt in self.divisors and value.type.lanes == 1:
-            self.reciprocals[name] = reciprocal(self.b, value)
+        if self.divisors:
+            self.reciprocals.pop(name, None)
+            if stmt in self.divisors and value.type.lanes == 1:
+                self.reciprocals[name] = reciprocal(self.b, value)
 
     def _alloc(self, stmt: Alloc) -> None:
         if stmt.buffer.space == "register":
@@ -356,11 +298,11 @@ class FuncEmitter:
             case "inside":
                 inside = self.indices.inside(stmt.attrs["mask"], operands)
                 return const(ir.i1, 1) if inside is None else inside
-        if any(v.type.lanes > 1 for v in operands):
+        if max([v.type.lanes for v in operands], default=1) > 1:
             if stmt.op.name == "div" and stmt.operands[1].name in self.reciprocals:
                 by = self.reciprocals[stmt.operands[1].name]
                 return divide(self.b, operands[0], by, lane_registers=self.lane_registers)
-            operands = tuple(map(self.indices.splat, operands))
+            operands = tuple([self.indices.splat(v) for v in operands])
         return render(self.b, stmt, operands)
 
     def _index(self, stmt: Let, loaded: Sequence[Val]) -> Val:
@@ -478,12 +420,12 @@ class FuncEmitter:
         """The copies that exist, with the lanes that do; None if that is not known."""
         early = copies.early()
         points: list[Point] = []
+        axes_of = [loop.axis for loop in copies.nest]
         for at in copies.points():
-            axes = {
-                loop.axis: self.indices.const(i) for loop, i in zip(copies.nest, at, strict=True)
-            }
+            axes = dict(zip(axes_of, map(self.indices.const, at), strict=True))
             lanes, exists = None, True
-            self.indices.axes.update(axes)
+            if early:
+                self.indices.axes.update(axes)
             for loop in early:
                 end = self._end(loop)
                 last = loop.axis.size if end is None else end.integer
@@ -507,6 +449,7 @@ class FuncEmitter:
         self.scalars = dict(outer)
         groups: dict[tuple[int, ...], list[list[int]]] = {}
         results: dict[str, list[Val]] = {}
+        nothing = const(ir.i1, 0)
         for stmt in copies.body:
             axes = copies.axes[stmt]
             if axes not in groups:
@@ -520,7 +463,8 @@ class FuncEmitter:
                 self._store_across(copies, points, stmt, results)
                 continue
             used = [scalar.name for scalar in used_scalars(stmt) if scalar.name in results]
-            result: dict[int, Val] = {}
+            named = None if isinstance(stmt, Store) else stmt.result.name
+            result = [nothing] * len(points)
             for numbers in groups[axes]:
                 point = points[numbers[0]]
                 self.indices.axes.update(point.axes)
@@ -536,11 +480,12 @@ class FuncEmitter:
                     parts = [values[number] for number in numbers]
                     self.memory.store(stmt, pairwise(parts, step), None, ())
                     continue
-                self.body((stmt,))
-                if isinstance(stmt, Let | Load):
-                    result.update(dict.fromkeys(numbers, self.scalars[stmt.result.name]))
-            if isinstance(stmt, Let | Load):
-                results[stmt.result.name] = [result[number] for number in range(len(points))]
+                self._stmt(stmt)
+                if named is not None:
+                    for number in numbers:
+                        result[number] = self.scalars[named]
+            if named is not None:
+                results[named] = result
         if copies.vectors is not None:
             for point in points:
                 self.indices.axes.update(point.axes)
@@ -644,12 +589,27 @@ class FuncEmitter:
             self._while(stmt, guard, stop, parts)
             return
         start, hints = self.indices.const(0), self._hints(stmt)
+        counted = self._counted(stmt)
+        carried += [self.indices.const(atom.of.const % atom.by) for atom in counted]
         with b.loop(start, stop, 1, carried, meta=hints) as loop, self.indices.block():
             self.indices.axes[axis] = loop.index
-            values.update(zip(parts, loop.carried, strict=True))
+            values.update(zip(parts, loop.carried, strict=False))
+            counts = dict(zip(counted, loop.carried[len(parts) :], strict=True))
+            outer, self.indices.counts = self.indices.counts, self.indices.counts | counts
             self.body(stmt.body)
-            loop.next(*(values[part] for part in parts))
-        values.update(zip(parts, loop.carried, strict=True))
+            loop.next(*(values[part] for part in parts), *map(self._next_count, counts.items()))
+            self.indices.counts = outer
+        values.update(zip(parts, loop.carried, strict=False))
+
+    def _counted(self, stmt: For) -> list[Mod]:
+        """Remainders that a serial loop counts, in place of dividing in each iteration."""
+        return []
+
+    def _next_count(self, counted: tuple[Mod, Val]) -> Val:
+        b, (atom, count) = self.b, counted
+        following = b.add(count, self.indices.const(1))
+        is_whole = b.icmp("eq", following, self.indices.const(atom.by))
+        return b.select(is_whole, self.indices.const(0), following)
 
     def _hints(self, stmt: For) -> str:
         """What LLVM is told of a serial loop."""
@@ -731,8 +691,11 @@ def _fixed_quotients(
     """
     for stmt in body:
         for expr in exprs_of(stmt):
-            for atom in expr.atoms():
-                if not isinstance(atom, Div | Mod) or any(isinstance(a, Dyn) for a in expr.atoms()):
+            atoms = tuple(expr.atoms())
+            if any(isinstance(atom, Dyn) for atom in atoms):
+                continue
+            for atom in atoms:
+                if not isinstance(atom, (Div, Mod)):
                     continue
                 axes = atom.of.axes()
                 inside = [n for n, loop in enumerate(outer) if loop.axis in axes]
@@ -743,7 +706,7 @@ def _fixed_quotients(
                     known = found.setdefault(serial, [])
                     if value not in known:
                         known.append(value)
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             around = (*outer, stmt) if isinstance(stmt, For) else outer
             _fixed_quotients(stmt.body, around, found)
 
@@ -766,7 +729,7 @@ def _divisors(
             found += _divisors(stmt.body, defined, depth + (stmt.kind in kinds), kinds)
         elif isinstance(stmt, If):
             found += _divisors(stmt.body, defined, depth, kinds)
-        elif isinstance(stmt, Let | Load):
+        elif isinstance(stmt, (Let, Load)):
             defined[stmt.result.name] = depth, stmt
             if isinstance(stmt, Let) and stmt.op.name == "div" and len(stmt.operands) == 2:
                 at, definition = defined[stmt.operands[1].name]

@@ -37,7 +37,7 @@ class LaneSteps:
         steps = {Div: 0, Mod: 0}
         groups: set[int] = set()
         for atom, c in index.terms:
-            if isinstance(atom, Div | Mod) and lane in atom.of.axes():
+            if isinstance(atom, (Div, Mod)) and lane in atom.of.axes():
                 if atom.of != Expr.of(lane):
                     return None
                 steps[type(atom)] = c

@@ -65,6 +65,8 @@ class LoopRules:
     many_registers: from so many on, tiles of folds along rows have four rows in place of two.
     cross_block: lanes of a unit whose loads jump along the lanes: so many cache lines stay in the
     first-level cache.
+    near_stride: lanes up to so many elements apart are loaded as vectors without gaps, which are
+    shuffled; gathers take longer.
     far_bytes: so many bytes apart, 64 lines share 4 of the 64 sets of a usual first-level cache,
     which has room for 8 to 12 lines in each.
     square: lanes of the largest square that is transposed in registers: a vector of f32 in
@@ -88,11 +90,16 @@ class LoopRules:
     tile_share: float = 0.75
     many_registers: int = 32
     cross_block: int = 64
+    near_stride: int = 4
     far_bytes: int = 1024
     square: int = 16
     seam_part: int = 4
     seam_points: int = 1 << 14
     seam_rows: int = 64
+
+    def nearest(self, lanes: int) -> int:
+        """How far apart so many lanes of a load may be: there are fewer vectors than lanes."""
+        return min(self.near_stride, lanes - 1)
 
 
 @record

@@ -16,7 +16,7 @@ from bringup.lazy import LazyTable
 from bringup.llvm.func.render import emit_func
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.text import Module
-from bringup.loops.form import For, Func, Let, Load, Store, statements
+from bringup.loops.form import ACCESSES, STRAIGHT, For, Func, statements
 from bringup.loops.schedule import Schedule, Step, apply
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep
@@ -86,7 +86,7 @@ def vectors_of(func: Func, target: Target) -> Schedule:
     for loops in _along(func):
         (name,) = {loop.name for loop in loops}
         size = max(loop.axis.size for loop in loops)
-        accesses = [s for loop in loops for s in loop.body if isinstance(s, Load | Store)]
+        accesses = [s for loop in loops for s in loop.body if isinstance(s, ACCESSES)]
         bits = max(stmt.buffer.dtype.bits for stmt in accesses)
         lanes = min(target.lanes(max(bits, 16)), ceil_power_of_two(size))
         if lanes > 1:
@@ -111,9 +111,9 @@ def _along(func: Func) -> list[list[For]]:
 
 
 def _is_along(loop: For) -> bool:
-    if loop.kind != "serial" or not all(isinstance(stmt, Let | Load | Store) for stmt in loop.body):
+    if loop.kind != "serial" or not all(isinstance(stmt, STRAIGHT) for stmt in loop.body):
         return False
-    indices = [s.index for s in loop.body if isinstance(s, Load | Store)]
+    indices = [s.index for s in loop.body if isinstance(s, ACCESSES)]
     return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)
 
 

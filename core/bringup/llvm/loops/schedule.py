@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bringup.graph import Instr, Value
 from bringup.graph.index import Axis, Expr
-from bringup.integers import ceil_div, ceil_power_of_two
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
 from bringup.llvm.loops.heuristics import LOOPS
@@ -98,15 +98,23 @@ def schedule(kernel: Kernel, target: Target) -> Schedule:
     # Points with loops of different length share no vector and no tile.
     limiting = frozenset[Axis]().union(*(s.limiting_axes for s in looping))
     shared = [a for a in kernel.grid if a not in limiting]
-    best_grid = max(shared, key=lambda a: (score(kernel.stages, a, full), a.id), default=None)
+    is_vector = target.warp == 1  # else lanes are threads
+    # Lanes along another axis would change the order of additions.
+    near = LOOPS.nearest(full) if is_vector and _is_exact(kernel) else 1
+    scores = {axis: score(kernel.stages, axis, full, near) for axis in shared}
+    suits = scores
+    if is_vector and looping:
+        # Short rows waste lanes in every iteration of the fold, far stores take one once.
+        suits = {a: score(kernel.stages, a, full, near, tails=True, far=full) for a in shared}
+    best_grid = max(shared, key=lambda a: (suits[a], a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)
     if _is_map(kernel):
         return _map_schedule(kernel, full)
-    inner_score = sum(max(score([s], a, full) for a in s.axes) for s in looping)
+    inner_score = sum(max(score([s], a, full, tails=is_vector) for a in s.axes) for s in looping)
     if best_grid is not None and not looping:
         return _grid_schedule(kernel, best_grid, full, target, shared)
-    if best_grid is not None and score(kernel.stages, best_grid, full) > inner_score:
+    if best_grid is not None and scores[best_grid] > inner_score:
         return _grid_schedule(kernel, best_grid, full, target, shared)
     return _inner_schedule(kernel, full, target, shared)
 
@@ -123,28 +131,52 @@ def _lane_values(stage: Stage) -> Iterator[Value]:
     yield from stage.body.inputs
 
 
+def _is_exact(kernel: Kernel) -> bool:
+    """Whether no products are added up, and every order of what is folded gives the same bits."""
+    folds = [f for s in kernel.stages for f in s.folds]
+    return all(f.monoid.is_exact(f.dtype) and not f.product for f in folds)
+
+
 def _is_map(kernel: Kernel) -> bool:
     return all(not s.axes and not s.folds for s in kernel.stages)
 
 
-def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
-    """The index of every access, and the axes that change it through loaded indices."""
+def _accesses(stage: Stage, near: int) -> Iterator[tuple[Expr, frozenset[Axis], int]]:
+    """The index of every access, the axes that change it through loaded indices, and by how many
+    elements lanes may be apart.
+    """
     data = stage.data_axes()
     for instr in stage.loads():
-        yield instr.attrs["index"], data.get(instr, frozenset())
+        yield instr.attrs["index"], data.get(instr, frozenset()), near
     for store in stage.stores:
-        yield store.index, frozenset()
+        yield store.index, frozenset(), 1
 
 
-def score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
-    """How well the memory accesses suit lanes along ``axis``, per grid point."""
+def score(
+    stages: Iterable[Stage],
+    axis: Axis,
+    lanes: int,
+    near: int = 1,
+    *,
+    tails: bool = False,
+    far: int = 3,
+) -> float:
+    """How well the memory accesses suit lanes along ``axis``, per grid point.
+
+    near: up to so many elements apart the lanes of a load are as good as one element for all.
+    tails: whether the last vector counts as a whole one, as where a loop of a fold is short.
+    far: what lanes cost that are further apart.
+    """
     total = 0.0
     for stage in stages:
-        for index, data in _accesses(stage):
+        for index, data, apart in _accesses(stage, near):
             stride = index.coefficient(axis) if axis not in data else None
-            value = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride, -3.0) if stride is not None else -3.0
+            value = -float(far)
+            if stride is not None and -1 <= stride <= apart:
+                value = 2.0 if stride == 1 else 1.0
             total += value * max(stage.trips, 1)
-    efficiency = min(axis.size, lanes) / lanes
+    whole = max(lanes, round_up(axis.size, lanes) if tails else 0)
+    efficiency = min(axis.size / whole, 1.0)
     return total * efficiency if total > 0 else total
 
 

@@ -15,10 +15,11 @@ from bringup.llvm.simt import folds, maps, transposes
 from bringup.llvm.simt.access import has_small_blocks, registers_of
 from bringup.llvm.simt.plan import plan, registers_needed
 from bringup.llvm.simt.render import emit_threads
-from bringup.llvm.simt.target import Copies, MatrixUnit, SimtDialect, SimtKernel
+from bringup.llvm.simt.target import Copies, GroupUnit, MatrixUnit, SimtDialect
 from bringup.llvm.text import Module
 from bringup.loops import Func, lower_kernel
 from bringup.loops.schedule import Schedule, Scheduled, apply
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 
@@ -75,4 +76,12 @@ def _chosen(kernel: Kernel, target: Target) -> tuple[Schedule, int]:
     return maps.map_steps(kernel, lanes), maps.registers_needed(kernel, lanes)
 
 
-__all__ = ["Copies", "MatrixUnit", "SimtDialect", "SimtKernel", "emit_simt", "scheduled_kernel"]
+__all__ = [
+    "Copies",
+    "GroupUnit",
+    "MatrixUnit",
+    "SimtDialect",
+    "SimtKernel",
+    "emit_simt",
+    "scheduled_kernel",
+]

@@ -139,8 +139,7 @@ class _MapSteps:
             self.step("vectorize", "v")
         self.steps += self.kinds
         self.step("bind", "b", "block")
-        for thread in self.threads:
-            self.step("bind", thread, "thread")
+        self.step("bind", *self.threads, "thread")
 
     def blocks(self, name: str, block: int) -> None:
         """Blocks of positions; threads that have several of them have other code for the last."""

@@ -89,7 +89,7 @@ class ThreadMapping:
 
 def plan(kernel: Kernel, target: Target) -> ThreadMapping:
     """Choose a mapping for a kernel with a loop and at least one grid point."""
-    lane = schedule(kernel, Target(vector_bits=512, registers=32)).lane
+    lane = schedule(kernel, Target(vector_bits=512, registers=32, warp=target.warp)).lane
     if lane is not None:
         return _along_grid(kernel, lane, target)
     return _along_loops(kernel, target)

@@ -10,7 +10,7 @@ bytes where their address allows that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -30,21 +30,22 @@ from bringup.llvm.simt.target import (
     MAX_BLOCKS,
     SHARED_BYTES,
     SimtDialect,
-    SimtKernel,
     dynamic_shared,
     shuffled,
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
+from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     PRIVATE,
+    STRAIGHT,
     Alloc,
     Barrier,
     Buffer,
     For,
     Func,
     If,
-    Let,
     Load,
     Shuffle,
     Stmt,
@@ -53,6 +54,7 @@ from bringup.loops.form import (
 )
 from bringup.loops.schedule.rewrite import exprs_of
 from bringup.loops.text import print_stmt
+from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
 #: Copies of a loop with so many statements, none of which holds others, are in flight together.
@@ -166,7 +168,7 @@ def _meets_next(body: Sequence[Stmt]) -> bool:
     if not places or any(isinstance(s, Barrier) for c in conditional for s in statements(c.body)):
         return True
     first, last = (
-        {s.buffer for s in part if isinstance(s, Load | Store) and s.buffer.space == "shared"}
+        {s.buffer for s in part if isinstance(s, ACCESSES) and s.buffer.space == "shared"}
         for part in (every[: places[0]], every[places[-1] :])
     )
     return not first.isdisjoint(last)
@@ -195,9 +197,10 @@ def _threads(body: Sequence[Stmt]) -> int:
     """The most threads that thread loops, within one another, have."""
     most = 1
     for stmt in body:
-        if isinstance(stmt, For | If):
+        if isinstance(stmt, NESTING):
             own = stmt.axis.size if isinstance(stmt, For) and stmt.kind == "thread" else 1
-            most = max(most, own * _threads(stmt.body))
+            inner = _threads(stmt.body) if "thread" in contents_of(stmt).kinds else 1
+            most = max(most, own * inner)
     return most
 
 
@@ -415,7 +418,7 @@ class _ThreadEmitter(FuncEmitter):
             (self.parity,) = loop.carried
             self.unit(nest, body, loop.index)
             if self.shared.allocs and not self.shared.is_double and _meets_next(body):
-                self._barrier()
+                self._barrier(())
             loop.next(b.xor(self.parity, const(1)))
 
     def unit(self, nest: Sequence[For], body: tuple[Stmt, ...], unit: Val) -> None:
@@ -432,9 +435,11 @@ class _ThreadEmitter(FuncEmitter):
                 self.is_in_threads = True
                 self._inside_ends(nest, body)
 
-    def _stmt(self, stmt: Stmt) -> None:
-        if isinstance(stmt, Barrier):
-            self._barrier()
+    def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
+        if isinstance(stmt, STRAIGHT) and (self.is_in_threads or not isinstance(stmt, Store)):
+            super()._stmt(stmt)
+        elif isinstance(stmt, Barrier):
+            self._barrier(scope)
         elif isinstance(stmt, Shuffle):
             self.scalars[stmt.result.name] = self._shuffle(stmt)
         elif isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
@@ -446,14 +451,14 @@ class _ThreadEmitter(FuncEmitter):
                     f"{self.func.name}: threads of a GPU have no memory for {stmt.buffer}",
                     fix="keep it in registers, or let the block share it",
                 )
-        elif not self.is_in_threads and isinstance(stmt, Store) and _is_shared(stmt):
+        elif isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
             self._branch(is_first, (stmt,), partial(super()._stmt, stmt))
         else:
             super()._stmt(stmt)
 
-    def _barrier(self) -> None:
-        """Wait until all threads of the block have come here."""
+    def _barrier(self, scope: Sequence[Stmt]) -> None:
+        """Wait until all threads of the block have come here.  scope: the rest of its block."""
         self.b.intrinsic(self.dialect.barrier, ir.void, (), ())
 
     def _shuffle(self, stmt: Shuffle) -> Val:
@@ -491,9 +496,7 @@ class _ThreadEmitter(FuncEmitter):
         size = stmt.axis.size
         if not self.is_in_threads:
             self.are_whole_warps = inner * size % self.target.warp == 0
-        value = self.thread
-        if inner > 1:
-            value = self.b.binary("udiv", value, self.indices.const(inner))
+        value = self._number(inner)
         exists: Val | None = None
         if self.is_in_threads:
             value = self.b.binary("urem", value, self.indices.const(size))
@@ -516,6 +519,12 @@ class _ThreadEmitter(FuncEmitter):
         outer, self.is_in_threads = self.is_in_threads, True
         self._where(exists, stmt.body)
         self.is_in_threads, self.memory.present = outer, present
+
+    def _number(self, inner: int) -> Val:
+        """The number of this thread among groups of so many."""
+        if inner == 1:
+            return self.thread
+        return self.b.binary("udiv", self.thread, self.indices.const(inner))
 
     # -- conditions --------------------------------------------------------------------------------
 
@@ -551,15 +560,20 @@ class _ThreadEmitter(FuncEmitter):
         """
         loops = [loop for loop in nest if loop.kind == "unroll"]
         straight, outer = nest[-1].body, self.scalars
-        points = list(product(*(range(loop.axis.size) for loop in loops)))
+        axes, const = [loop.axis for loop in loops], self.indices.const
+        numbers = product(*(range(axis.size) for axis in axes))
+        points = [dict(zip(axes, map(const, point), strict=True)) for point in numbers]
         exists = [self._exists(loops, point) for point in points]
         copies = [dict(outer) for _ in points]
 
         def each(part: Sequence[Stmt]) -> None:
             for point, scalars, alive in zip(points, copies, exists, strict=True):
-                self._go_to(loops, point)
+                self.indices.axes.update(point)
                 self.scalars = scalars
-                with self._lanes(alive, guarded=alive is not None):
+                if alive is None:
+                    self.body(part)
+                    continue
+                with self._lanes(alive, guarded=True):
                     self.body(part)
 
         def emit() -> None:
@@ -580,14 +594,10 @@ class _ThreadEmitter(FuncEmitter):
             emit()
         self.scalars = outer
 
-    def _go_to(self, loops: Sequence[For], point: Sequence[int]) -> None:
-        for loop, number in zip(loops, point, strict=True):
-            self.indices.axes[loop.axis] = self.indices.const(number)
-
-    def _exists(self, loops: Sequence[For], point: Sequence[int]) -> Val | None:
+    def _exists(self, loops: Sequence[For], point: Mapping[Axis, Val]) -> Val | None:
         """Whether the loops have this iteration; None if that is certain."""
         result: Val | None = None
-        self._go_to(loops, point)
+        self.indices.axes.update(point)
         for loop in loops:
             end = self._end(loop)
             if end is not None:
@@ -612,13 +622,13 @@ def _copied(stmt: For) -> list[For]:
 
 def _meets(body: Sequence[Stmt]) -> bool:
     """Whether threads wait for one another in a block, or exchange values."""
-    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(tuple(body)))
+    return Contents(body).has_barrier
 
 
 def _is_flat(body: Sequence[Stmt]) -> bool:
     """Whether a block is straight code, in loops that are written out at most."""
     loops = [stmt for stmt in body if isinstance(stmt, For)]
-    rest = [stmt for stmt in body if not isinstance(stmt, For | Alloc)]
+    rest = [stmt for stmt in body if not isinstance(stmt, (For, Alloc))]
     return all(s.kind in ("unroll", "vector") and _is_flat(s.body) for s in loops) and (
         _is_straight(rest)
     )
@@ -628,7 +638,7 @@ def _combines(body: Sequence[Stmt]) -> bool:
     """Whether straight code does nothing but fold registers, which then fold pairwise."""
     return all(
         stmt.buffer.space == "register" and (isinstance(stmt, Load) or bool(stmt.fold))
-        if isinstance(stmt, Load | Store)
+        if isinstance(stmt, ACCESSES)
         else False
         for stmt in body
     )
@@ -641,7 +651,7 @@ def _is_shared(stmt: Store) -> bool:
 
 def _is_straight(body: Sequence[Stmt]) -> bool:
     """Whether statements may come in another order: none reads memory that another one writes."""
-    if not all(isinstance(stmt, Let | Load | Store) for stmt in body):
+    if not all(isinstance(stmt, STRAIGHT) for stmt in body):
         return False
     stored = {stmt.buffer.name for stmt in body if isinstance(stmt, Store)}
     return stored.isdisjoint(stmt.buffer.name for stmt in body if isinstance(stmt, Load))

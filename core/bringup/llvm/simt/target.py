@@ -57,6 +57,43 @@ class MatrixUnit:
 
 
 @record
+class GroupUnit:
+    """Instructions by which 128 threads ask for products of tiles in shared memory: 64 rows by 8 to
+    ``columns`` columns, a multiple of 8, by 32 bytes of inner elements.
+
+    A factor lies in pieces of 128 bytes, whose chunks of 16 bytes change places by the number of
+    the piece; eight pieces begin at a multiple of 1024 bytes.  A piece has inner elements of a row
+    or column, or else 64 rows or columns of an inner element.  Four warps have 16 rows each, and of
+    these a lane has those sums that `MatrixUnit` says, for eight columns after eight.
+
+    dtypes: of factors, each with those that sums may have.
+    instruction: what a target's list of them calls the unit.
+    factor: ``factor(b, address, beside)`` describes a factor, given the i64 address of its first
+    element, and bytes from one piece of rows or columns to the next, 0 where there is one at most.
+    moved: ``moved(b, factor, nbytes)``, a factor so many bytes on.
+    multiply: ``multiply(b, dtype, sums, factors, along)`` asks for products; the new sums are on
+    their way.  along: for both factors, whether pieces run along rows or columns.
+    fence: ``fence(b, sums)`` comes before the first product of a group.
+    commit: what was asked for becomes a group.
+    wait: ``wait(b, pending, sums)`` waits for all groups but the last ones; sums are there then.
+    show: what the thread wrote to shared memory is seen by the unit.
+    uniform: a number that is equal in all threads of a warp, in a form that says so.
+    """
+
+    dtypes: Mapping[str, Sequence[str]]
+    instruction: str
+    columns: int
+    factor: Callable[[Builder, Val, int], Val]
+    moved: Callable[[Builder, Val, int], Val]
+    multiply: Callable[[Builder, str, Sequence[Val], tuple[Val, Val], tuple[bool, bool]], list[Val]]
+    fence: Callable[[Builder, Sequence[Val]], list[Val]]
+    commit: Callable[[Builder], None]
+    wait: Callable[[Builder, int, Sequence[Val]], list[Val]]
+    show: Callable[[Builder], None]
+    uniform: Callable[[Builder, Val], Val]
+
+
+@record
 class SimtDialect:
     """The names of a GPU's registers, barrier and address spaces, as LLVM spells them.
 
@@ -70,6 +107,7 @@ class SimtDialect:
     device_scope, block_scope: of what is atomic between all threads, and between those of a block.
     copies: None where every copy goes through registers.
     matrices: None where no unit multiplies tiles.
+    groups: None where no unit does so for several warps together.
     """
 
     calling_convention: str
@@ -86,27 +124,7 @@ class SimtDialect:
     block_scope: str = "block"
     copies: Copies | None = None
     matrices: MatrixUnit | None = None
-
-
-@record
-class SimtKernel:
-    """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
-    nothing to do).
-
-    blocks: the largest number that has work to do.  Kernels of `emit_simt` loop over their work, so
-    that any smaller number computes the same, such as the number that the device holds at once.
-    shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
-    fixed: it needs exactly this many blocks.
-    persistent: an iteration of a block's loop is so short that starting a block costs as much.
-    Launch as many blocks as the device holds at once instead of many times more.
-    """
-
-    name: str
-    blocks: int
-    threads: int
-    shared_bytes: int = 0
-    fixed: bool = False
-    persistent: bool = False
+    groups: GroupUnit | None = None
 
 
 def dynamic_shared(module: Module, name: str, dialect: SimtDialect) -> Val:

@@ -131,7 +131,7 @@ def transpose_steps(kernel: Kernel, plan: TransposePlan, target: Target) -> Sche
     along, across = ("p", "q") if plan.loads else ("q", "p")
     scalars = [f"%{number}" for number in plan.scalars(kernel)]
     steps.append(Step("share", (across, along, *scalars), (("pad", lanes),)))
-    threads: list[Step] = []
+    threads: list[str] = []
     unroll: list[str] = []
     for slow, fast in ((f"{across}.in", f"{along}.in"), (along, across)):
         order = [f"{slow}.y", f"{fast}.x", f"{slow}.k"]
@@ -143,11 +143,11 @@ def transpose_steps(kernel: Kernel, plan: TransposePlan, target: Target) -> Sche
             order[1] = fast
         steps.append(Step("reorder", tuple(order)))
         unroll.append(order[2])
-        threads += [Step("bind", (each, "thread")) for each in order[1::-1]]
+        threads += order[1::-1]
     steps.append(Step("unroll", tuple(unroll)))
     if lanes > 1:
         steps.append(Step("vectorize", (f"{along}.in.v", f"{across}.v")))
-    return Schedule((*steps, *threads))
+    return Schedule((*steps, Step("bind", (*threads, "thread"))))
 
 
 def _lines(kernel: Kernel, plan: TransposePlan, target: Target) -> int:

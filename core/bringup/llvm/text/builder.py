@@ -147,8 +147,12 @@ class Builder:
         flags: str = "",
         tail: str = "",
     ) -> Val:
-        words = " ".join(w for w in (tail, "call", flags, ret.text) if w)
-        text = f"{words} {symbol}({', '.join(args)}){' ' if attrs else ''}{attrs}"
+        words = f"{tail} call" if tail else "call"
+        if flags:
+            words = f"{words} {flags}"
+        text = f"{words} {ret.text} {symbol}({', '.join(args)})"
+        if attrs:
+            text = f"{text} {attrs}"
         if ret is void:
             self.emit_void(text)
             return Val("void", void)
@@ -177,8 +181,10 @@ class Builder:
         >>> print(f.blocks[0].lines[0].strip())
         %.1 = call <4 x float> @llvm.sqrt.v4f32(<4 x float> %x)
         """
-        suffix = (ret,) if overloads is None else overloads
-        full = name + "".join(f".{t.code}" for t in suffix)
+        if overloads is None:
+            full = f"{name}.{ret.code}"
+        else:
+            full = ".".join([name, *[t.code for t in overloads]])
         callee = self.module.declare(full, ret, [a.type for a in args])
         if arg_attrs:
             texts = [
@@ -291,6 +297,9 @@ class Builder:
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:
         """``a * b + c``, rounded once; a library call on targets without the instruction."""
+        emulated = self.module.native.get("fma")
+        if emulated is not None:
+            return emulated(self, a, b, c)
         return self.intrinsic("llvm.fma", a.type, (a, b, c))
 
     def fabs(self, a: Val) -> Val:

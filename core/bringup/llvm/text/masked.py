@@ -12,7 +12,6 @@ from bringup.llvm.text import (
     const_vector,
     i1,
     i32,
-    i64_const,
     poison,
     vec,
     void,
@@ -39,14 +38,21 @@ def pairwise(parts: Sequence[Val], combine: Callable[[Val, Val], Val]) -> Val:
 
 
 def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
-    """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
+    """The mask of the lanes below a count, as a comparison of i32 lane numbers."""
     numbers = const_vector(i32, range(lanes))
     return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
 
 
+def known_lanes(mask: Val) -> list[bool] | None:
+    """The lanes of a mask that is written out; None for any other."""
+    if not mask.text.startswith("<"):
+        return None
+    return [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
+
+
 def clamp(b: Builder, count: Val, most: int) -> Val:
-    """An i64 between 0 and ``most``."""
-    return b.smax(b.smin(count, i64_const(most)), i64_const(0))
+    """An integer between 0 and ``most``."""
+    return b.smax(b.smin(count, const(count.type, most)), const(count.type, 0))
 
 
 def masked_load(
@@ -70,15 +76,45 @@ def masked_load(
     )
 
 
+def strided_load(b: Builder, type: Type, address: Val, stride: int, count: int) -> Val | None:
+    """Load lanes ``stride`` elements apart from vectors without gaps, which are shuffled.
+
+    count: how many lanes there are, the first ones; others are as the last of them.  Nothing behind
+    its element is read.  None for so few lanes that they are not a vector.
+    """
+    lanes, span = type.lanes, stride * (count - 1) + 1
+    width = lanes
+    while width > span:
+        width //= 2
+    if width < 2:
+        return None
+    starts = [*range(0, span - width, width), span - width]
+    part = vec(type.scalar, width)
+    value, *others = (
+        b.load(part, b.gep(address, start, type.scalar), type.scalar.bits // 8) for start in starts
+    )
+    elements = [stride * min(n, count - 1) for n in range(lanes)]
+    place = [min(element // width, len(others)) for element in elements]
+    order = [e - starts[p] for e, p in zip(elements, place, strict=True)]
+    for number, other in enumerate(others, 1):
+        before = order if number == 1 else range(lanes)
+        chosen = [
+            width + at if p == number else old
+            for at, p, old in zip(order, place, before, strict=True)
+        ]
+        value = b.shufflevector(value, other, chosen)
+    return value if others else b.shufflevector(value, None, order)
+
+
 def masked_store(b: Builder, value: Val, address: Val, mask: Val, align: int = 1) -> None:
     """Store the lanes where ``mask`` holds."""
     if value.type.lanes == 1:
         b.cond(mask, lambda: b.store(value, address, align), lambda: None)
         return
-    lanes = mask.text.strip("<>").split(", ")
-    if mask.is_constant and lanes.count("i1 true") == 1:
+    lanes = known_lanes(mask)
+    if lanes is not None and sum(lanes) == 1:
         # LLVM 22 for AVX-512 stores one lane of a narrowed vector at its width before.
-        lane = lanes.index("i1 true")
+        lane = lanes.index(True)
         element = value.type.scalar
         one = b.emit(element, f"extractelement {value}, i32 {lane}")
         b.store(one, b.gep(address, lane, element), align)

@@ -142,7 +142,7 @@ class Module:
         #: Functions that the target has instructions for, in place of what emitters write out:
         #: ``maximum(b, x, y)`` and ``minimum`` of f32, as in IEEE 754-2019, ``f32_to_bf16(b, x)``,
         #: to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, if the target does not
-        #: compile ``frem`` to that.
+        #: compile ``frem`` to that, and ``fma(b, x, y, z)`` if it has no such instruction.
         self.native: dict[str, Callable[..., Val]] = {}
         #: ``shared_math(b, instr, operands)``: a call of a function of the module for one of many
         #: transcendental instructions, or None; see `bringup.llvm.scalar`.

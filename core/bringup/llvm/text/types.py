@@ -128,17 +128,18 @@ def struct_type(*members: Type) -> Type:
     return _derived[key]
 
 
-_DIGITS = frozenset("-0123456789")
-
-
 class Val:
-    """An operand: SSA name or constant text, and its type.  Immutable by convention."""
+    """An operand: SSA name or constant text, and its type.  Immutable by convention.
 
-    __slots__ = ("text", "type")
+    integer: the value of a scalar integer constant, None for any other operand.
+    """
 
-    def __init__(self, text: str, type: Type) -> None:
+    __slots__ = ("integer", "text", "type")
+
+    def __init__(self, text: str, type: Type, integer: int | None = None) -> None:
         self.text = text
         self.type = type
+        self.integer = integer
 
     def __repr__(self) -> str:
         return f"{self.type.text} {self.text}"
@@ -149,11 +150,6 @@ class Val:
     def is_constant(self) -> bool:
         """Whether this is a literal (not an SSA name)."""
         return self.text[0] != "%"
-
-    @property
-    def integer(self) -> int | None:
-        """The value of a scalar integer constant, None for any other operand."""
-        return int(self.text) if self.text[0] in _DIGITS and self.type.is_int else None
 
 
 def _round_bits(value: float, mantissa: int, low_exponent: int, high_exponent: int) -> float:
@@ -205,10 +201,12 @@ def const(type: Type, value: float) -> Val:
     key = (type, value if value.__class__ is int else repr(value))
     constant = _constants.get(key)
     if constant is None:
-        text = scalar_text(type.scalar, value)
+        text, number = scalar_text(type.scalar, value), None
         if type.lanes > 1:
             text = f"splat ({type.scalar.text} {text})"
-        constant = _constants[key] = Val(text, type)
+        elif type.is_int and type is not i1:
+            number = int(text)
+        constant = _constants[key] = Val(text, type, number)
     return constant
 
 

@@ -147,8 +147,9 @@ def _products(form: _Form, ends: Buffer, order: Buffer) -> Func:
     """Multiply; a unit is a block column for a chunk of tiles, whose rows are packed before."""
     x, blocks = form.call.operands[:2]
     (y,) = form.call.results
-    params: list[tuple[Role, Buffer]] = [("in", each) for each in (x, blocks, ends, order)]
-    b = FuncBuilder(form.call.name, [*params, ("out", y)])
+    b = FuncBuilder(
+        form.call.name, [("in", x), ("in", blocks), ("in", ends), ("in", order), ("out", y)]
+    )
     tiles = Tiles(b, form.dtype, form.tile, form.lanes, form.vectors * form.lanes)
     with b.loop("chunk", ceil_div(form.tiles, form.chunk), "parallel") as chunk:
         first = chunk * form.chunk

@@ -14,19 +14,18 @@ from functools import lru_cache
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    DEFINING,
     NESTING,
     Alloc,
-    Barrier,
     Body,
     Buffer,
     For,
     Func,
     If,
-    Let,
     Load,
     Scalar,
-    Shuffle,
     Store,
     statements,
 )
@@ -92,12 +91,12 @@ def accesses(
 
 def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
     """The accesses of a block to memory that outlives it."""
-    private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
-    found = [access for access in accesses(body, facts, loops) if access.buffer not in private]
+    found = list(accesses(body, facts, loops))
+    if Contents(body).buffers:
+        private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
+        found = [access for access in found if access.stmt.buffer not in private]
     if any(access.stmt.operands for access in found):
-        inside = {
-            stmt.result for stmt in statements(body) if isinstance(stmt, Let | Load | Shuffle)
-        }
+        inside = {stmt.result for stmt in statements(body) if isinstance(stmt, DEFINING)}
         found = [replace(a, outer=frozenset(a.stmt.operands) - inside) for a in found]
     return found
 
@@ -117,11 +116,6 @@ def private_accesses(func: Func) -> dict[Buffer, list[Access]]:
 
     walk(func.body)
     return found
-
-
-def has_barrier(body: Body) -> bool:
-    """Whether threads meet somewhere in a block, or exchange values."""
-    return any(isinstance(stmt, Barrier | Shuffle) for stmt in statements(body))
 
 
 def may_conflict(one: Access, other: Access) -> bool:
@@ -242,7 +236,7 @@ def _is_in_agreeing_quotients(one: _Parts, other: _Parts, axis: Axis) -> bool:
                 continue
             if atom == axis:
                 return True
-            if isinstance(atom, Div | Mod):
+            if isinstance(atom, (Div, Mod)):
                 whole, low, high = _digit(atom)
                 digits.setdefault(whole, {})[low] = high
         for whole in [w for w in digits if w not in wholes]:
@@ -391,7 +385,6 @@ __all__ = [
     "accesses",
     "are_apart",
     "conflicts",
-    "has_barrier",
     "is_apart",
     "may_conflict",
     "may_share",

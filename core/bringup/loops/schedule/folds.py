@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from bringup.errors import ScheduleError
 from bringup.graph.index import Expr, Mask
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     Alloc,
     Body,
     Buffer,
     For,
     Func,
-    If,
     Let,
     Load,
     Scalar,
@@ -131,7 +131,7 @@ def overwrite(func: Func, buffer: str) -> Func:
                 start = None
                 continue
             start = update
-            if update is None and isinstance(stmt, For | If):
+            if update is None and isinstance(stmt, NESTING):
                 result.append(rebuilt(stmt, walk(stmt.body)))
             else:
                 result.append(stmt)
@@ -147,7 +147,7 @@ def overwrite(func: Func, buffer: str) -> Func:
 
 
 def _touches(stmt: Stmt, buffer: str) -> bool:
-    return any(isinstance(s, Load | Store) and s.buffer.name == buffer for s in statements((stmt,)))
+    return any(isinstance(s, ACCESSES) and s.buffer.name == buffer for s in statements((stmt,)))
 
 
 @record(eq=False)
@@ -169,8 +169,8 @@ class _Update:
         while isinstance(stmt, For):
             nest.append(stmt)
             *before, stmt = stmt.body
-            scalars += [s for s in before if isinstance(s, Let | Load)]
-            if not all(isinstance(s, Let | Load) and not _touches(s, buffer) for s in before):
+            scalars += [s for s in before if isinstance(s, (Let, Load))]
+            if not all(isinstance(s, (Let, Load)) and not _touches(s, buffer) for s in before):
                 return None
         if not nest or not isinstance(stmt, Store) or stmt.mask:
             return None

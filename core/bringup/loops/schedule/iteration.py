@@ -10,8 +10,10 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
+from bringup.loops.contents import contents_of
 from bringup.loops.form import (
     CONCURRENT,
+    NESTING,
     Alloc,
     Body,
     For,
@@ -25,7 +27,6 @@ from bringup.loops.form import (
 from bringup.loops.schedule.dependences import (
     Access,
     conflicts,
-    has_barrier,
     meets_only_within,
     outliving,
 )
@@ -111,7 +112,7 @@ class _Split:
                 f"loop {self.old.name} ends early, so it has no last block to {tail}",
                 fix="split with tail=guard",
             )
-        if has_barrier(self.old.body):
+        if contents_of(self.old).has_barrier:
             raise ScheduleError(
                 f"threads meet inside loop {self.old.name}, whose last block is apart",
                 fix=f"choose a size that divides {self.old.axis.size}",
@@ -150,7 +151,7 @@ class _Split:
         outer_facts = self.facts + For(outer, (), old.kind, outer_end).bounds
         facts = outer_facts + For(inner, (), old.kind, end).bounds + limit
         is_short = (end is not None and span(end, outer_facts)[0] < size) or limit
-        if has_barrier(old.body) and is_short:
+        if contents_of(old).has_barrier and is_short:
             raise ScheduleError(
                 f"threads meet inside loop {old.name}, whose last block is shorter",
                 fix=f"choose a size that divides {total}",
@@ -318,7 +319,7 @@ def specialize(func: Func, loop: str, count: int, at: str) -> Func:
     names = Names(func)
 
     def change(outer: For, facts: Mask) -> Body:
-        size, within = outer.axis.size, {inner.name for inner in loops_of((outer,))}
+        size, within = outer.axis.size, {loop, *contents_of(outer).loops}
         if not 0 < count < size:
             raise ScheduleError(
                 f"loop {loop} has {size} iterations, of which the first {count} are not a part",
@@ -340,7 +341,7 @@ def specialize(func: Func, loop: str, count: int, at: str) -> Func:
 
 def _twice(old: For, axis: Axis, count: int, facts: Mask, names: Names) -> Body:
     """A loop whose body stands there for the first iterations of another loop, and for the rest."""
-    if has_barrier(old.body):
+    if contents_of(old).has_barrier:
         raise ScheduleError(
             f"threads meet inside loop {old.name}", fix="specialize before barriers are placed"
         )
@@ -354,7 +355,7 @@ def _twice(old: For, axis: Axis, count: int, facts: Mask, names: Names) -> Body:
 
 def _middle(old: For, first: int, last: int) -> int:
     """How many iterations are left between the first and the last ones."""
-    if old.kind == "thread" and has_barrier(old.body):
+    if old.kind == "thread" and contents_of(old).has_barrier:
         raise ScheduleError(
             f"threads meet inside loop {old.name}, so none of them can be apart",
             fix="peel before loops are bound",
@@ -401,7 +402,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     check_loops(func, (inner,))
 
     def change(old: For, facts: Mask) -> Body:
-        if not any(loop.name == inner for loop in loops_of(old.body)):
+        if inner not in contents_of(old).loops:
             return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
@@ -481,7 +482,7 @@ def _segments(whole: For, loop: For, outer: str, facts: Mask) -> Body:
         for stmt in statements(loop.body)
         for expr in exprs_of(stmt)
         for atom in expr.atoms()
-        if isinstance(atom, Div | Mod) and (loop.axis, 1) in atom.of.terms
+        if isinstance(atom, (Div, Mod)) and (loop.axis, 1) in atom.of.terms
     }
     by = min((atom.by for atom in divided), default=0)
     rows = [atom.of + axis * -1 for atom in divided if atom.by == by]
@@ -523,7 +524,7 @@ def _replaced(stmt: Stmt, old: For, new: For) -> Stmt:
     """A statement with another loop in place of one within it."""
     if stmt is old:
         return new
-    if not isinstance(stmt, For | If):
+    if not isinstance(stmt, NESTING):
         return stmt
     return rebuilt(stmt, tuple(_replaced(inner, old, new) for inner in stmt.body))
 
@@ -565,15 +566,15 @@ def with_independent_kind(
     loops = tuple(loops)
 
     def change(old: For, facts: Mask) -> Body:
-        if old.kind == "thread" and kind != "thread" and has_barrier(old.body):
+        if old.kind == "thread" and kind != "thread" and contents_of(old).has_barrier:
             raise ScheduleError(
                 f"the threads of loop {old.name} wait for one another or exchange values",
                 fix="let it be a loop of threads",
             )
-        common = [s.buffer for s in statements(old.body) if _is_common(s)]
-        if kind == "thread" != old.kind and common:
+        if kind == "thread" != old.kind and "shared" in contents_of(old).spaces:
+            common = next(s.buffer for s in statements(old.body) if _is_common(s))
             raise ScheduleError(
-                f"iterations of loop {old.name} would share one {common[0].name}",
+                f"iterations of loop {old.name} would share one {common.name}",
                 fix="bind the loop before its buffers are shared",
             )
         if kind == "unroll":
@@ -588,7 +589,7 @@ def with_independent_kind(
                     "out",
                     fix="unroll or vectorize it, or choose another loop",
                 )
-        if kind == "vector" and any(loop.kind == "vector" for loop in loops_of(old.body)):
+        if kind == "vector" and "vector" in contents_of(old).kinds:
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )

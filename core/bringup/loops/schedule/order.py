@@ -9,8 +9,12 @@ from typing import Literal as OneOf
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
+from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
+    ACCESSES,
     CONCURRENT,
+    DEFINING,
+    NESTING,
     Alloc,
     Body,
     Buffer,
@@ -29,7 +33,6 @@ from bringup.loops.form import (
 )
 from bringup.loops.schedule.dependences import (
     conflicts,
-    has_barrier,
     may_share,
     meets_only_within,
     outliving,
@@ -98,7 +101,7 @@ def reorder(func: Func, *loops: str) -> Func:
 
     def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        if not names <= {loop.name for loop in loops_of((old,))}:
+        if not names <= {old.name, *contents_of(old).loops}:
             return (old,)
         found = True
         return _reordered(old, loops, facts, Names(func))
@@ -125,8 +128,8 @@ def _reordered(outermost: For, order: Sequence[str], facts: Mask, names: Names) 
     missing = set(order)
     while missing:
         *scalars, last = body
-        if not isinstance(last, For | If) or not all(
-            isinstance(s, Let | Load | Alloc) for s in scalars
+        if not isinstance(last, NESTING) or not all(
+            isinstance(s, (Let, Load, Alloc)) for s in scalars
         ):
             raise _not_perfect(nest, missing)
         outer = list(nest.values())
@@ -163,7 +166,7 @@ def _spread(stmt: Alloc, outer: Sequence[For], names: Names) -> tuple[Buffer, Ex
 
 
 def _in_part(stmt: Stmt, spread: Mapping[Buffer, tuple[Buffer, Expr]]) -> Stmt:
-    if not isinstance(stmt, Load | Store) or stmt.buffer not in spread:
+    if not isinstance(stmt, ACCESSES) or stmt.buffer not in spread:
         return stmt
     buffer, start = spread[stmt.buffer]
     return with_place(stmt, buffer, stmt.index + start)
@@ -213,7 +216,7 @@ def _check_order(
     """
     ends = tuple(bound for loop in nest for bound in loop.bounds)
     inner = frozenset(loop.axis for loop in (*nest, *loops_of(body)))
-    if has_barrier(body):
+    if Contents(body).has_barrier:
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
@@ -304,7 +307,7 @@ def distribute(
 
     def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        if not {loop.name for loop in loops_of(old.body)}.issuperset(loops[1:]):
+        if not contents_of(old).loops.keys() >= set(loops[1:]):
             return (old,)
         found += 1
         nest = _nest_of(old, loops[1:])
@@ -434,7 +437,7 @@ class _Distribution:
                     result.append(stmt)
                 case _:
                     part.body.append(stmt)
-                    if isinstance(stmt, Let | Load | Shuffle):
+                    if isinstance(stmt, DEFINING):
                         if not isinstance(stmt, Shuffle) and self.may_repeat(stmt):
                             self.repeated[stmt.result] = stmt
                         self.homes[stmt.result] = part
@@ -545,7 +548,7 @@ class _Distribution:
                     body.append(Load(copy, self.registers[scalar], self.point))
         body += Substitution({}, scalars=copies)(tuple(part.body))
         for stmt in part.body:
-            if not isinstance(stmt, Let | Load | Shuffle) or stmt.result not in self.shared:
+            if not isinstance(stmt, DEFINING) or stmt.result not in self.shared:
                 continue
             name = self.names.buffer(f"v{stmt.result.name}")
             register = Buffer(name, stmt.result.dtype, self.points, self.space)
@@ -559,7 +562,7 @@ class _Distribution:
 
     def spread(self, stmt: Stmt) -> Stmt:
         """An access to a buffer of the body: to the element of the iteration."""
-        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
+        if not isinstance(stmt, ACCESSES) or stmt.buffer not in self.buffers:
             return stmt
         index = stmt.index * self.points + self.point
         return with_place(stmt, self.buffers[stmt.buffer], index)
@@ -611,7 +614,7 @@ def sink(func: Func, loop: str) -> Func:
         for number, stmt in enumerate(body):
             if isinstance(stmt, For) and stmt.name == loop:
                 return _with_sunk(body, number, stmt, facts)
-            if isinstance(stmt, For | If):
+            if isinstance(stmt, NESTING):
                 more = stmt.bounds if isinstance(stmt, For) else stmt.mask
                 result.append(rebuilt(stmt, walk(stmt.body, facts + more)))
             else:
@@ -632,7 +635,7 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
             f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
         )
     beside = (*body[:number], *body[number + 1 :])
-    if any(inside.name == loop.name for inside in loops_of(beside)):
+    if loop.name in Contents(beside).loops:
         raise ScheduleError(
             f"there are several loops {loop.name} in a block", fix="split one to rename it"
         )
@@ -644,15 +647,15 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
         raise ScheduleError(f"a buffer beside loop {loop.name} has the name of one in it")
     staying: list[Stmt] = [s for s in body[:number] if isinstance(s, Alloc)]
     moving = [s for s in body[:number] if not isinstance(s, Alloc)]
-    while moving and isinstance(moving[0], Let | Load):
+    while moving and isinstance(moving[0], (Let, Load)):
         staying.append(moving.pop(0))
-    moved = {s.result for s in moving if isinstance(s, Let | Load)}
+    moved = {s.result for s in moving if isinstance(s, (Let, Load))}
     readers = statements((loop, *body[number + 1 :]))
     if moved and any(not moved.isdisjoint(used_scalars(s)) for s in readers):
         raise ScheduleError(
             f"loop {loop.name} reads scalars from behind other statements", fix="hoist them first"
         )
-    if has_barrier(body):
+    if Contents(body).has_barrier:
         raise ScheduleError("threads meet beside the loop", fix="sink before barriers are placed")
     inside = facts + loop.bounds
     axis = Expr.of(loop.axis)
@@ -705,7 +708,7 @@ def hoist(func: Func, *loops: str) -> Func:
         body: list[Stmt] = []
         changing: set[Scalar] = set()
         for stmt in old.body:
-            if isinstance(stmt, Let | Load):
+            if isinstance(stmt, (Let, Load)):
                 if _is_fixed(stmt, varying, changing, written, old):
                     fixed.append(stmt)
                     continue
@@ -723,7 +726,7 @@ def hoist(func: Func, *loops: str) -> Func:
 def _written(func: Func, body: Body, *, is_concurrent: bool) -> Set[Buffer]:
     """The buffers that change while iterations of a loop with this body run."""
     inside = list(statements(body))
-    written = {s.buffer for s in inside if isinstance(s, Store | Alloc)}
+    written = {s.buffer for s in inside if isinstance(s, (Store, Alloc))}
     if is_concurrent:
         # Another thread may run on before this one reads, and write the same memory.
         written |= {p.buffer for p in func.params for w in written if may_share(p.buffer, w)}

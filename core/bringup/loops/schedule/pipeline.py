@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    ACCESSES,
     Alloc,
     Barrier,
     Body,
@@ -21,8 +23,9 @@ from bringup.loops.form import (
     Store,
     Wait,
     named_axis,
+    statements,
 )
-from bringup.loops.schedule.dependences import conflicts, has_barrier, outliving
+from bringup.loops.schedule.dependences import conflicts, outliving
 from bringup.loops.schedule.rewrite import (
     Names,
     Substitution,
@@ -31,13 +34,16 @@ from bringup.loops.schedule.rewrite import (
     map_statements,
     nested,
     points_of,
+    rebuilt,
     rewrite_loops,
     with_place,
 )
 from bringup.records import record
 
 
-def double_buffer(func: Func, loop: str, count: int, *later: str, ahead: int = 0) -> Func:
+def double_buffer(
+    func: Func, loop: str, count: int, *later: str, ahead: int = 0, pending: int = 0
+) -> Func:
     """Shared memory that each iteration fills for itself is filled some iterations ahead.
 
     The loop fills buffers in shared memory, and threads meet before they are read and at its end.
@@ -45,7 +51,9 @@ def double_buffer(func: Func, loop: str, count: int, *later: str, ahead: int = 0
     ``loop.f`` before; then the threads meet once in each iteration.
     later: buffers whose elements are copied while the threads go on; those of the others are in
     registers until the iteration is at its end.
-    ahead: how many iterations; ``count - 1`` if 0.
+    ahead: how many iterations; ``count - 1 - pending`` if 0.
+    pending: how many iterations' products are on their way when threads meet again.  If it is not
+    0, instructions alone read the buffers, which are asked for products as soon as threads meet.
     Raises ScheduleError where the loop has another form, or writes what fills the buffers.
 
     >>> from bringup.loops.text import parse_func
@@ -67,7 +75,7 @@ def double_buffer(func: Func, loop: str, count: int, *later: str, ahead: int = 0
     ...   }
     ... }''')
     >>> text = str(double_buffer(func, "k", 2, "s"))
-    >>> print(text[text.index("for k in") :])
+    >>> print(text[text.index("for k in") : text.rindex("barrier")].rstrip())
     for k in 3 {
           wait 0
           barrier
@@ -83,18 +91,27 @@ def double_buffer(func: Func, loop: str, count: int, *later: str, ahead: int = 0
             y[4*k + t] = %1
           }
         }
-        barrier
-      }
-    }
     """
     check_new_names(func, f"{loop}.f")
     names = Names(func)
 
     def change(old: For, facts: Mask) -> Body:
-        return _Pipeline(old, count, ahead or count - 1, later, names, facts).stages()
+        copies = _Copies(count, ahead or count - 1 - pending, pending)
+        return _Pipeline(old, copies, later, names, facts).stages()
 
     # What is apart by its copy only, no check of threads sees.
     return rewrite_loops(func, (loop,), change, lambda changed: changed)
+
+
+@record
+class _Copies:
+    """How many copies a buffer has; of how many iterations they are filled, and multiplied, while
+    those of another one are.
+    """
+
+    count: int
+    ahead: int
+    pending: int
 
 
 @record(eq=False)
@@ -116,16 +133,18 @@ class _Pipeline:
     def __init__(
         self,
         loop: For,
-        count: int,
-        ahead: int,
+        copies: _Copies,
         later: Sequence[str],
         names: Names,
         facts: Mask,
     ) -> None:
-        self.loop, self.count, self.ahead, self.later = loop, count, ahead, later
-        self.names, self.facts = names, facts
-        if not 0 < ahead < count:
-            raise self.error(f"{ahead} of {count} copies are filled ahead", "fill fewer ahead")
+        self.loop, self.later, self.names, self.facts = loop, later, names, facts
+        self.count, self.ahead, self.pending = copies.count, copies.ahead, copies.pending
+        if not 0 < self.ahead < self.count - self.pending or self.pending < 0:
+            busy = f", and {self.pending} more are multiplied" if self.pending else ""
+            raise self.error(
+                f"{self.ahead} of {self.count} copies are filled ahead{busy}", "fill fewer ahead"
+            )
         meetings = [n for n, stmt in enumerate(loop.body) if isinstance(stmt, Barrier)]
         if len(meetings) != 2 or meetings[1] != len(loop.body) - 1 or loop.end is not None:
             raise self.error(
@@ -133,14 +152,14 @@ class _Pipeline:
                 "compute a scalar first in shared memory at this loop",
             )
         filling, self.used = loop.body[: meetings[0]], loop.body[meetings[0] + 1 : -1]
-        if has_barrier((*filling, *self.used)):
+        if Contents((*filling, *self.used)).has_barrier:
             raise self.error("threads meet in loops inside it", "name the innermost such loop")
         self.buffers: dict[Buffer, Buffer] = {}
         self.fills: list[_Fill] = []
         for stmt in filling:
             if isinstance(stmt, Alloc) and stmt.buffer.space == "shared":
                 old = stmt.buffer
-                size = old.size * count
+                size = old.size * self.count
                 self.buffers[old] = Buffer(old.name, old.dtype, size, "shared", old.swizzle)
             else:
                 self.fills.append(self.fill(stmt))
@@ -148,6 +167,8 @@ class _Pipeline:
         if missing or not self.fills:
             raise self.error(f"it fills no {', '.join(missing) or 'buffer'}", "name its buffers")
         self.check()
+        if self.pending:
+            self.used = _asked_for(self.used, self.error)
 
     def error(self, why: str, fix: str) -> ScheduleError:
         return ScheduleError(f"loop {self.loop.name} cannot fill ahead: {why}", fix=fix)
@@ -161,7 +182,7 @@ class _Pipeline:
             body = body[0].body
         last = body[-1]
         is_plain = isinstance(last, Store) and last.buffer in self.buffers and not last.fold
-        if not is_plain or not all(isinstance(s, Let | Load) for s in body[:-1]):
+        if not is_plain or not all(isinstance(s, (Let, Load)) for s in body[:-1]):
             raise self.error(
                 "a statement before the threads meet is no nest of loops that stores an element",
                 "put other statements behind the barrier",
@@ -195,11 +216,11 @@ class _Pipeline:
         """The loop with what comes before and after it."""
         loop, size = self.loop, self.loop.axis.size
         at = Expr.of(loop.axis)
-        first = named_axis(f"{loop.name}.f", min(self.ahead, size))
+        start = named_axis(f"{loop.name}.f", min(self.ahead, size))
         groups: Body = (Commit(),) if self.later else ()
-        start: list[Stmt] = []
+        before: list[Stmt] = []
         for fill in self.fills:
-            start += self.placed(fill, Expr.of(first), ())
+            before += self.placed(fill, Expr.of(start), ())
         more = (Bound(at, 0, size - self.ahead),)
         begin: list[Stmt] = []
         end: list[Stmt] = []
@@ -209,28 +230,35 @@ class _Pipeline:
                 continue
             register, parts = self.by_registers(fill)
             begin.append(Alloc(register))
-            loaded, stored = (
+            first, second = (
                 guarded(more, self.placed(part, at + self.ahead, more)) for part in parts
             )
-            begin += loaded
-            end += stored
+            begin += first
+            end += second
         used = map_statements(self.used, self.in_copy)
         waits: Body = (Wait(self.ahead - 1),) if self.later else ()
         filled: Body = (*begin, *groups) if size > self.ahead else groups
-        body = (*waits, Barrier(), *filled, *used, *(end if size > self.ahead else ()))
+        stored = end if size > self.ahead else []
+        body = (*waits, Barrier(), *filled, *used, *stored)
+        last: Body = ()
+        if self.pending:
+            waits = (*waits, Wait(self.pending, "products"))
+            body = (*waits, Barrier(), *used, Commit("products"), *filled, *stored)
+            last = (Wait(0, "products"),)
         allocs = tuple(Alloc(buffer) for buffer in self.buffers.values())
         return (
             *allocs,
-            For(first, (*start, *groups), "unroll"),
+            For(start, (*before, *groups), "unroll"),
             *(groups * max(self.ahead - size, 0)),
             For(loop.axis, body, loop.kind),
+            *last,
             Barrier(),
         )
 
     def in_copy(self, stmt: Stmt) -> Stmt:
         """An access to a buffer: to the copy of the iteration."""
         slot = Expr.of(self.loop.axis) % self.count
-        if not isinstance(stmt, Load | Store) or stmt.buffer not in self.buffers:
+        if not isinstance(stmt, ACCESSES) or stmt.buffer not in self.buffers:
             return stmt
         return with_place(stmt, self.buffers[stmt.buffer], stmt.index + slot * stmt.buffer.size)
 
@@ -256,6 +284,29 @@ class _Pipeline:
             _Fill(fill.nest, (Load(value, register, point), second), second),
         )
         return register, parts
+
+
+def _asked_for(body: Body, error: Callable[[str, str], ScheduleError]) -> Body:
+    """A block whose products, all of instructions, come later.  Raises what ``error`` makes."""
+    asked: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, For):
+            raise error("it does more than multiply by instructions", "leave out pending")
+        inner = map_statements(stmt.body, _later) if stmt.by else _asked_for(stmt.body, error)
+        asked.append(rebuilt(stmt, inner))
+    for access in statements(body):
+        space = "shared" if isinstance(access, Load) else "fragment"
+        if isinstance(access, Load | Store) and access.buffer.space != space:
+            raise error(f"{access.buffer.name} is not in space {space}", "give it that space first")
+    return tuple(asked)
+
+
+def _later(stmt: Stmt) -> Stmt:
+    """A fold that comes later; any other statement as it is."""
+    if not isinstance(stmt, Store):
+        return stmt
+    how = stmt.fold, stmt.factor, stmt.precision, stmt.operands
+    return Store(stmt.buffer, stmt.index, stmt.value, stmt.mask, *how, later=True)
 
 
 __all__ = ["double_buffer"]

@@ -11,6 +11,7 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
 from bringup.loops.form import (
+    NESTING,
     Alloc,
     Barrier,
     Body,
@@ -153,7 +154,7 @@ def narrow(func: Func, scalar: str, dtype: str) -> Func:
         nonlocal found
         result: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, For | If):
+            if isinstance(stmt, NESTING):
                 result.append(rebuilt(stmt, walk(stmt.body)))
             elif isinstance(stmt, Let) and str(stmt.result) == scalar and stmt.op.name == "convert":
                 (before,) = stmt.operands
@@ -300,11 +301,11 @@ class _Place:
         """The place of the scalar of this name; None if the block does not compute it."""
         before: list[Let | Load] = []
         for stmt in body:
-            if isinstance(stmt, Let | Load):
+            if isinstance(stmt, (Let, Load)):
                 before.append(stmt)
                 if stmt.result.name == name:
                     return _Place((), tuple(before))
-            elif isinstance(stmt, For | If):
+            elif isinstance(stmt, NESTING):
                 inner = _Place.of(stmt.body, name)
                 if inner is not None:
                     return _Place((stmt, *inner.around), (*before, *inner.before))
@@ -395,7 +396,7 @@ class _Filling:
         body = Substitution(table, known[-1], names)(self.slice)
         body = tuple(_inside(stmt, known[-1]) for stmt in body)
         last = body[-1]
-        assert isinstance(last, Let | Load)
+        assert isinstance(last, (Let, Load))
         body += (Store(copy, _flat(axes, pad), last.result),)
         for axis, end, facts in zip(
             reversed(axes), reversed(ends), reversed(known[:-1]), strict=True
@@ -444,7 +445,7 @@ def _replaced(body: Body, old: Stmt, new: Stmt) -> Body:
     for stmt in body:
         if stmt is old:
             result.append(new)
-        elif isinstance(stmt, For | If):
+        elif isinstance(stmt, NESTING):
             result.append(rebuilt(stmt, _replaced(stmt.body, old, new)))
         else:
             result.append(stmt)

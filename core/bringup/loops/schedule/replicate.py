@@ -7,7 +7,10 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents
 from bringup.loops.form import (
+    ACCESSES,
+    STRAIGHT,
     Alloc,
     Barrier,
     Body,
@@ -28,7 +31,6 @@ from bringup.loops.schedule.dependences import (
     Access,
     accesses,
     conflicts,
-    has_barrier,
     is_apart,
     may_conflict,
     meets_only_within,
@@ -188,7 +190,7 @@ class _Replication:
                 f"{wrong[0].kind} loop {wrong[0].name} would be in a thread loop",
                 fix="bind it to thread, or serialize it",
             )
-        if has_barrier(body) or any(loop.kind == "thread" for loop in loops_of(body)):
+        if Contents(body).has_barrier or "thread" in Contents(body).kinds:
             raise ScheduleError(
                 f"there are threads in loop {self.at.name} already", fix="name an inner loop"
             )
@@ -213,7 +215,7 @@ class _Replication:
         wide: dict[Buffer, Buffer] = {}
 
         def moved(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Load | Store) or stmt.buffer not in wide:
+            if not isinstance(stmt, ACCESSES) or stmt.buffer not in wide:
                 return stmt
             index = stmt.index * self.columns + self.column
             return with_place(stmt, wide[stmt.buffer], index)
@@ -250,8 +252,8 @@ class _Replication:
         for number, part in enumerate(self.parts):
             stmt = part.stmts[0]
             is_outside = isinstance(stmt, Store) and stmt.buffer not in self.private
-            if not part.is_shared and (isinstance(stmt, Let | Load) or is_outside):
-                assert isinstance(stmt, Let | Load | Store)
+            if not part.is_shared and (isinstance(stmt, (Let, Load)) or is_outside):
+                assert isinstance(stmt, STRAIGHT)
                 scalars.append(stmt)
                 continue
             self.flush(scalars, self.parts[number:])

@@ -7,10 +7,8 @@ nobody reads any more are dropped.  Statements that do not change stay the same 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
 from operator import is_
 from typing import Any, get_args
 
@@ -20,7 +18,9 @@ from bringup.graph import Literal
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.graph.printer import NAME
 from bringup.kernel.ranges import span
+from bringup.loops.contents import contents, contents_of
 from bringup.loops.form import (
+    DEFINING,
     NESTING,
     Alloc,
     Body,
@@ -125,17 +125,17 @@ def with_kind(loop: For, kind: LoopKind) -> For:
     return For(loop.axis, loop.body, kind, loop.end, loop.by)
 
 
-def checked(func: Func, bound: str = "", independent: bool = False) -> Func:
+def checked(func: Func, bound: Mapping[str, bool] | None = None) -> Func:
     """The function, if its threads stand in blocks and find the memory that they share as it is.
 
-    Raises ScheduleError otherwise.  bound, independent: as in `check_threads`.
+    Raises ScheduleError otherwise.  bound: as in `check_threads`.
     """
     found = contents(func)
     if "thread" in found.kinds or "shared" in found.spaces:
         # It stands on this module, and most functions have no threads.
         from bringup.loops.schedule.barriers import check_threads
 
-        check_threads(func, bound, independent)
+        check_threads(func, bound)
     return with_fragments(func)
 
 
@@ -171,57 +171,24 @@ def rewrite_block(body: Body, names: frozenset[str], change: Change, facts: Mask
     """The block with every loop of these names replaced, inner ones first."""
     result: list[Stmt] = []
     for stmt in body:
-        if not isinstance(stmt, NESTING) or names.isdisjoint(_loops_within(stmt)):
+        if not isinstance(stmt, NESTING):
             result.append(stmt)
             continue
-        more = stmt.bounds if isinstance(stmt, For) else stmt.mask
-        new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
-        if isinstance(new, For) and new.name in names:
+        new = stmt
+        if not contents_of(stmt).loops.keys().isdisjoint(names):
+            more = stmt.bounds if isinstance(stmt, For) else stmt.mask
+            new = rebuilt(stmt, rewrite_block(stmt.body, names, change, facts + more))
+        if isinstance(new, For) and new.axis.name in names:
             result += change(new, facts)
         else:
             result.append(new)
     return unless_same(result, body)
 
 
-class Contents:
-    """The names in a function, the kinds of its loops, and the spaces of its buffers.
-
-    loops: outer ones first.  repeated: the names that several buffers have.
-    """
-
-    def __init__(self, func: Func) -> None:
-        found: defaultdict[type, list[Any]] = defaultdict(list)
-        for stmt in statements(func.body):
-            found[stmt.__class__].append(stmt)
-        allocated = [stmt.buffer for stmt in found[Alloc]]
-        buffers = [buffer.name for buffer in (*(p.buffer for p in func.params), *allocated)]
-        scalars = [stmt.result.name for stmt in (*found[Let], *found[Load], *found[Shuffle])]
-        self.loops = dict.fromkeys([loop.axis.name for loop in found[For]])
-        self.kinds = {loop.kind for loop in found[For]}
-        self.spaces = {buffer.space for buffer in allocated}
-        self.buffers = set(buffers)
-        self.repeated = {name for name in self.buffers if buffers.count(name) > 1}
-        self.scalars = set(scalars)
-        self.has_unique_scalars = len(self.scalars) == len(scalars)
-
-
-#: What the function holds; steps ask several times for each.
-contents = lru_cache(maxsize=1)(Contents)
-
-
-@lru_cache(maxsize=1 << 10)
-def _loops_within(stmt: For | If) -> set[str]:
-    """The names of the loops in a statement, its own included."""
-    names = {stmt.name} if isinstance(stmt, For) else set[str]()
-    for inner in stmt.body:
-        if isinstance(inner, NESTING):
-            names |= _loops_within(inner)
-    return names
-
-
 def _with_unique_scalars(func: Func) -> Func:
     """Each scalar with a name of its own, so that scalars of two blocks may meet in one."""
-    if contents(func).has_unique_scalars:
+    scalars = contents(func).scalars
+    if len(set(scalars)) == len(scalars):
         return func
     return Func(func.name, func.params, Substitution({}, names=Names())(func.body))
 
@@ -289,9 +256,11 @@ class Names:
 
     def __init__(self, func: Func | None = None) -> None:
         found = contents(func) if func is not None else None
-        self._scalars = set(found.scalars) if found else set()
-        self._buffers = set(found.buffers) if found else set()
-        self._repeated = found.repeated if found else set()
+        self._scalars = set(found.scalars) if found else set[str]()
+        names = [p.buffer.name for p in func.params] if func is not None else []
+        names += found.buffers if found else []
+        self._buffers = set(names)
+        self._repeated = {name for name in self._buffers if names.count(name) > 1}
 
     def scalar(self, wanted: str, dtype: DType) -> Scalar:
         """A scalar of a name that is free, ``wanted`` or one like it."""
@@ -385,7 +354,7 @@ def without_unread(body: Body) -> Body:
         return tuple(
             rebuilt(stmt, walk(stmt.body)) if isinstance(stmt, NESTING) else stmt
             for stmt in block
-            if not (isinstance(stmt, Alloc | Store) and stmt.buffer in own)
+            if not (isinstance(stmt, (Alloc, Store)) and stmt.buffer in own)
         )
 
     return without_dead(walk(body))
@@ -394,7 +363,7 @@ def without_unread(body: Body) -> Body:
 def _live(body: Body, used: set[Scalar]) -> Body:
     result: list[Stmt] = []
     for stmt in reversed(body):
-        if isinstance(stmt, Let | Load | Shuffle) and stmt.result not in used:
+        if isinstance(stmt, DEFINING) and stmt.result not in used:
             continue
         new: Stmt = stmt
         if isinstance(stmt, NESTING):
@@ -444,9 +413,7 @@ class Substitution:
         """An expression after the substitution."""
         known = self._exprs.get(expr)
         if known is None:
-            table = self._table
-            touched = any(a in table or isinstance(a, Div | Mod) for a, _ in expr.terms)
-            known = expr.substitute(table) if touched and table else expr
+            known = expr.substitute(self._table) if self._table else expr
             if self._quotients is not None:
                 known = _with_quotients(known, self._quotients)
             self._exprs[expr] = known
@@ -605,8 +572,8 @@ def _with_quotients(expr: Expr, change: Callable[[Div | Mod], Expr | None]) -> E
     """An expression with others in place of quotients and remainders."""
     result = Expr(expr.const)
     for atom, c in expr.terms:
-        part = change(atom) if isinstance(atom, Div | Mod) else None
-        if part is None and isinstance(atom, Div | Mod):
+        part = change(atom) if isinstance(atom, (Div, Mod)) else None
+        if part is None and isinstance(atom, (Div, Mod)):
             inner = _with_quotients(atom.of, change)
             part = inner // atom.by if isinstance(atom, Div) else inner % atom.by
         result = result + (Expr.of(atom) if part is None else part) * c
@@ -621,7 +588,6 @@ __all__ = [
     "check_word",
     "checked",
     "constant",
-    "contents",
     "decided",
     "exprs_of",
     "guarded",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
+from bringup.loops.contents import Contents, contents_of
 from bringup.loops.form import (
+    ACCESSES,
     NESTING,
     Alloc,
     Barrier,
@@ -24,7 +25,7 @@ from bringup.loops.form import (
     Store,
     named_axis,
 )
-from bringup.loops.schedule.dependences import accesses, has_barrier, outliving
+from bringup.loops.schedule.dependences import accesses, outliving
 from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
@@ -46,18 +47,43 @@ from bringup.loops.schedule.rewrite import (
 )
 
 
-def bind(func: Func, loop: str, kind: OneOf["block", "thread"]) -> Func:
-    """Each iteration of the loop is a block of threads, or a thread of its block.
+def bind(func: Func, *loops_and_kind: str) -> Func:
+    """Each iteration of the loops is a block of threads, or a thread of its block.
 
+    loops_and_kind: the loops, then ``block`` or ``thread``.
     Raises ScheduleError if two of them touch one element, or fold into it, and where a thread needs
     what another one, or the block, wrote with no barrier between them.
+
+    >>> from bringup.loops.text import parse_func
+    >>> func = parse_func('''func f(y: out f32[6]) {
+    ...   for i in 2 parallel {
+    ...     for j in 3 parallel {
+    ...       %0: f32 = 2.0
+    ...       y[3*i + j] = %0
+    ...     }
+    ...   }
+    ... }''')
+    >>> print(bind(func, "i", "j", "block"))
+    func f(y: out f32[6]) {
+      for i in 2 block {
+        for j in 3 block {
+          %0: f32 = 2.0
+          y[3*i + j] = %0
+        }
+      }
+    }
     """
-    check_word("a loop cannot be bound to", kind, "block", "thread")
-    before = {old.kind for old in loops_of(func.body) if old.name == loop}
-    check = checked
-    if kind == "thread":
-        check = partial(checked, bound=loop, independent=before == {"parallel"})
-    return with_independent_kind(func, (loop,), kind, check)
+    *loops, word = loops_and_kind or ("",)
+    check_word("a loop cannot be bound to", word, "block", "thread")
+    if not loops:
+        raise ScheduleError(f"no loop to bind to {word}", fix=f"write bind i {word}")
+    if word == "block":
+        return with_independent_kind(func, loops, "block")
+    bound = dict.fromkeys(loops, True)
+    for old in loops_of(func.body):
+        if old.name in bound:
+            bound[old.name] &= old.kind == "parallel"
+    return with_independent_kind(func, loops, "thread", partial(checked, bound=bound))
 
 
 def add_loop(func: Func, name: str) -> Func:
@@ -130,7 +156,7 @@ def _moved(func: Func, buffer: str, space: Space) -> Func:
             old = stmt.buffer
             moved[old] = Buffer(old.name, old.dtype, old.size, space)
             return Alloc(moved[old])
-        if isinstance(stmt, Load | Store) and stmt.buffer in moved:
+        if isinstance(stmt, ACCESSES) and stmt.buffer in moved:
             return with_place(stmt, moved[stmt.buffer], stmt.index)
         return stmt
 
@@ -222,7 +248,7 @@ def _shared_nest(
         body = body[0].body
     inside = [stmt for stmt in body if isinstance(stmt, NESTING)]
     writes = [access for access in outliving(body) if access.kind != "load"]
-    is_cut = all(access.stmt in body for access in writes) and not has_barrier(body)
+    is_cut = all(access.stmt in body for access in writes) and not Contents(body).has_barrier
     if set(nest) != set(loops) or not is_cut:
         raise ScheduleError(
             f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
@@ -231,7 +257,7 @@ def _shared_nest(
     results = [access.stmt for access in writes]
     # One element, which straight code only reads behind the loops that fill it.
     sums = {s.buffer for s in body if isinstance(s, Alloc) and s.buffer.size == 1 and inside}
-    defined = {s.result.name: s for s in body if isinstance(s, Let | Load)}
+    defined = {s.result.name: s for s in body if isinstance(s, (Let, Load))}
     missing = [name for name in scalars if name not in defined]
     if missing:
         raise ScheduleError(
@@ -257,7 +283,7 @@ def _shared_nest(
         loads.append(Load(scalar, buffer, index))
     place = Substitution({a: Expr.of(b) for a, b in inner.items()}, facts, names)
     first = place(without_dead((*(s for s in body if s not in results), *stores)))
-    rest = tuple(s for s in body if not (isinstance(s, Let | Load) and s.result.name in scalars))
+    rest = tuple(s for s in body if not (isinstance(s, (Let, Load)) and s.result.name in scalars))
     rest = without_unread(rest) if inside else rest
     for name in reversed(loops):
         first = (For(inner[nest[name].axis], first, "parallel", nest[name].end),)
@@ -332,7 +358,7 @@ def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body
             f"loop {loop.name} ends early, so some threads would not come to a barrier",
             fix="choose a size that divides, and give the end to an inner loop",
         )
-    if any(inside.kind == "thread" for inside in loops_of(loop.body)):
+    if "thread" in contents_of(loop).kinds:
         raise ScheduleError(
             f"loop {loop.name} holds thread loops", fix="name the innermost thread loop"
         )

@@ -1,4 +1,4 @@
-"""Engines that multiply tiles in shared memory: FMA, tensor cores, and warpgroups of sm_90a.
+"""Engines that multiply tiles in shared memory, for attention: FMA and tensor cores.
 
 An engine keeps the sums of a block, distributed over its threads.
 
@@ -9,11 +9,6 @@ An engine keeps the sums of a block, distributed over its threads.
   name of the instruction.  f32 is rounded to tf32 after the load.  Lines that run along rows or
   columns are transposed by the load, which can do that for elements of two bytes; those of f32 are
   read word by word.
-* Warpgroups: four warps keep 64 rows of sums and request products of 64 × N × 16, which read both
-  factors from shared memory asynchronously.  A descriptor says where a factor lies: the address of
-  its first element, and the strides between the pieces of 128 bytes that `TileLayout.panels` makes.
-  The products of one pipeline step are a group; the warpgroup waits for it before the barrier of
-  the next step but one, so that tensor cores always have a tile to work on.
 """
 
 from __future__ import annotations
@@ -24,8 +19,8 @@ from typing import Protocol
 from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, widen
-from bringup.llvm.text import Type, Val, const, struct_type, vec
-from bringup_cuda.codegen.contraction.staging import PANEL, SWIZZLE_PERIOD, TileLayout
+from bringup.llvm.text import Type, Val, const, vec
+from bringup_cuda.codegen.contraction.staging import TileLayout
 from bringup_cuda.codegen.contraction.tiles import CHUNK, Tile, sum_type
 from bringup_cuda.codegen.nvvm import (
     MMA,
@@ -49,30 +44,10 @@ class Engine(Protocol):
         """This thread's sums before the first product."""
 
     def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
-        """Add the products of two tiles in shared memory.
-
-        The engine may still work when this returns: until `finish` sums may only be passed on.
-        """
-
-    def before_barrier(self) -> None:
-        """Do what is needed before the barrier after which tiles are multiplied."""
-
-    def finish(self, sums: Sequence[Val]) -> list[Val]:
-        """The sums when all products are in them."""
+        """Add the products of two tiles in shared memory."""
 
     def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""
-
-
-class SynchronousEngine:
-    """The parts of an engine whose products are done when `accumulate` returns."""
-
-    def before_barrier(self) -> None:
-        """No product is in flight."""
-
-    def finish(self, sums: Sequence[Val]) -> list[Val]:
-        """The sums themselves."""
-        return list(sums)
 
 
 def _zeros(kind: Type, count: int) -> list[Val]:
@@ -150,7 +125,7 @@ class FmaOperand:
         return value if value.type is wide else self.b.zext(value, wide)
 
 
-class FmaEngine(SynchronousEngine):
+class FmaEngine:
     """f32 and f64, rounded once for each product and sum, and integers of any width."""
 
     def __init__(
@@ -358,7 +333,7 @@ def _fragments(
     return RoundedFragments(WordFragments(b, layout, start, count, left=left, paired=paired), b)
 
 
-class TensorEngine(SynchronousEngine):
+class TensorEngine:
     """Products of f16, bf16 and tf32 with sums of f32, and of bytes with sums of i32.
 
     paired: for the right factor, see `WordFragments`.
@@ -433,151 +408,15 @@ class TensorEngine(SynchronousEngine):
 
     def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """As in `Engine`."""
-        _store_mma_sums(self.b, sums, (self.row, self.column), self.across, shared, stride)
-
-
-def _store_mma_sums(
-    b: IntBuilder,
-    sums: Sequence[Val],
-    first: tuple[Val, Val],
-    across: int,
-    shared: Val,
-    stride: int,
-) -> None:
-    """Write a warp's sums to shared memory, row by row, ``stride`` sums apart.
-
-    first: its first row and column.  across: blocks of 16 × 8 side by side.
-    """
-    lane = _lane(b)
-    row = b.add(first[0], b.udiv(lane, 4))
-    column = b.add(first[1], b.mul(b.urem(lane, 4), 2))
-    element = sums[0].type
-    start = b.zext(b.add(b.mul(row, stride), column), ir.i64)
-    base = b.gep(shared, start, element)
-    for n in range(0, len(sums), 2):
-        block, half = divmod(n // 2, 2)
-        i, j = divmod(block, across)
-        pair = build_vector(b, sums[n : n + 2])
-        offset = (i * MMA_ROWS + half * 8) * stride + j * MMA_COLUMNS
-        b.store(pair, b.gep(base, offset, element), 8)
-
-
-# -- warpgroups ------------------------------------------------------------------------------------
-
-#: Threads of a warpgroup, and rows of its products.
-WARPGROUP_THREADS, WGMMA_ROWS = 128, 64
-#: The bits of a descriptor that say that chunks are swizzled in pieces of 128 bytes.
-_SWIZZLE_128B = 1 << 62
-
-
-class WarpgroupOperand:
-    """The descriptors of one factor.
-
-    first: the warpgroup's first row or column.
-    """
-
-    def __init__(self, b: IntBuilder, layout: TileLayout, first: Val) -> None:
-        assert layout.panels, "descriptors describe panels only"
-        assert not layout.inner_minor or layout.depth * layout.dtype.itemsize == PANEL
-        self.b = b
-        self.transposed = not layout.inner_minor
-        # The stride between panels only counts where rows or columns continue in the next panel.
-        leading = layout.panel_stride if self.transposed else CHUNK
-        self.constant_bits = _SWIZZLE_128B | SWIZZLE_PERIOD // CHUNK << 32 | leading // CHUNK << 16
-        lines = MMA_BYTES // layout.dtype.itemsize * PANEL
-        self.step_chunks = (lines if self.transposed else MMA_BYTES) // CHUNK
-        start = b.mul(first, PANEL)
-        if self.transposed:
-            per_panel = PANEL // layout.dtype.itemsize
-            panel = b.udiv(first, per_panel)
-            start = b.mul(panel, layout.panel_stride)
-        self.start = b.zext(start, ir.i64)
-
-    def descriptor(self, tile: Val) -> Val:
-        """The descriptor of the first product's part of a tile in shared memory."""
-        b = self.b
-        address = b.add(b.ptrtoint(tile, ir.i64), self.start)
-        chunk = b.and_(b.udiv(address, CHUNK), (1 << 14) - 1)
-        return b.or_(chunk, const(ir.i64, self.constant_bits))
-
-    def advance(self, descriptor: Val, step: int) -> Val:
-        """The descriptor of the ``step``-th 32 bytes of inner elements."""
-        return self.b.add(descriptor, step * self.step_chunks)
-
-
-class WarpgroupEngine:
-    """Products of f16 and bf16, summed in f32."""
-
-    def __init__(
-        self, b: IntBuilder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val
-    ) -> None:
-        self.b = b
-        self.dtype = dtype
-        down, across = tile.warps[0] * WARP // WARPGROUP_THREADS, tile.warps[1]
-        self.width = tile.columns // across
-        assert tile.rows == down * WGMMA_ROWS, "a warpgroup has 64 rows"
-        group = self._uniform(b.udiv(thread, WARPGROUP_THREADS))
-        row = b.mul(b.udiv(group, across), WGMMA_ROWS)
-        column = b.mul(b.urem(group, across), self.width)
-        self.left = WarpgroupOperand(b, layouts[0], row)
-        self.right = WarpgroupOperand(b, layouts[1], column)
-        warp = b.urem(b.udiv(thread, WARP), WARPGROUP_THREADS // WARP)
-        self.first = b.add(row, b.mul(warp, WGMMA_ROWS // 4)), column
-        self.steps = layouts[0].depth * dtype.itemsize // MMA_BYTES
-
-    def _uniform(self, value: Val) -> Val:
-        """A number equal in all lanes of a warp, in a form that tells the assembler so."""
-        operands = i32_const(-1), value, i32_const(0), i32_const(WARP - 1)
-        return self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", ir.i32, operands, ())
-
-    def zero_sums(self) -> list[Val]:
-        """As in `Engine`."""
-        return _zeros(ir.f32, self.width // 2)
-
-    def accumulate(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
-        """Request the products of two tiles in shared memory; see `Engine`."""
-        b = self.b
-        # LLVM must not write to these registers after the fence.
-        sums = self._inline_ptx("wgmma.fence.sync.aligned;", sums, ())
-        x, y = self.left.descriptor(left), self.right.descriptor(right)
-        for step in range(self.steps):
-            sums = self._wgmma(sums, self.left.advance(x, step), self.right.advance(y, step))
-        b.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", ir.void, (), ())
-        return list(sums)
-
-    def _wgmma(self, sums: Sequence[Val], left: Val, right: Val) -> list[Val]:
-        """Request one product.  LLVM has no intrinsic for it."""
-        count, kind = len(sums), self.dtype.name
-        registers = ", ".join(f"${n}" for n in range(count))
-        transposed = f"{int(self.left.transposed)}, {int(self.right.transposed)}"
-        ptx = (
-            "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-            f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{self.width}k16.f32.{kind}.{kind} "
-            f"{{{registers}}}, ${2 * count}, ${2 * count + 1}, p, 1, 1, {transposed}; }}"
-        )
-        return self._inline_ptx(ptx, sums, (left, right))
-
-    def _inline_ptx(self, ptx: str, sums: Sequence[Val], others: Sequence[Val]) -> list[Val]:
-        """PTX that changes the registers of sums in place, and reads others of 64 bits."""
-        b, count = self.b, len(sums)
-        kind = struct_type(*[ir.f32] * count)
-        ties = [str(n) for n in range(count)]
-        constraints = ",".join([*["=f"] * count, *ties, *["l"] * len(others), "~{memory}"])
-        operands = ", ".join(map(str, (*sums, *others)))
-        call = f'call {kind.text} asm sideeffect "{ptx}", "{constraints}"({operands}) convergent'
-        registers = b.emit(kind, call)
-        return [b.extractvalue(registers, n) for n in range(count)]
-
-    def before_barrier(self) -> None:
-        """Show this thread's writes to tensor cores; finish all products but the last tile's."""
-        b = self.b
-        b.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", ir.void, (), ())
-        b.intrinsic("llvm.nvvm.wgmma.wait_group.sync.aligned", ir.void, (const(ir.i64, 1),), ())
-
-    def finish(self, sums: Sequence[Val]) -> list[Val]:
-        """As in `Engine`."""
-        return self._inline_ptx("wgmma.wait_group.sync.aligned 0;", sums, ())
-
-    def store_sums(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
-        """As in `Engine`."""
-        _store_mma_sums(self.b, sums, self.first, self.width // MMA_COLUMNS, shared, stride)
+        b, lane = self.b, _lane(self.b)
+        row = b.add(self.row, b.udiv(lane, 4))
+        column = b.add(self.column, b.mul(b.urem(lane, 4), 2))
+        element = sums[0].type
+        start = b.zext(b.add(b.mul(row, stride), column), ir.i64)
+        base = b.gep(shared, start, element)
+        for n in range(0, len(sums), 2):
+            block, half = divmod(n // 2, 2)
+            i, j = divmod(block, self.across)
+            pair = build_vector(b, sums[n : n + 2])
+            offset = (i * MMA_ROWS + half * 8) * stride + j * MMA_COLUMNS
+            b.store(pair, b.gep(base, offset, element), 8)

@@ -9,8 +9,9 @@ from bringup.graph import Value
 from bringup.integers import ceil_div, round_up
 from bringup.kernel.contraction import Contraction, Factor, recognise, size
 from bringup.kernel.form import Kernel
+from bringup.llvm.simt.group_products import PERIOD
 from bringup.records import record
-from bringup_cuda.codegen.contraction.staging import SWIZZLE_PERIOD, CopyPlan, plan_copy
+from bringup_cuda.codegen.contraction.staging import CopyPlan, plan_copy
 from bringup_cuda.codegen.contraction.tiles import (
     SCALAR,
     SCALAR_RATE,
@@ -85,7 +86,7 @@ class ContractionPlan:
 def _shared_bytes(contraction: Contraction, tile: Tile, copies: tuple[CopyPlan, CopyPlan]) -> int:
     sums_type = sum_type(contraction.fold.dtype)
     sums = tile.rows * sum_stride(tile.columns, sums_type) * sums_type.bits // 8
-    alignment = SWIZZLE_PERIOD if tile.warpgroups else 0
+    alignment = PERIOD if tile.warpgroups else 0
     return max(tile.stages * sum(copy.layout.nbytes for copy in copies), sums) + alignment
 
 
@@ -151,7 +152,6 @@ def _plan_copies(
             (extent, depth),
             tensor=tensor is not None,
             async_copies=has_async_copies(architecture),
-            panels=tile.warpgroups,
         )
 
     return (

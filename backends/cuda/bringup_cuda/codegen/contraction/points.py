@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from bringup.graph import Instr, Value
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.kernel.contraction import Axes, vector
-from bringup.kernel.form import BufferDecl, Store
+from bringup.kernel.form import BufferDecl
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.text import Type, Val, const, vec
-from bringup_cuda.codegen.contraction.tiles import CHUNK
 from bringup_cuda.codegen.nvvm import IntBuilder, build_vector
 
 #: The values of axes at a point, as i32.
@@ -215,37 +214,3 @@ class PointBody:
         address = b.gep(base, b.sext(index, ir.i64), kind.scalar)
         value = b.load(kind, address, kind.bits // 8 * kind.lanes)
         return value if allowed is None else b.select(allowed, value, ir.zero(kind))
-
-    def store(self, sink: Store, value: Val) -> None:
-        """Write a value at every point, where the sink's mask holds."""
-        b = self.b
-        decl, base = self.buffers[sink.buffer]
-        element = memory_type(decl.type.dtype)
-        if decl.type.dtype.name == "bool":
-            value = b.zext(value, ir.i8)
-        if vector(sink.index, sink.mask, self.walk, self.lanes) == self.lanes:
-            self._write(sink, base, element, self.spread(value), 0)
-            return
-        for n in range(self.lanes):
-            self._write(sink, base, element, b.extractelement(value, n), n)
-
-    def _write(self, sink: Store, base: Val, element: Type, value: Val, lane: int) -> None:
-        b, point = self.b, self.points[lane]
-        index = emit_index(b, sink.index, point)
-        address = b.gep(base, b.sext(index, ir.i64), element)
-        align = element.bits // 8 * value.type.lanes
-        mask = emit_mask(b, sink.mask, point)
-        if mask is None:
-            b.store(value, address, align)
-            return
-        with b.if_then(mask):
-            b.store(value, address, align)
-
-
-def widest_store(sinks: Iterable[Store], buffers: Sequence[BufferDecl], walk: Axes) -> int:
-    """Lanes that make 16 bytes of the store with the smallest elements."""
-    widths = [
-        vector(s.index, s.mask, walk, max(1, CHUNK // buffers[s.buffer].type.dtype.itemsize))
-        for s in sinks
-    ]
-    return max(widths, default=1)

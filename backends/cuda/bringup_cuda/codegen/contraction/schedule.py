@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType, i32
 from bringup.kernel.contraction import size, vector
+from bringup.llvm.simt.group_products import PIECE, ROWS
 from bringup.loops import lower_kernel
 from bringup.loops.form import Func, Let, Load, Store, statements
 from bringup.loops.schedule import Schedule, Scheduled, Step
@@ -48,6 +49,7 @@ class _Tiled:
     ``r.i.in`` and ``c.i.in``.
 
     threads, unrolled, vectors: the loops that are bound, unrolled and vectorized at last.
+    pieces: the loop over pieces of lines, by factor, where these are cut.
     """
 
     def __init__(self, plan: ContractionPlan) -> None:
@@ -58,6 +60,7 @@ class _Tiled:
         self.threads: list[str] = []
         self.unrolled: list[str] = []
         self.vectors: list[str] = []
+        self.pieces: dict[str, list[str]] = {"left": [], "right": []}
 
     @property
     def is_widened(self) -> bool:
@@ -76,18 +79,20 @@ class _Tiled:
         self.grid()
         self.inner()
         self.sums()
+        self.panels()
         left, right = self.factors()
         self.fill("left", left, self.plan.copies[0])
         self.fill("right", right, self.plan.copies[1])
         if self.plan.tensor is None:
             self.products(left, right)
+        elif self.plan.tile.warpgroups:
+            self.group_products(self.plan.tensor)
         else:
             self.tensor_products(self.plan.tensor)
         self.copies("left", self.plan.copies[0])
         self.copies("right", self.plan.copies[1])
         self.epilogue()
-        for loop in self.threads:
-            self.add("bind", loop, "thread")
+        self.add("bind", *self.threads, "thread")
         self.add("unroll", *self.unrolled)
         self.add("set_space", "r0", "fragment")
         self.add("vectorize", *self.vectors)
@@ -97,7 +102,8 @@ class _Tiled:
             if copy.asynchronous
         ]
         tile = self.plan.tile
-        self.add("double_buffer", "k.o", tile.stages, *later, ahead=tile.prefetch)
+        pending = {"pending": 1} if tile.warpgroups else {}
+        self.add("double_buffer", "k.o", tile.stages, *later, ahead=tile.prefetch, **pending)
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -119,8 +125,7 @@ class _Tiled:
             self.add("split", "r.o", "r.g", "r.h", group)
             blocks = ["r.g", "c.o", "r.h"]
         self.add("reorder", *blocks, "r.i", "c.i")
-        for name in (*batch, *blocks):
-            self.add("bind", name, "block")
+        self.add("bind", *batch, *blocks, "block")
 
     def fused(self, loops: Sequence[str], name: str) -> str:
         """One loop over all of some nested ones; its name."""
@@ -188,24 +193,35 @@ class _Tiled:
 
     # -- tiles in shared memory --------------------------------------------------------------------
 
+    def panels(self) -> None:
+        """Lines along rows or columns that warpgroups read are cut into pieces of 128 bytes."""
+        if not self.plan.tile.warpgroups:
+            return
+        for side, name, copy in zip("rc", self.pieces, self.plan.copies, strict=True):
+            length = PIECE // copy.layout.dtype.itemsize
+            if not copy.layout.inner_minor and copy.layout.extent > length:
+                self.add("split", f"{side}.i.in", f"{side}.p", f"{side}.i.in", length)
+                self.pieces[name] = [f"{side}.p"]
+
     def fill(self, name: str, scalar: str, copy: CopyPlan) -> None:
         """A tile of a factor, computed before the products of a step."""
         own = "r.i.in" if name == "left" else "c.i.in"
         layout = copy.layout
-        order = f"{own},k.i" if layout.inner_minor else f"k.i,{own}"
+        order = [own, "k.i"] if layout.inner_minor else [*self.pieces[name], "k.i", own]
         gap = {"swizzle": 1} if layout.swizzled else {"pad": layout.gap // layout.dtype.itemsize}
-        self.add("precompute", scalar, "k.o", name, order, space="shared", **gap)
+        self.add("precompute", scalar, "k.o", name, ",".join(order), space="shared", **gap)
 
     def copies(self, name: str, copy: CopyPlan) -> None:
         """The threads that fill a tile: neighbours take neighbours in memory."""
         threads, lanes = self.plan.tile.threads, copy.lanes
-        fast, slow = (f"{name}.1", f"{name}.0")
+        pieces = [f"{name}.0"] if self.pieces[name] else []
+        fast, slow = f"{name}.{len(pieces) + 1}", f"{name}.{len(pieces)}"
         if copy.along_inner is not copy.layout.inner_minor:
             fast, slow = slow, fast
-        order, vectors = [fast], list[str]()
+        order, vectors = [*pieces, fast], list[str]()
         if lanes > 1:
             self.add("split", fast, f"{name}.x", f"{name}.v", lanes)
-            order, vectors = [f"{name}.x"], [f"{name}.v"]
+            order, vectors = [*pieces, f"{name}.x"], [f"{name}.v"]
         units, outer, packed = list[str](), list[str](), list[str]()
         if copy.packed > 1:
             self.add("split", slow, f"{name}.g", f"{name}.p", copy.packed)
@@ -224,7 +240,7 @@ class _Tiled:
                 outer.append(f"{name}.o")
         units += packed
         self.add("reorder", slow, *order, *outer, *units, *vectors)
-        self.threads += [*order, slow]
+        self.threads += [*reversed(order), slow]
         self.unrolled += units
         self.vectors += vectors
 
@@ -277,6 +293,25 @@ class _Tiled:
         self.add("tensorize", "r.y", f"16x8x{depth}")
         self.threads += reversed([*warps, *lanes])
         self.unrolled += [*step, *blocks, "r.l", "c.l"]
+
+    def group_products(self, dtype: DType) -> None:
+        """Each warpgroup keeps 64 rows; a warp of it has 16, in blocks of 8 rows by 8 columns."""
+        tile, depth = self.plan.tile, FRAGMENT // dtype.itemsize
+        groups = self.pieces["left"] or self.parts("r", tile.rows, [("w", ROWS)])
+        for loop, outer, inner, length in (
+            ("r.i.in", "r.v", "r.i.in", 16),
+            ("r.i.in", "r.l", "r.y", 8),
+            ("c.i.in", "c.q", "c.i.in", 8),
+            ("c.i.in", "c.x", "c.l", 2),
+            ("k.i", "k.s", "k.e", depth),
+        ):
+            self.add("split", loop, outer, inner, length)
+        lanes, blocks = ["r.v", "r.y", "c.x"], [*self.pieces["right"], "c.q", "r.l", "c.l"]
+        self.add("reorder", *groups, *lanes, *blocks)
+        self.add("reorder", *groups, "k.s", *lanes, *blocks, "k.e")
+        self.add("tensorize", "r.v", f"{ROWS}x{tile.columns}x{depth}")
+        self.threads += reversed([*groups, *lanes])
+        self.unrolled += ["k.s", *blocks]
 
     def parts(self, name: str, extent: int, sizes: Sequence[tuple[str, int]]) -> list[str]:
         """Split a side of a tile into parts of parts; the loops over them."""

@@ -33,10 +33,6 @@ from bringup_cuda.codegen.contraction.points import (
 from bringup_cuda.codegen.contraction.tiles import CHUNK
 from bringup_cuda.codegen.nvvm import IntBuilder, i32_const
 
-#: Bytes of a line piece within which eight chunks are swizzled.
-PANEL = 8 * CHUNK
-#: Alignment of a swizzled tile: the swizzle repeats every eight lines of `PANEL` bytes.
-SWIZZLE_PERIOD = 8 * PANEL
 #: Padding between lines that are not swizzled: where eight lanes read chunks of eight lines, and
 #: where four groups of eight lanes read words of four lines.
 GAPS = (CHUNK, 2 * CHUNK)
@@ -54,8 +50,6 @@ class TileLayout:
     rows or columns of one inner element.
     swizzled: whether the chunks of a line are permuted, so that equal chunks of eight lines lie in
     different banks; else lines are padded by ``gap`` bytes, one of `GAPS`.
-    panels: whether lines are cut into pieces of `PANEL` bytes, and the pieces of one column of the
-    tile follow each other.  Tensor cores that read shared memory themselves need this.
     """
 
     extent: int
@@ -63,7 +57,6 @@ class TileLayout:
     dtype: DType
     inner_minor: bool
     swizzled: bool
-    panels: bool = False
     gap: int = CHUNK
 
     @property
@@ -74,8 +67,6 @@ class TileLayout:
     @property
     def stride(self) -> int:
         """Bytes from line to line."""
-        if self.panels:
-            return PANEL
         return self.length * self.dtype.itemsize + (0 if self.swizzled else self.gap)
 
     @property
@@ -84,15 +75,8 @@ class TileLayout:
         return self.extent if self.inner_minor else self.depth
 
     @property
-    def panel_stride(self) -> int:
-        """Bytes from panel to panel."""
-        return self.lines * PANEL
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the whole tile."""
-        if self.panels:
-            return self.lines * self.length * self.dtype.itemsize
         return self.lines * self.stride
 
     def swizzle(self, b: IntBuilder, line: Val) -> Val:
@@ -112,9 +96,6 @@ class TileLayout:
         within = b.mul(column, self.dtype.itemsize)
         swizzle = self.swizzle(b, line)
         start = b.mul(line, self.stride)
-        if self.panels and self.length * self.dtype.itemsize > PANEL:
-            panel = b.mul(b.udiv(within, PANEL), self.panel_stride)
-            start, within = b.add(start, panel), b.urem(within, PANEL)
         if swizzle.text != "0":
             within = b.xor(within, swizzle)
         return b.add(start, within)
@@ -158,12 +139,11 @@ def plan_copy(
     *,
     tensor: bool,
     async_copies: bool,
-    panels: bool = False,
 ) -> CopyPlan:
     """How to copy tiles of a factor.
 
     value: the value to store.  tile: extent and depth.  tensor: whether tensor cores read them.
-    async_copies: whether the architecture has asynchronous copies.  panels: as in `TileLayout`.
+    async_copies: whether the architecture has asynchronous copies.
     """
     load, itemsize = value.producer, value.dtype.itemsize
     plain = load is not None and load.op.name == "load" and not load.operands
@@ -182,9 +162,7 @@ def plan_copy(
     asynchronous = async_copies and movable and lanes * itemsize in _ASYNC_BYTES
     # Matrix loads transpose elements of two bytes only; wider ones are read word by word.
     by_words = tensor and not inner_minor and itemsize > 2
-    layout = TileLayout(
-        *tile, value.dtype, inner_minor, tensor and not by_words, panels, GAPS[by_words]
-    )
+    layout = TileLayout(*tile, value.dtype, inner_minor, tensor and not by_words, GAPS[by_words])
     # Bytes that must be transposed are packed to words.
     packs = inner_minor and not along_inner and itemsize == 1 and lanes > 1
     return CopyPlan(layout, value, along_inner, lanes, asynchronous, _WORD if packs else 1)

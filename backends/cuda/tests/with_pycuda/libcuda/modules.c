@@ -127,9 +127,8 @@ static CUresult check(const char *text, const char **problem) {
   return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *made, const void *image, unsigned count,
-                                   CUjit_option *options, void **values) {
-  ENTER(1);
+static CUresult load(CUmodule *made, const void *image, unsigned count, CUjit_option *options,
+                     void **values) {
   CUresult status = unsafe();
   if (status) LEAVE(status);
   const char *problem;
@@ -143,6 +142,17 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *made, const void *image, unsigned c
   (*made)->image = strdup(image);
   (*made)->hooked = hooked;
   LEAVE(say(count, options, values, CUDA_SUCCESS, ""));
+}
+
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *made, const void *image, unsigned count,
+                                   CUjit_option *options, void **values) {
+  ENTER(1);
+  return load(made, image, count, options, values);
+}
+
+EXPORT CUresult cuModuleLoadData(CUmodule *made, const void *image) {
+  ENTER(1);
+  return load(made, image, 0, NULL, NULL);
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module) {
@@ -184,6 +194,16 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute ask
       (unsigned)value + function->static_shared > MOST_SHARED)
     LEAVE(CUDA_ERROR_INVALID_VALUE);
   function->dynamic_shared = (unsigned)value;
+  LEAVE(CUDA_SUCCESS);
+}
+
+/* As many as the threads of a multiprocessor allow. */
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
+                                                            int threads, size_t shared_) {
+  ENTER(1);
+  if (threads < 1 || (unsigned)threads > function->threads || shared_ > function->dynamic_shared)
+    LEAVE(CUDA_ERROR_INVALID_VALUE);
+  *blocks = 2048 / threads;
   LEAVE(CUDA_SUCCESS);
 }
 

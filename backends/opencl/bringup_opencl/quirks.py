@@ -1,0 +1,87 @@
+"""What drivers get wrong or do slowly, as a table: each fault with the shortest program of it.
+
+A row gives the name of another function to call for an op, or takes the op's function away from the
+dialect, so that core computes the op in another way.  The tests run the program of every fault on
+the drivers that they find, so a row that is not needed any more fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from bringup.c import Dialect
+from bringup.records import record
+
+
+@record
+class Quirk:
+    """One row.
+
+    platform, version: regular expressions for what the driver says of its platform, and of its
+    device and itself.
+    op: whose function is not called.  instead: what is, for f32 and f64; nothing if there is none.
+    why: in a sentence.
+    expression, argument, right: what shows the fault: OpenCL C of a float ``x``, its value, and
+    what is right; nothing where the function is only slow.
+    """
+
+    platform: str
+    version: str
+    op: str
+    instead: tuple[str, str] | None
+    why: str
+    expression: str = ""
+    argument: float = 0.0
+    right: float = 0.0
+
+
+QUIRKS = (
+    Quirk(
+        "Portable Computing Language",
+        "PoCL HSTR: pthread-x86_64.*(haswell|broadwell|skylake|cascadelake|icelake|znver)",
+        "floor",
+        ("__builtin_floorf", "__builtin_floor"),
+        "its floor is a dozen instructions, where these processors have one",
+    ),
+)
+
+
+#: Drivers that compile for no device: platform, version, and why.
+BROKEN = (
+    (
+        "Portable Computing Language",
+        "pthread-x86_64.*-generic",
+        "the compiler of this PoCL does not know the processor, and then refuses every kernel",
+    ),
+)
+
+
+def fault_of(platform: str, version: str) -> str:
+    """Why a driver cannot be used at all; empty if it can."""
+    for platforms, versions, why in BROKEN:
+        if re.search(platforms, platform) and re.search(versions, version):
+            return why
+    return ""
+
+
+def quirks_of(platform: str, version: str) -> Iterator[Quirk]:
+    """The rows of a driver."""
+    for quirk in QUIRKS:
+        if re.search(quirk.platform, platform) and re.search(quirk.version, version):
+            yield quirk
+
+
+def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
+    """The dialect with the functions of the rows in place of its own."""
+    functions = dict(dialect.functions)
+    for quirk in quirks:
+        if quirk.instead is None:
+            del functions[quirk.op]
+        else:
+            functions[quirk.op] = quirk.instead
+    return replace(dialect, functions=functions)
+
+
+__all__ = ["BROKEN", "QUIRKS", "Quirk", "fault_of", "quirks_of", "without_quirks"]

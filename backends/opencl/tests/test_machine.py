@@ -1,0 +1,104 @@
+"""What follows of a device's properties; no driver is needed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import bringup as bu
+from bringup.c import geometry, render_c
+from bringup.llvm.choices import chunk_length_for, scheduled_for
+from bringup.loops import Func, Shuffle, statements
+from bringup.program.program import KernelStep
+from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.quirks import QUIRKS, fault_of
+
+F32 = bu.float32
+GPU = Machine(
+    kind="gpu", units=16, group=256, local_bytes=64 << 10,
+    extensions=frozenset({"cl_khr_fp64"}),
+)  # fmt: skip
+INTEL = Machine(
+    kind="gpu", units=32, group=512, local_bytes=64 << 10, subgroup=16,
+    extensions=frozenset({"cl_intel_subgroups", "cl_intel_required_subgroup_size"}),
+)  # fmt: skip
+AMD = Machine(
+    kind="gpu", units=60, group=256, local_bytes=64 << 10, subgroup=64,
+    extensions=frozenset({"cl_khr_fp64", "cl_khr_subgroups", "cl_khr_subgroup_shuffle"}),
+)  # fmt: skip
+POCL = Machine(
+    platform="Portable Computing Language",
+    version="OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-skylake-avx512 3.1",
+    vector_bits=512, units=4, group=4096, local_bytes=1 << 20,
+)  # fmt: skip
+
+
+def softmax(machine: Machine) -> Func:
+    """The loops of rows of 600 elements as a machine runs them."""
+    lowered = bu.jit(lambda x: bu.nn.softmax(x, axis=-1)).lower(F32[64, 600])
+    (step,) = (s for s in lowered.program.steps if isinstance(s, KernelStep))
+    return scheduled_for(step, target_of(machine)).after
+
+
+def test_a_processor_has_vectors_in_work_items() -> None:
+    func = softmax(POCL)
+    assert geometry(func).threads == 0
+    assert "typedef float8 bu_f32x8;" in render_c(func, dialect_of(POCL))
+    assert target_of(POCL).lanes(32) == 8
+
+
+def test_a_gpu_without_subgroups_folds_in_local_memory() -> None:
+    func = softmax(GPU)
+    source = render_c(func, dialect_of(GPU))
+    assert geometry(func).threads > 1
+    assert "__local float" in source
+    assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in source
+    assert not any(isinstance(s, Shuffle) for s in statements(func.body))
+
+
+@pytest.mark.parametrize(
+    ("machine", "call"),
+    [(INTEL, "intel_sub_group_shuffle_xor("), (AMD, "sub_group_shuffle_xor(")],
+    ids=["intel", "amd"],
+)
+def test_work_items_of_a_subgroup_exchange_values(machine: Machine, call: str) -> None:
+    source = render_c(softmax(machine), dialect_of(machine))
+    masks = [int(m) for m in re.findall(rf"{re.escape(call)}[^;]*?, (\d+)\)", source)]
+    assert masks
+    assert max(masks) < machine.subgroup
+    is_fixed = f"__attribute__((intel_reqd_sub_group_size({machine.subgroup}))) void k0" in source
+    assert is_fixed == (machine is INTEL)
+
+
+def test_other_devices_get_the_loops_as_they_are() -> None:
+    other = Machine(kind="other", units=2)
+    lowered = bu.jit(lambda x: x + 1).lower(F32[100])
+    (step,) = (s for s in lowered.program.steps if isinstance(s, KernelStep))
+    scheduled = scheduled_for(step, target_of(other))
+    assert scheduled.steps.steps == ()
+    assert chunk_length_for(step.kernel, target_of(other)) == 0
+
+
+def test_what_a_device_lacks_is_not_claimed() -> None:
+    capabilities = capabilities_of(INTEL)
+    assert bu.float64 not in capabilities.kernels["add"]
+    assert bu.float64 in capabilities_of(AMD).kernels["add"]
+    assert not capabilities.numerics.flush_subnormals
+    flushing = Machine(flushes_subnormals=True)
+    assert capabilities_of(flushing).numerics.flush_subnormals
+
+
+def test_a_row_of_quirks_names_another_function() -> None:
+    (row,) = (quirk for quirk in QUIRKS if quirk.op == "floor")
+    lowered = bu.jit(bu.floor).lower(F32[100])
+    (func,) = lowered.loops
+    assert row.instead is not None
+    assert f"{row.instead[0]}(" in render_c(func, dialect_of(POCL))
+    assert row.instead[0] not in render_c(func, dialect_of(GPU))
+
+
+def test_a_driver_that_compiles_nothing_is_no_device() -> None:
+    assert not fault_of(POCL.platform, POCL.version)
+    unknown = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic 3.0-rc2"
+    assert "does not know the processor" in fault_of(POCL.platform, unknown)

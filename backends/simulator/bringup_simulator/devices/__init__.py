@@ -1,0 +1,1 @@
+"""The accelerator as devices of bringup, at each depth at which a device can take work."""

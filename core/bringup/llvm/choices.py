@@ -1,0 +1,52 @@
+"""Schedules by the row of a machine: vectors and tiles of a processor, blocks and threads of a GPU.
+
+For devices of loops whose code another compiler makes: what `Target` says decides, and no device
+is asked for.
+"""
+
+from __future__ import annotations
+
+from bringup.backend.adapters import scheduled_loops
+from bringup.kernel.form import Kernel
+from bringup.loops.schedule import Scheduled
+from bringup.program.program import KernelStep
+from bringup.target import Target
+
+#: Elements of a chunk of a long fold on processors; this also bounds serial additions.
+CHUNK_ELEMENTS = 1 << 15
+#: Folds at more grid points stay whole, because the grid keeps the threads of a processor busy.
+SPLIT_POINTS = 256
+
+
+def scheduled_for(step: KernelStep, target: Target) -> Scheduled:
+    """The loops of a kernel as machines of a row run them best; as they are where the row has
+    neither threads in blocks nor vectors.
+
+    Raises ScheduleError for steps of its own that do not fit.
+    """
+    kernel, scheduled = step.kernel, None
+    if target.most_threads > 1:
+        from bringup.llvm import simt
+
+        scheduled = simt.scheduled_kernel(kernel, target, step.schedule)
+    elif target.vector_bits:
+        from bringup.llvm.loops.kernel import scheduled_kernel
+
+        scheduled = scheduled_kernel(kernel, target, step.schedule)
+    return scheduled_loops(step) if scheduled is None else scheduled
+
+
+def chunk_length_for(kernel: Kernel, target: Target) -> int:
+    """How long the chunks of a fold over few grid points are; see `Backend.chunk_length`."""
+    if target.most_threads > 1:
+        from bringup.llvm.simt.plan import chunk_length
+
+        return chunk_length(kernel, target)
+    if target.vector_bits:
+        from bringup.kernel.split import even_chunks
+
+        return even_chunks(kernel, elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+    return 0
+
+
+__all__ = ["CHUNK_ELEMENTS", "SPLIT_POINTS", "chunk_length_for", "scheduled_for"]
