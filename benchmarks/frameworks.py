@@ -41,6 +41,8 @@ class _Functional:
     tree_map: Callable[..., Any]
     checkpoint: Callable[..., Any]
     scan: Callable[..., Any]
+    #: Makes an array where the model runs.
+    place: Callable[..., Any]
     #: By name, those of `bringup.optim` or what looks like them.
     optimizers: dict[str, Any]
     donate = True
@@ -52,7 +54,7 @@ class _Functional:
             call = self.jit(run)
 
             def infer(params: Params, data: tuple[Host, ...]) -> Advance:
-                held, x = self.tree_map(self.xp.asarray, (params, data))
+                held, x = self.tree_map(self.place, (params, data))
                 return lambda: call(held, *x)
 
             return infer
@@ -64,7 +66,7 @@ class _Functional:
             return *optimizer.update(gradients, state, params), value
 
         def train(params: Params, data: tuple[Host, ...]) -> Advance:
-            held, x = self.tree_map(self.xp.asarray, (params, data))
+            held, x = self.tree_map(self.place, (params, data))
             state = optimizer.init(held)
             if hasattr(step, "lower"):
                 self.lowered = partial(step.lower, held, state, *x)
@@ -96,13 +98,20 @@ class _Functional:
 
 
 class Bringup(_Functional):
-    """fuse: else op by op.  checkpoint: compute blocks again for the gradient."""
+    """fuse: else op by op.  checkpoint: compute blocks again for the gradient.  device: by name."""
 
-    def __init__(self, fuse: bool = True, donate: bool = True, checkpoint: bool = False) -> None:
+    def __init__(
+        self,
+        fuse: bool = True,
+        donate: bool = True,
+        checkpoint: bool = False,
+        device: str | None = None,
+    ) -> None:
         import bringup as bu
 
         self.xp, self.nn, self.donate, self.scan = bu, bu.nn, donate, bu.scan
-        self.jit = partial(bu.jit, fuse=fuse)
+        self.jit = partial(bu.jit, fuse=fuse, device=device)
+        self.place = partial(bu.asarray, device=device)
         self.value_and_grad, self.tree_map = bu.value_and_grad, bu.tree.tree_map
         self.checkpoint = bu.checkpoint if checkpoint else lambda fn: fn
         descent = bu.optim.sgd(RATE, momentum=MOMENTUM)
@@ -143,6 +152,7 @@ class Jax(_Functional):
 
         self.xp, self.nn, self.lax = jax.numpy, jax.nn, jax.lax
         self.jit, self.scan = jax.jit, jax.lax.scan
+        self.place = jax.numpy.asarray
         self.value_and_grad, self.tree_map = jax.value_and_grad, jax.tree.map
         self.checkpoint = lambda fn: fn
         self.optimizers = self._optimizers()

@@ -35,6 +35,7 @@ from timing import repeats, seconds
 SIDES: dict[str, tuple[str, Callable[[], Any]]] = {
     "bringup": ("bringup", Bringup),
     "bringup, op by op": ("bringup", partial(Bringup, fuse=False)),
+    "bringup on OpenCL": ("bringup_opencl", partial(Bringup, device="opencl")),
     "jax.jit": ("jax", Jax),
     "torch": ("torch", Torch),
     "torch.compile": ("torch", partial(Torch, compiled=True)),

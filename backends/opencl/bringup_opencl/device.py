@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,8 +34,12 @@ from bringup_opencl.programs import build
 Array = np.ndarray[Any, Any]
 #: So many groups of each compute unit take turns: none waits long for the slowest one.
 _ROUNDS = 8
+#: Bytes that one thread of a processor has done sooner than a second one wakes.
+_ALONE = 16 << 10
 #: Launches that are remembered until it is known how they ended.
 _REMEMBERED = 256
+#: The status of a command that ended well; errors are less, and what goes on is more.
+_ENDED = cl.command_execution_status.COMPLETE
 
 
 class OpenCLDevice(LoopsDevice):
@@ -125,9 +129,9 @@ class OpenCLDevice(LoopsDevice):
         """The source of one function."""
         return render_c(func, dialect_of(self.machine))
 
-    def load(self, source: str | bytes, name: str) -> cl.Kernel:
-        """The kernel of that name."""
-        return cl.Kernel(build(self.context, self.machine, str(source)), name)
+    def load(self, source: str | bytes, name: str) -> object:
+        """Not called: `build` does it for all functions."""
+        raise NotImplementedError
 
     def build(self, funcs: Sequence[Func]) -> list[tuple[str | bytes, object]]:
         """One run of the driver's compiler for all functions of a program."""
@@ -135,7 +139,9 @@ class OpenCLDevice(LoopsDevice):
         source = render_all(funcs, dialect)
         program = build(self.context, self.machine, source)
         with errors_of("loading kernels"):
-            return [(source, cl.Kernel(program, symbol(func, dialect))) for func in funcs]
+            kernels = [cl.Kernel(program, symbol(func, dialect)) for func in funcs]
+        sizes = map(self._size, funcs)
+        return [(source, loaded) for loaded in zip(kernels, sizes, strict=True)]
 
     def scratch_bytes(self, func: Func) -> int:
         """Of all work items of a launch."""
@@ -151,23 +157,24 @@ class OpenCLDevice(LoopsDevice):
         points = max(1, units(func))
         if self.machine.kind != "gpu":
             # A work item is a thread of the processor, whose loops are its own.
-            return min(points, self.target.threads * _ROUNDS), 1
+            nbytes = sum(p.buffer.size * p.buffer.dtype.itemsize for p in func.params)
+            return 1 if nbytes <= _ALONE else min(points, self.target.threads * _ROUNDS), 1
         group = self.target.block
         return group * min(ceil_div(points, group), most), group
 
-    def launch(self, loaded: cl.Kernel, func: Func, views: list[BufferView]) -> None:
+    def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
         """Queue the kernel."""
-        size, group = self._size(func)
+        kernel, (size, group) = loaded
         with self._lock, errors_of(f"launch of {func.name}"):
-            loaded.set_args(*map(_argument, views))
-            event = cl.enqueue_nd_range_kernel(self.queue, loaded, (size,), (group,))
+            kernel.set_args(*map(_argument, views))
+            event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
             self._launched.append((event, current_step()))
             if len(self._launched) > _REMEMBERED:
                 self._forget_ended()
 
     # -- errors ------------------------------------------------------------------------------------
 
-    def _wait(self, call: Any) -> Any:
+    def _wait(self, call: Callable[[], Any]) -> Any:
         """Call what waits for the queue; raises the error of the first launch that failed."""
         try:
             result = call()
@@ -178,19 +185,23 @@ class OpenCLDevice(LoopsDevice):
         return result
 
     def _raise_late(self) -> None:
+        """Raise the error of the first launch that failed; all that ended are forgotten."""
+        failed = []
         with self._lock:
-            launched, self._launched = self._launched, deque()
-        for event, step in launched:
-            status = event.command_execution_status
-            if status < 0:
-                what = self.machine.name if step is None else step.name
-                error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
-                error.location = None if step is None else step.location
-                raise error
+            # Other threads may have queued more meanwhile, which go on.
+            while self._launched and self._launched[0][0].command_execution_status <= _ENDED:
+                event, step = self._launched.popleft()
+                if event.command_execution_status < _ENDED:
+                    failed.append((event.command_execution_status, step))
+        if failed:
+            status, step = failed[0]
+            what = self.machine.name if step is None else step.name
+            error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
+            error.location = None if step is None else step.location
+            raise error
 
     def _forget_ended(self) -> None:
-        complete = cl.command_execution_status.COMPLETE
-        while self._launched and self._launched[0][0].command_execution_status == complete:
+        while self._launched and self._launched[0][0].command_execution_status == _ENDED:
             self._launched.popleft()
 
     def close(self) -> None:

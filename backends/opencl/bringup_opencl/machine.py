@@ -58,12 +58,21 @@ class Machine:
     unified: bool = True
 
 
+#: Machines of which the kind alone is known: libraries are made for them.
+KINDS = {
+    "cpu": Machine(units=16),
+    "gpu": Machine(kind="gpu", units=16, group=_GROUP, local_bytes=32 << 10, unified=False),
+}
+
+
 @cache
 def dialect_of(machine: Machine) -> Dialect:
     """OpenCL C as this driver has it."""
     dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
+    if machine.kind != "gpu":
+        return replace(dialect, shares=True)
     if machine.subgroup == 1:
         return dialect
     shuffle = next(text for name, text in _SHUFFLES.items() if name in machine.extensions)

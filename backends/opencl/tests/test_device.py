@@ -151,10 +151,13 @@ def test_a_late_error_says_which_launch_it_was(device: OpenDevice) -> None:
     step = SimpleNamespace(name="k0_add", location=None)
     failed = SimpleNamespace(command_execution_status=cl.status_code.OUT_OF_RESOURCES)
     ended = SimpleNamespace(command_execution_status=cl.command_execution_status.COMPLETE)
-    own._launched.extend([(ended, None), (failed, step)])  # type: ignore[arg-type]
+    going_on = SimpleNamespace(command_execution_status=cl.command_execution_status.RUNNING)
+    launched = [(ended, None), (failed, step), (going_on, None)]
+    own._launched.extend(launched)  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="k0_add: "):
         own.synchronize()
     own.synchronize()
+    assert [event for event, _ in own._launched] == [going_on]
 
 
 def test_devices_are_counted_over_all_platforms() -> None:

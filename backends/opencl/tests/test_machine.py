@@ -9,7 +9,7 @@ import pytest
 import bringup as bu
 from bringup.c import geometry, render_c
 from bringup.llvm.choices import chunk_length_for, scheduled_for
-from bringup.loops import Func, Shuffle, statements
+from bringup.loops import For, Func, Load, Shuffle, statements
 from bringup.program.program import KernelStep
 from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
 from bringup_opencl.quirks import QUIRKS, fault_of
@@ -46,6 +46,26 @@ def test_a_processor_has_vectors_in_work_items() -> None:
     assert geometry(func).threads == 0
     assert "typedef float8 bu_f32x8;" in render_c(func, dialect_of(POCL))
     assert target_of(POCL).lanes(32) == 8
+
+
+def test_a_thread_of_a_processor_runs_units_that_follow_each_other() -> None:
+    source = render_c(softmax(POCL), dialect_of(POCL))
+    assert "const int share = (64 + get_global_size(0) - 1) / get_global_size(0);" in source
+    assert "for (int g0 = get_global_id(0) * share; " in source
+    assert "share" not in render_c(softmax(GPU), dialect_of(GPU))
+
+
+def test_what_lanes_have_in_common_is_outside_of_their_loops() -> None:
+    lowered = bu.jit(lambda x, s: bu.pad(x * s[:, None], 1)).lower(F32[8, 200], F32[8])
+    (step,) = (s for s in lowered.program.steps if isinstance(s, KernelStep))
+    func = scheduled_for(step, target_of(POCL)).after
+    lanes = [s for s in statements(func.body) if isinstance(s, For) and s.kind == "vector"]
+    masked = [(loop, s) for loop in lanes for s in loop.body if isinstance(s, Load) and s.mask]
+    assert masked
+    assert all(
+        loop.axis in s.index.axes() or any(loop.axis in bound.expr.axes() for bound in s.mask)
+        for loop, s in masked
+    )
 
 
 def test_a_gpu_without_subgroups_folds_in_local_memory() -> None:

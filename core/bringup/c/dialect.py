@@ -52,6 +52,8 @@ class Dialect:
     shuffle: by dtype the ``{value}`` of the thread whose number differs in the bits of ``{mask}``,
     which is below ``warp``; empty if there is no such function.
     warp: threads that may exchange values by it.
+    shares: whether each thread runs units that follow each other, as is good for threads that have
+    caches of their own; else units as far apart as there are threads.
     ids: expressions by ``unit`` and ``units``, the number of a thread and of all threads;
     ``block`` and ``blocks``; ``thread``, the number within its block.
     bits, from_bits: of f32 and f64, templates that give the pattern as an unsigned integer, and
@@ -90,6 +92,7 @@ class Dialect:
     barrier: str = ""
     shuffle: Mapping[str, str]
     warp: int = 32
+    shares: bool = False
     ids: Mapping[str, str]
     bits: Mapping[str, str] | None = None
     from_bits: Mapping[str, str] | None = None

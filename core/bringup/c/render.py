@@ -288,6 +288,12 @@ class _Function:
         allocated = [s.buffer for s in statements(tuple(body)) if isinstance(s, Alloc)]
         shared = any(buffer.space == "shared" for buffer in allocated)
         end = self.lib.integer(count, self.index_dtype)
+        if self.dialect.shares and what == "unit":
+            share, stop = self.names.fresh("share"), self.names.fresh(f"{variable}_end")
+            yield f"const {self.index} {share} = ({end} + {step} - 1) / {step};"
+            yield f"const {self.index} {stop} = ({first} + 1) * {share};"
+            first, step = f"{first} * {share}", "1"
+            end = f"({stop} < {end} ? {stop} : {end})"
         start, test = f"{self.index} {variable} = {first}", f"{variable} < {end}"
         yield f"for ({start}; {test}; {variable} += {step}) {{"
         if len(loops) > 1:
@@ -358,7 +364,8 @@ class _Function:
         else:
             return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
         raise UnsupportedError(
-            f"{self.func.name}: {what}", fix="fold by cross_lane with lanes=1, in shared memory"
+            f"{self.func.name}: {what}",
+            fix="share loops by replicate with lanes=1, through shared memory",
         )
 
     def let(self, stmt: Let) -> Iterator[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bringup.backend.adapters import scheduled_loops
 from bringup.kernel.form import Kernel
-from bringup.loops.schedule import Scheduled
+from bringup.loops import For, statements
+from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup.program.program import KernelStep
 from bringup.target import Target
 
@@ -33,7 +34,21 @@ def scheduled_for(step: KernelStep, target: Target) -> Scheduled:
         from bringup.llvm.loops.kernel import scheduled_kernel
 
         scheduled = scheduled_kernel(kernel, target, step.schedule)
+        if scheduled is not None and step.schedule is None:
+            scheduled = _with_fixed_outside(scheduled)
     return scheduled_loops(step) if scheduled is None else scheduled
+
+
+def _with_fixed_outside(scheduled: Scheduled) -> Scheduled:
+    """Loops of lanes without what is the same in all of them: compilers of C make gathers of loads
+    that have conditions, wherever they load from.
+    """
+    loops = (s for s in statements(scheduled.after.body) if isinstance(s, For))
+    names = dict.fromkeys(loop.name for loop in loops if loop.kind == "vector")
+    if not names:
+        return scheduled
+    steps = Schedule((*scheduled.steps.steps, Step("hoist", tuple(names))))
+    return Scheduled.of(scheduled.before, steps)
 
 
 def chunk_length_for(kernel: Kernel, target: Target) -> int:
@@ -49,4 +64,4 @@ def chunk_length_for(kernel: Kernel, target: Target) -> int:
     return 0
 
 
-__all__ = ["CHUNK_ELEMENTS", "SPLIT_POINTS", "chunk_length_for", "scheduled_for"]
+__all__ = ["chunk_length_for", "scheduled_for"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
@@ -245,6 +245,7 @@ def divided(b: Builder, atom: Div | Mod, value: Val) -> Val:
     return b.binary("sdiv", b.sub(value, remainder), by)
 
 
+@lru_cache(maxsize=1 << 12)
 def fits_i32(expr: Expr) -> bool:
     """Whether the value and every part of it fit 32 bits.
 

@@ -30,6 +30,7 @@ SEAM: dict[str, tuple[str, ...]] = {
     "bringup.errors": (),
     "bringup.graph": ("Graph", "Instr", "Literal", "Operation", "Value"),
     "bringup.kernel": (),
+    "bringup.llvm.choices": (),
     "bringup.loops": (),
     "bringup.loops.schedule": ("Schedule", "Scheduled"),
     "bringup.ops.table": ("lookup",),

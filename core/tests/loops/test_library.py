@@ -67,10 +67,18 @@ def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
 OF_MATRICES = {"shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
 #: Ops that blocks of threads do together.
 TOGETHER = ("cholesky", "lu", "qr", "triangular_solve")
+#: Blocks of few threads, of some that share rows, and warps that multiply tiles.
+WARPS: dict[str, Any] = {"block": 256, "warp": 32, "shared_bytes": 1 << 16}
+OF_ATTENTION: tuple[dict[str, Any], ...] = (
+    {**THREADS, "block": 16, "warp": 4},
+    {**WARPS, "instructions": ("atomic", "later")},
+    {**WARPS, "instructions": ("atomic", "later", "matrices")},
+)
 INEXACT: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in sorted(LIBRARY.keys() - EXACT.keys())),
     *((name, OF_MATRICES[machine]) for name in TOGETHER for machine in ("shared", "temporary")),
     ("attention", {"vector_bits": 128}),
+    *(("attention", machine) for machine in OF_ATTENTION),
 ]
 
 
@@ -105,7 +113,10 @@ def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("name", "machine"), INEXACT, ids=str)
 def test_within_bounds(name: str, machine: dict[str, Any]) -> None:
-    for arrays, attrs in judged(name):
+    calls = list(judged(name))
+    if name == "attention" and machine in OF_ATTENTION:
+        calls = calls[OF_ATTENTION.index(machine) :: len(OF_ATTENTION)]  # each takes long
+    for arrays, attrs in calls:
         loops = loops_of(name, arrays, 2, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)

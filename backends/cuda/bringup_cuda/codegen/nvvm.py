@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.simt import Copies, GroupUnit, MatrixUnit, SimtDialect
-from bringup.llvm.text import Builder, Module, Val, const, i64_const, struct_type, vec
+from bringup.llvm.text import Builder, Val, const, i64_const, struct_type, vec
 from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -22,9 +21,15 @@ def _shuffle(b: Builder, word: Val, mask: int) -> Val:
 
 
 def _attributes(threads: int, registers: int) -> str:
-    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers."""
+    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers.
+
+    It chooses by itself if ``registers`` is 0.
+    """
+    threads_ = f'"nvvm.reqntid"="{threads}"'
+    if not registers:
+        return threads_
     blocks = max(1, REGISTERS // (threads * registers))
-    return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
+    return f'{threads_} "nvvm.minctasm"="{blocks}"'
 
 
 def _start_copy(b: Builder, to: Val, source: Val, nbytes: int, amount: Val) -> None:
@@ -215,105 +220,3 @@ def _to_bf16(b: Builder, x: Val) -> Val:
         for n in (0, 1):
             result = b.insertelement(result, b.extractelement(both, n), low + n)
     return result
-
-
-class _Binary(Protocol):
-    def __call__(self, a: Val, b: Val | int, flags: str = "") -> Val: ...
-
-
-class _Compare(Protocol):
-    def __call__(self, predicate: str, a: Val, b: Val | int) -> Val: ...
-
-
-def _with_integers(method: Callable[..., Val], position: int = 1) -> Any:
-    """A method of `Builder` whose last operand may be an integer: a constant of the type of the
-    operand before it.
-    """
-
-    def call(self: Builder, *operands: Any) -> Val:
-        value, other = operands[position - 1 : position + 1]
-        if isinstance(other, int):
-            other = const(value.type, int(other))
-        return method(self, *operands[:position], other, *operands[position + 1 :])
-
-    return call
-
-
-class IntBuilder(Builder):
-    """A builder that takes Python integers as second operands: ``b.add(x, 1)``."""
-
-    __slots__ = ()
-
-    add: _Binary = _with_integers(Builder.add)
-    sub: _Binary = _with_integers(Builder.sub)
-    mul: _Binary = _with_integers(Builder.mul)
-    udiv: _Binary = _with_integers(Builder.udiv)
-    urem: _Binary = _with_integers(Builder.urem)
-    and_: _Binary = _with_integers(Builder.and_)
-    xor: _Binary = _with_integers(Builder.xor)
-    lshr: _Binary = _with_integers(Builder.lshr)
-    icmp: _Compare = _with_integers(Builder.icmp, 2)
-
-
-def i32_const(value: int) -> Val:
-    """A constant of 32 bits."""
-    return const(ir.i32, value)
-
-
-def special_register(b: IntBuilder, name: str) -> Val:
-    """Read a special register, such as ``tid.x``."""
-    return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", ir.i32, (), ())
-
-
-def block_barrier(b: IntBuilder) -> None:
-    """Wait for all threads of the block."""
-    b.intrinsic(SIMT.barrier, ir.void, (), ())
-
-
-def build_vector(b: IntBuilder, values: Sequence[Val]) -> Val:
-    """A vector of scalars of one type; a single scalar stays one."""
-    if len(values) == 1:
-        return values[0]
-    vector = ir.poison(vec(values[0].type, len(values)))
-    for lane, value in enumerate(values):
-        vector = b.insertelement(vector, value, lane)
-    return vector
-
-
-#: Shared memory that a kernel has without asking for it at the launch.
-STATIC_SHARED_BYTES = 48 << 10
-
-
-def shared_memory(module: Module, kernel: str, nbytes: int) -> tuple[Val, int]:
-    """The address of ``nbytes`` of shared memory of a kernel, a multiple of 128, and how many bytes
-    of it the launch must ask for.
-    """
-    dynamic = nbytes > STATIC_SHARED_BYTES
-    start = module.global_variable(
-        f"{kernel}_shared",
-        ir.array(ir.i8, 0 if dynamic else nbytes),
-        "" if dynamic else "undef",
-        align=128,
-        linkage="external" if dynamic else "internal",
-        address_space=SIMT.shared_space,
-    )
-    return start, nbytes if dynamic else 0
-
-
-class AsyncCopies:
-    """Groups of asynchronous copies to shared memory; nothing where no copy is asynchronous."""
-
-    def __init__(self, b: IntBuilder, enabled: bool) -> None:
-        self.b = b
-        self.enabled = enabled
-
-    def commit(self) -> None:
-        """End a group of copies."""
-        if self.enabled:
-            self.b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
-
-    def wait(self, pending: int) -> None:
-        """Wait for this thread's copies, except for the last ``pending`` groups."""
-        if self.enabled:
-            name = "llvm.nvvm.cp.async.wait.group"
-            self.b.intrinsic(name, ir.void, (i32_const(pending),), ())

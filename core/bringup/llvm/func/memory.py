@@ -200,8 +200,8 @@ class Memory:
         """Lanes a few elements apart, by vectors without gaps; None where a gather is better."""
         b, lanes = self.b, wide.lanes
         known = [True] * lanes if mask is None else known_lanes(mask)
-        if known is not None and not stmt.mask and known[0]:
-            # Only the ends of loops make these masks, and lanes beyond them may be anything.
+        if known is not None and not stmt.mask and known[0] and all(known[: sum(known)]):
+            # Lanes behind the end of a loop may be anything.
             address = self._first_address(stmt, loaded, wide)
             return strided_load(b, wide, address, stride, sum(known))
         if mask is None or stride > 2 or wide.bits < 32:

@@ -34,7 +34,7 @@ from bringup.llvm.simt.target import (
     shuffled,
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
-from bringup.loops.contents import Contents, contents_of
+from bringup.loops.contents import contents_in, contents_of
 from bringup.loops.form import (
     ACCESSES,
     NESTING,
@@ -622,7 +622,7 @@ def _copied(stmt: For) -> list[For]:
 
 def _meets(body: Sequence[Stmt]) -> bool:
     """Whether threads wait for one another in a block, or exchange values."""
-    return Contents(body).has_barrier
+    return contents_in(body).has_barrier
 
 
 def _is_flat(body: Sequence[Stmt]) -> bool:

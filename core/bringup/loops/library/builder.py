@@ -15,6 +15,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -28,6 +29,7 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    Wait,
     named_axis,
 )
 from bringup.ops.table import Attrs, OpDef, lookup
@@ -104,11 +106,17 @@ class FuncBuilder:
 
     @contextmanager
     def loop(
-        self, name: str, size: int, kind: LoopKind = "serial", until: Expr | None = None
+        self,
+        name: str,
+        size: int,
+        kind: LoopKind = "serial",
+        until: Expr | None = None,
+        by: str = "",
     ) -> Iterator[Expr]:
         """A loop, and its index; nothing if it is empty.
 
         until: an earlier end; below 1 there is no iteration.
+        by: the shape of an instruction for it and the loops within it.
         """
         if until is not None and until.is_const:
             size = max(min(size, until.const), 0)
@@ -120,7 +128,7 @@ class FuncBuilder:
         if not size:
             self._block = outer
             return
-        stmt: Stmt = For(axis, tuple(self._block), kind, until)
+        stmt: Stmt = For(axis, tuple(self._block), kind, until, by)
         some = None if until is None else at_least_one(until)
         if some is not None and not some.always and some not in self._open:
             stmt = If((some,), (stmt,))
@@ -172,6 +180,14 @@ class FuncBuilder:
     def barrier(self) -> None:
         """The threads of the block meet."""
         self._block.append(Barrier())
+
+    def commit(self) -> None:
+        """What was stored later, and is in no group yet, becomes a group."""
+        self._block.append(Commit())
+
+    def wait(self, pending: int) -> None:
+        """Wait for all groups but the last ``pending`` ones."""
+        self._block.append(Wait(pending))
 
     def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
         """The value of another thread, whose index differs in the bits of ``mask``."""
@@ -225,7 +241,9 @@ class FuncBuilder:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def alloc(self, name: str, dtype: DType, size: int, space: Space = "scratch") -> Buffer:
+    def alloc(
+        self, name: str, dtype: DType, size: int, space: Space = "scratch", swizzle: int = 0
+    ) -> Buffer:
         """Memory of the block; a name that was used before gets a number."""
         first = name
         while True:
@@ -234,7 +252,7 @@ class FuncBuilder:
             if name not in self._taken:
                 break
         self._taken.add(name)
-        buffer = Buffer(name, dtype, size, space)
+        buffer = Buffer(name, dtype, size, space, swizzle)
         self._block.append(Alloc(buffer))
         return buffer
 
@@ -263,10 +281,12 @@ class FuncBuilder:
         mask: Sequence[Bound] = (),
         named: Named = (),
         atomic: bool = False,
+        later: bool = False,
     ) -> None:
         """Write an element where bounds hold, or fold a value into it, times a factor."""
         mask = tuple(bound for bound in mask if not bound.always)
-        stmt = Store(buffer, index, value, mask, fold, factor, precision, tuple(named), atomic)
+        how = fold, factor, precision, tuple(named), atomic, later
+        stmt = Store(buffer, index, value, mask, *how)
         self._block.append(stmt)
 
     def set(
