@@ -124,9 +124,8 @@ class CpuBackend(Backend):
 
 @cache
 def _capabilities(target: str) -> Capabilities:
-    from bringup.llvm.claims import emitter_claims
+    from bringup.llvm.claims import emitter_claims, step_claims
     from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
-    from bringup.llvm.steps.base import step_claims
     from bringup_cpu.processors import names, processors
     from bringup_cpu.target import target as find_target
 

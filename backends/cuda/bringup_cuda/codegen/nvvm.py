@@ -47,7 +47,7 @@ def _wait_for_copies(b: Builder, pending: int) -> None:
 
 
 #: By dtype: the instruction, the type of a register of elements, and the type of sums.
-MMA = {
+_MMA = {
     "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
     "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
     "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
@@ -56,18 +56,18 @@ MMA = {
 }
 
 
-def multiply_tiles(
+def _multiply_tiles(
     b: Builder, dtype: str, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
 ) -> list[Val]:
     """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
-    name, element, total = MMA[dtype]
+    name, element, total = _MMA[dtype]
     operands = [v if element is ir.i32 else b.bitcast(v, element) for v in (*left, *right)]
     result = struct_type(*[total] * 4)
     products = b.intrinsic(f"llvm.nvvm.mma.{name}", result, (*operands, *sums), ())
     return [b.extractvalue(products, n) for n in range(4)]
 
 
-def load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
+def _load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
     """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
     form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
     matrices = b.intrinsic(
@@ -79,7 +79,7 @@ def load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
     return [b.extractvalue(matrices, n) for n in range(4)]
 
 
-def round_to_tf32(b: Builder, value: Val) -> Val:
+def _round_to_tf32(b: Builder, value: Val) -> Val:
     """A number of f32 as tf32, in a register."""
     return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
 
@@ -183,7 +183,7 @@ SIMT = SimtDialect(
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
     attributes=_attributes,
-    matrices=MatrixUnit(_SUMS, load_matrices, multiply_tiles, round_to_tf32),
+    matrices=MatrixUnit(_SUMS, _load_matrices, _multiply_tiles, _round_to_tf32),
     groups=WARPGROUPS,
     copies=Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies),
 )

@@ -453,9 +453,9 @@ class _ThreadEmitter(FuncEmitter):
                 )
         elif isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
-            self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
+            self._branch(is_first, (stmt,), partial(super()._stmt, stmt))
         else:
-            super()._stmt(stmt, scope)
+            super()._stmt(stmt)
 
     def _barrier(self, scope: Sequence[Stmt]) -> None:
         """Wait until all threads of the block have come here.  scope: the rest of its block."""

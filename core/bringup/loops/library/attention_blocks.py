@@ -270,8 +270,9 @@ class Block(ABC):
 
     def zero(self, sums: Sums) -> None:
         """Sums of nothing, which keep the sign of what is added first."""
+        nothing = self.b.constant(-0.0, self.dtype)
         with self.elements(sums) as (row, column):
-            self.b.store(sums.buffer, sums.at(row, column), self.b.constant(-0.0, self.dtype))
+            self.b.store(sums.buffer, sums.at(row, column), nothing)
 
     @contextmanager
     def elements(self, sums: Sums) -> Iterator[tuple[Expr, Expr]]:
