@@ -12,6 +12,7 @@ from growing import graphs
 from hypothesis import given, settings
 from launch_helper import TARGET, as_run, check, exact, graph_of, whole
 
+import bringup as bu
 from bringup.dtypes import DType, bool_, f16, f32, i8
 from bringup.graph import Builder, Graph, Value
 from bringup.kernel.fuse import fuse
@@ -20,6 +21,7 @@ from bringup.llvm.func.schedules import scheduled, steps_of
 from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Alloc, For, If, Load, lower_kernel, statements
 from bringup.ops.build import broadcast_to, convert, kept, pad, rows, sum_
+from bringup.target import Target
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -181,6 +183,27 @@ def test_windows_of_maxima_have_lanes_along_a_row_of_results() -> None:
     exact(pooled, f32[6, 14, 2, 14, 2])
     assert "vectorize g1.v" in steps(pooled)
     assert "vectorize s0_1.v" in steps(lambda x: pooled(x, "add"))
+
+
+def test_lanes_are_not_along_a_fold_that_is_a_little_longer_than_a_vector() -> None:
+    """A fifth element would be a vector of its own, in every iteration of the loops round it."""
+    conv = bu.jit(lambda x, w: bu.nn.conv(x, w))
+    (kernel,) = conv.lower(f32[1, 1, 32, 32], f32[6, 1, 5, 5]).kernels
+    for bits, lanes in ((128, 4), (256, 8)):
+        plan = schedule(kernel, Target(vector_bits=bits, registers=16))
+        assert (plan.lanes, plan.lane) == (lanes, kernel.grid[-1])
+
+
+def test_lanes_of_products_are_along_features_if_rows_of_places_waste_lanes() -> None:
+    """With features last in the weights; their results are stored one by one."""
+
+    def conv(x: bu.Array, w: bu.Array) -> bu.Array:
+        return bu.nn.conv(x, bu.transpose(w, (3, 0, 1, 2)))
+
+    for side, lane in ((14, 0), (20, 2)):
+        (kernel,) = bu.jit(conv).lower(f32[1, 6, side, side], f32[6, 5, 5, 16]).kernels
+        plan = schedule(kernel, Target(vector_bits=256, registers=16))
+        assert plan.lane == kernel.grid[lane]
 
 
 @pytest.mark.parametrize("dtype", [f32, i8, bool_, f16])

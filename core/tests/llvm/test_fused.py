@@ -23,7 +23,8 @@ def signs() -> Array:
 def anything() -> tuple[Array, Array, Array]:
     """Bits at random: all exponents, infinities and NaN."""
     bits = RNG.integers(0, 1 << 32, (3, COUNT), dtype=np.uint64).astype(np.uint32)
-    return tuple(bits.view(np.float32))  # type: ignore[return-value]
+    x, y, z = bits.view(np.float32)
+    return x, y, z
 
 
 def near_halves(power: int) -> tuple[Array, Array, Array]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bringup.graph import Instr, Value
 from bringup.graph.index import Axis, Expr
-from bringup.integers import ceil_div, ceil_power_of_two
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
 from bringup.llvm import text as ir
 from bringup.llvm.loops.heuristics import LOOPS
@@ -98,15 +98,20 @@ def schedule(kernel: Kernel, target: Target) -> Schedule:
     # Points with loops of different length share no vector and no tile.
     limiting = frozenset[Axis]().union(*(s.limiting_axes for s in looping))
     shared = [a for a in kernel.grid if a not in limiting]
-    # Lanes along another axis would change the order of additions; lanes of warps are threads.
-    near = LOOPS.nearest(full) if target.warp == 1 and _is_exact(kernel) else 1
+    is_vector = target.warp == 1  # else lanes are threads
+    # Lanes along another axis would change the order of additions.
+    near = LOOPS.nearest(full) if is_vector and _is_exact(kernel) else 1
     scores = {axis: score(kernel.stages, axis, full, near) for axis in shared}
-    best_grid = max(shared, key=lambda a: (scores[a], a.id), default=None)
+    suits = scores
+    if is_vector and looping:
+        # Short rows waste lanes in every iteration of the fold, far stores take one once.
+        suits = {a: score(kernel.stages, a, full, near, tails=True, far=full) for a in shared}
+    best_grid = max(shared, key=lambda a: (suits[a], a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)
     if _is_map(kernel):
         return _map_schedule(kernel, full)
-    inner_score = sum(max(score([s], a, full) for a in s.axes) for s in looping)
+    inner_score = sum(max(score([s], a, full, tails=is_vector) for a in s.axes) for s in looping)
     if best_grid is not None and not looping:
         return _grid_schedule(kernel, best_grid, full, target, shared)
     if best_grid is not None and scores[best_grid] > inner_score:
@@ -147,20 +152,31 @@ def _accesses(stage: Stage, near: int) -> Iterator[tuple[Expr, frozenset[Axis], 
         yield store.index, frozenset(), 1
 
 
-def score(stages: Iterable[Stage], axis: Axis, lanes: int, near: int = 1) -> float:
+def score(
+    stages: Iterable[Stage],
+    axis: Axis,
+    lanes: int,
+    near: int = 1,
+    *,
+    tails: bool = False,
+    far: int = 3,
+) -> float:
     """How well the memory accesses suit lanes along ``axis``, per grid point.
 
     near: up to so many elements apart the lanes of a load are as good as one element for all.
+    tails: whether the last vector counts as a whole one, as where a loop of a fold is short.
+    far: what lanes cost that are further apart.
     """
     total = 0.0
     for stage in stages:
         for index, data, apart in _accesses(stage, near):
             stride = index.coefficient(axis) if axis not in data else None
-            value = -3.0
+            value = -float(far)
             if stride is not None and -1 <= stride <= apart:
                 value = 2.0 if stride == 1 else 1.0
             total += value * max(stage.trips, 1)
-    efficiency = min(axis.size, lanes) / lanes
+    whole = max(lanes, round_up(axis.size, lanes) if tails else 0)
+    efficiency = min(axis.size / whole, 1.0)
     return total * efficiency if total > 0 else total
 
 

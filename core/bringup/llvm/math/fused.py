@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.llvm.text import Builder, Type, Val, const, f32, f64, i32, i64, vec
+from bringup.llvm.text import Builder, Function, Param, Type, Val, const, f32, f64, i32, i64, vec
 
 #: Lanes of the function: a register of 128 bits, which processors without the instruction have.
 _LANES = 4
@@ -42,10 +42,10 @@ def _joined(b: Builder, parts: Sequence[Val], lanes: int) -> Val:
     return parts[0] if lanes >= _LANES else b.shufflevector(parts[0], None, range(lanes))
 
 
-def _define(outer: Builder, name: str) -> object:
+def _define(outer: Builder, name: str) -> Function:
     """The function: all lanes the fast way, and again if one of them may be wrong."""
     wide, words = vec(f32, _LANES), vec(i32, _LANES)
-    params = [(n, wide) for n in ("x", "y", "z")]
+    params: list[Param] = [(n, wide) for n in ("x", "y", "z")]
     function = outer.module.function(
         name, wide, params, attrs="noinline nounwind", linkage="internal"
     )
@@ -60,7 +60,8 @@ def _define(outer: Builder, name: str) -> object:
         sums.append(b.fadd(products[-1], z))
     result = _narrowed(b, sums)
     # A subnormal result has fewer places, so its halves are others.
-    low = b.shufflevector(*(b.bitcast(s, words) for s in sums), range(0, 2 * _LANES, 2))
+    left, right = (b.bitcast(s, words) for s in sums)
+    low = b.shufflevector(left, right, range(0, 2 * _LANES, 2))
     doubtful = b.icmp("eq", b.and_(low, const(words, _BEYOND)), const(words, _HALF))
     size = b.and_(b.bitcast(result, words), const(words, _SIGN - 1))
     small = b.icmp("ult", b.sub(size, const(words, 1)), const(words, _LEAST_NORMAL))
