@@ -9,8 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
-from pyopencl.tools import ImmediateAllocator, MemoryPool
 
 from bringup.backend import (
     BufferView,
@@ -27,6 +25,7 @@ from bringup.llvm.choices import scheduled_for
 from bringup.loops import Func
 from bringup.loops.schedule import Scheduled
 from bringup.types import TensorType
+from bringup_opencl.driver import cl
 from bringup_opencl.errors import device_error, errors_of
 from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
 from bringup_opencl.programs import build
@@ -61,7 +60,7 @@ class OpenCLDevice(LoopsDevice):
             flags |= cl.mem_flags.ALLOC_HOST_PTR
         # Drivers ask the system for large buffers each time; kept ones are reused in the order of
         # the queue, so behind all work that still needs them.
-        self._pool = MemoryPool(ImmediateAllocator(self.queue, flags))
+        self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.queue, flags))
 
     # -- memory ------------------------------------------------------------------------------------
 
