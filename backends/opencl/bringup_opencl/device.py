@@ -138,9 +138,9 @@ class OpenCLDevice(LoopsDevice):
         source = render_all(funcs, dialect)
         program = build(self.context, self.machine, source)
         with errors_of("loading kernels"):
-            kernels = [cl.Kernel(program, symbol(func, dialect)) for func in funcs]
-        sizes = map(self._size, funcs)
-        return [(source, loaded) for loaded in zip(kernels, sizes, strict=True)]
+            # Those that are asked for by name have a Python function each, which stays.
+            kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+        return [(source, (kernels[symbol(func, dialect)], self._size(func))) for func in funcs]
 
     def scratch_bytes(self, func: Func) -> int:
         """Of all work items of a launch."""
@@ -165,7 +165,8 @@ class OpenCLDevice(LoopsDevice):
         """Queue the kernel."""
         kernel, (size, group) = loaded
         with self._lock, errors_of(f"launch of {func.name}"):
-            kernel.set_args(*map(_argument, views))
+            for number, view in enumerate(views):
+                kernel.set_arg(number, _argument(view))
             event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
             self._launched.append((event, current_step()))
             if len(self._launched) > _REMEMBERED:
