@@ -35,8 +35,6 @@ Array = np.ndarray[Any, Any]
 _ROUNDS = 8
 #: Bytes that one thread of a processor has done sooner than a second one wakes.
 _ALONE = 16 << 10
-#: Launches that are remembered until it is known how they ended.
-_REMEMBERED = 256
 #: The status of a command that ended well; errors are less, and what goes on is more.
 _ENDED = cl.command_execution_status.COMPLETE
 
@@ -169,8 +167,8 @@ class OpenCLDevice(LoopsDevice):
                 kernel.set_arg(number, _argument(view))
             event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
             self._launched.append((event, current_step()))
-            if len(self._launched) > _REMEMBERED:
-                self._forget_ended()
+            while self._launched and self._launched[0][0].command_execution_status == _ENDED:
+                self._launched.popleft()
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -199,10 +197,6 @@ class OpenCLDevice(LoopsDevice):
             error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
             error.location = None if step is None else step.location
             raise error
-
-    def _forget_ended(self) -> None:
-        while self._launched and self._launched[0][0].command_execution_status == _ENDED:
-            self._launched.popleft()
 
     def close(self) -> None:
         """Wait for what is queued."""
