@@ -135,8 +135,7 @@ def _compiles_balanced(dut: DeviceFixture) -> None:
     dut.require(left <= 0, f"{left} allocations are left of programs that are gone")
 
     def compiles() -> None:
-        # What is pending keeps its steps, for an error of theirs.
-        dut.host(dut.jit(lambda a: bu.flip(a) * 2 - a)(x))
+        dut.jit(lambda a: bu.flip(a) * 2 - a)(x)
         bu.clear_caches()
 
     _steady(dut, "compiling", compiles, 60, 0)
