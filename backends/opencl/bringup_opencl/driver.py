@@ -1,8 +1,8 @@
-"""pyopencl, after the settings that it and PoCL read when they are first used.
+"""pyopencl, with folders of this process for what it and PoCL keep.
 
 PoCL runs whatever stands in its cache, damaged or written by others, and ends the process where it
-misses a file; pyopencl cannot be imported where its cache is no folder.  Built programs are kept by
-this package, with a checksum.  So PoCL has a folder for the life of a process, and pyopencl none.
+misses a file; pyopencl cannot be used where its cache is no folder.  Built programs are kept by this
+package, with a checksum, so neither needs a cache that lasts.
 """
 
 from __future__ import annotations
@@ -13,19 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_PREFIX = "bringup-pocl-"
-
-
-def _apply() -> None:
-    """Make the settings, unless the user has others."""
-    os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-    folder = os.environ.get("POCL_CACHE_DIR", "")
-    if folder and not Path(folder).name.startswith(_PREFIX):
-        return
-    # One that is there is the parent's, which removes it at its own end.
-    own = tempfile.mkdtemp(prefix=_PREFIX)
-    os.environ["POCL_CACHE_DIR"] = own
-    atexit.register(_remove, own, os.getpid())
+_PREFIX = "bringup-opencl-"
 
 
 def _remove(folder: str, process: int) -> None:
@@ -33,8 +21,21 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_apply()
-
-import pyopencl as cl  # noqa: E402
+_own = tempfile.mkdtemp(prefix=_PREFIX)
+atexit.register(_remove, _own, os.getpid())
+# One of the parent's goes when that ends; one that the user chose stays.
+if Path(os.environ.get("POCL_CACHE_DIR", _PREFIX)).name.startswith(_PREFIX):
+    os.environ["POCL_CACHE_DIR"] = _own
+_cache = os.environ.get("XDG_CACHE_HOME")
+os.environ["XDG_CACHE_HOME"] = _own
+try:
+    import pyopencl as cl
+    import pyopencl.invoker  # noqa: F401  (opens its cache)
+    import pyopencl.tools  # noqa: F401
+finally:
+    if _cache is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = _cache
 
 __all__ = ["cl"]
