@@ -1,8 +1,8 @@
 """pyopencl, with folders of this process for what it and PoCL keep.
 
 PoCL runs whatever stands in its cache, damaged or written by others, and ends the process where it
-misses a file; pyopencl cannot be used where its cache is no folder.  Built programs are kept by this
-package, with a checksum, so neither needs a cache that lasts.
+misses a file; pyopencl cannot be used where its cache is no folder.  Built programs are kept by
+this package, with a checksum, so neither needs a cache that lasts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _cache = os.environ.get("XDG_CACHE_HOME")
 os.environ["XDG_CACHE_HOME"] = _own
 try:
     import pyopencl as cl
-    import pyopencl.invoker  # noqa: F401  (opens its cache)
+    import pyopencl.invoker
     import pyopencl.tools  # noqa: F401
 finally:
     if _cache is None:
