@@ -49,9 +49,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "toy"
     toys.install(folder, monkeypatch, LINES)
     # What other devices use of core, and this backend does not, is not its own.
-    (folder / "used_toy.py").write_text(
-        "import runpy\nrunpy.run_module('bringup.llvm.steps.params')\n"
-    )
+    (folder / "used_toy.py").write_text("import runpy\nrunpy.run_module('bringup.llvm.division')\n")
     (folder / "absent_toy.py").write_text("x = 1\ny = 1\n")
     (folder / "stray_toy.py").write_text("x = 1\n")
     return folder
@@ -124,10 +122,12 @@ def test_what_only_backends_use_of_core_is_found() -> None:
 
 def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
     modules = code_coverage.modules_of("bringup.llvm")
-    native = set(reporting._named(["bringup.llvm.steps.base"], modules))
+    native = set(reporting._named(["bringup.llvm.loops.library"], modules))
     # By a table, by what that module imports, and by none.
-    assert {"bringup.llvm.steps.sort.emit", "bringup.llvm.steps.sort.merge"} <= native
+    assert {"bringup.llvm.func.schedules.attention", "bringup.llvm.func.render"} <= native
     assert "bringup.llvm.simt" not in native
     gpus = set(reporting._named(["bringup.llvm.simt"], modules))
     assert "bringup.llvm.math.elementary" in gpus
-    assert gpus.isdisjoint({"bringup.llvm.steps.sort.emit", "bringup.llvm.func.schedules.packed"})
+    assert gpus.isdisjoint(
+        {"bringup.llvm.func.schedules.attention", "bringup.llvm.func.schedules.packed"}
+    )

@@ -124,12 +124,14 @@ class CpuBackend(Backend):
 
 @cache
 def _capabilities(target: str) -> Capabilities:
-    from bringup.llvm.claims import emitter_claims
+    from bringup.llvm.claims import emitter_claims, step_claims
     from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
-    from bringup.llvm.steps.base import step_claims
+    from bringup_cpu.processors import names, processors
     from bringup_cpu.target import target as find_target
 
     cpu = find_target(target)
+    # The levels of a library share its weights, but not the width of their vectors.
+    is_one = target not in names() or len(processors(target)) == 1
     return Capabilities(
         ops=step_claims(*_CONTROL),
         kernels=emitter_claims(),
@@ -140,7 +142,7 @@ def _capabilities(target: str) -> Capabilities:
             block=1024,
             contraction=PRODUCTS.lengths(cpu),
             products=PRODUCTS.least_products,
-            panel=PRODUCTS.panel_bits(cpu),
+            panel=PRODUCTS.panel_bits(cpu) if is_one else 0,
         ),
         target=target,
     )

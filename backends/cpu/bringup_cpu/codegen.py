@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bringup.graph import attrs_key
 from bringup.integers import round_up
@@ -19,7 +19,6 @@ from bringup.llvm import text as ir
 from bringup.llvm.loops.kernel import emit_kernel
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
-from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
 from bringup.program.cost import launch_facts
 from bringup.program.program import KernelStep, OpStep, Program, Slot
@@ -29,6 +28,9 @@ from bringup_cpu.executable import ENTRY, NativeCode
 from bringup_cpu.float_state import FloatState
 from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, MemoryRef
 from bringup_cpu.spans import emit_traced, record_bytes
+
+if TYPE_CHECKING:  # most programs have no op step
+    from bringup.llvm.loops.library import NativeStep
 
 _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
@@ -198,6 +200,8 @@ class _Generator:
         steps = self.code.op_steps
         native = steps.get(key)
         if native is None:
+            from bringup.llvm.loops.library import emit_step
+
             name = f"{self.name}.op{len(steps)}.{step.name}"
             native = steps[key] = emit_step(self.module, step, name, self.target, in_place=in_place)
         return native

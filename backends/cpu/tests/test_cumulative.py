@@ -10,7 +10,7 @@ import pytest
 
 from bringup import ops
 from bringup.dtypes import NUMERIC, DType, bf16, f16, f32, f64, i8, i64
-from bringup.llvm.steps.base import emit_step
+from bringup.llvm.loops.library import emit_step
 from bringup.llvm.text import Module
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep, Slot

@@ -106,6 +106,26 @@ def test_results_have_the_bits_of_the_device_and_wrong_pointers_a_code(tmp_path:
     assert np.array_equal(found, np.asarray(bu.jit(model)(x)))
 
 
+def test_frozen_weights_are_panels_of_the_target(tmp_path: Path) -> None:
+    """Of two vectors of the processor; levels that share the weights have them as they were."""
+    load = pytest.importorskip("safetensors.numpy").load
+    x, weights = (RNG.standard_normal(s).astype(np.float32) for s in ((32, 256), (256, 64)))
+    frozen = bu.freeze(lambda w, x: bu.nn.relu(x @ w), weights)
+    plain = bu.jit(lambda x: bu.nn.relu(x @ weights))
+    x.tofile(tmp_path / "x.bin")
+    found = []
+    for fn, held in ((plain, weights), (frozen, weights.reshape(1, 256, 8, 8).swapaxes(1, 2))):
+        library = fn.export("model", f32[32, 256], target="x86-64-v2", weights="external")
+        (there,) = load(library.files["model.safetensors"]).values()
+        assert np.array_equal(there, held)
+        run_c(tmp_path, fn.export("model", f32[32, 256], target="x86-64-v2"), CALL)
+        found.append(np.fromfile(tmp_path / "y.bin", np.float32))
+    assert np.array_equal(*found)
+    library = frozen.export("model", f32[32, 256], target=HOST, weights="external")
+    (there,) = load(library.files["model.safetensors"]).values()
+    assert np.array_equal(there, weights)
+
+
 EXTERNAL = """
   float *x = read_file("x.bin", sizeof(float) * MODEL_X_SIZE), y[MODEL_RESULT_SIZE];
   char *weights = read_file("model.safetensors", {size});

@@ -10,7 +10,7 @@ import pytest
 
 import bringup as bu
 from bringup.dtypes import f32
-from bringup.llvm.steps.base import emit_step
+from bringup.llvm.loops.library import emit_step
 from bringup.llvm.text import Module
 from bringup.ops.structures import STRUCTURES
 from bringup.ops.table import lookup

@@ -186,6 +186,17 @@ def test_convolutions(
     assert ready == (stride == groups == 1)
 
 
+def test_features_are_laid_out_where_rows_of_places_fill_vectors_badly() -> None:
+    width = PRODUCTS.panel_bits(host_target()) // 32
+    lanes = width // 2
+    w = draw(f32, width, 24, 3, 3, seed=1)
+    for row, shape in ((lanes + lanes // 4, (1, 1, 216, width)), (2 * lanes, w.shape)):
+        x = draw(f32, 1, 24, 100 // row + 2, row + 2)
+        function = frozen(nn.conv, w)
+        np.testing.assert_array_equal(function(x), bu.jit(nn.conv, device="cpu")(x, w))
+        assert [array.shape for array in held(function)] == [shape]
+
+
 def test_what_is_fused_stays_fused(plans: list[Blocking]) -> None:
     x, w, bias = draw(f32, 40, 50), draw(f32, 50, 39, seed=1), draw(f32, 39, seed=2)
 

@@ -19,8 +19,16 @@ PTX_FEATURE = "+ptx87"
 #: What "no target" means: the oldest architecture that current toolkits compile for.
 BASELINE = "sm_75"
 #: Instructions by the compute capability that brought them: minima and maxima that propagate NaN,
-#: conversions to bf16, and copies to shared memory that do not wait.
-_BROUGHT = {"maximum": 80, "minimum": 80, "f32_to_bf16": 80, "cp.async": 80}
+#: conversions to bf16, and copies to shared memory that do not wait, once by the name that the op
+#: library has for them, as for products of tiles.
+_BROUGHT = {
+    "maximum": 80,
+    "minimum": 80,
+    "f32_to_bf16": 80,
+    "cp.async": 80,
+    "later": 80,
+    "matrices": 80,
+}
 
 
 def _row(name: str, shared_kib: int, multiprocessors: int) -> Target:

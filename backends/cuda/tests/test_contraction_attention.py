@@ -12,8 +12,16 @@ import bringup as bu
 from bringup import bfloat16, float16, float32, float64
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType
+from bringup.errors import UnsupportedError
+from bringup.llvm.simt import SimtKernel
+from bringup.llvm.simt.matrix import emit_tiles
+from bringup.llvm.text import Module
+from bringup.loops import parse_func
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.span import inside
+from bringup_cuda.codegen.nvvm import SIMT
+from bringup_cuda.targets import target_of
+from bringup_cuda_emulator import run as run_kernel
 
 FLOATS = (float32, float64, float16, bfloat16)
 #: Without asynchronous copies and tensor cores, with both, and with less shared memory.
@@ -137,3 +145,94 @@ def test_keys_that_a_bias_hides() -> None:
     given = [q, k, v, bias]
     (result,) = run(attend(False), [float32[a.shape] for a in given], given)
     np.testing.assert_array_equal(result, np.broadcast_to(v[:, :2].mean(axis=1), (4, 8))[None])
+
+
+#: A product whose left factor is in registers of a warp, and what is changed in it.
+HELD = """\
+func f(x: in f16[256], y: in f16[256], z: out f32[128]) {
+  for b in 1 block {
+    alloc a: fragment f16[256]
+    alloc s: shared f16[256]
+    alloc r: fragment f32[128]
+    for y in 8 thread {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for h in 2 unroll {
+            for c in 2 unroll {
+              %0: f16 = x[c + 8*h + 128*l + 2*x + 16*y]
+              a[c + 8*h + 128*l + 2*x + 16*y] = %0
+            }
+          }
+          for c in 2 unroll {
+            %1: f32 = 0.0
+            r[c + 64*l + 2*x + 8*y] = %1
+          }
+        }
+        for k in 8 {
+          %2: f16 = y[32*k + 4*y + x]
+          s[32*k + 4*y + x] = %2
+        }
+      }
+    }
+    barrier
+    for y in 8 thread by 16x8x16 {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for c in 2 unroll {
+            for h in 2 {
+              for e in 4 {
+                for p in 2 {
+                  %3: f16 = a[p + 8*h + 128*l + 2*e + 16*y]
+                  %4: f16 = s[c + 128*h + 16*p + 2*x + 32*e]
+                  %5: f32 = convert(%3) {dtype=f32}
+                  %6: f32 = convert(%4) {dtype=f32}
+                  r[c + 64*l + 2*x + 8*y] add= %5 * %6
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    for y in 8 thread {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for c in 2 unroll {
+            %7: f32 = r[c + 64*l + 2*x + 8*y]
+            z[c + 64*l + 2*x + 8*y] = %7
+          }
+        }
+      }
+    }
+  }
+}"""
+
+
+def emitted(text: str) -> tuple[Module, SimtKernel]:
+    module = Module("nvptx64-nvidia-cuda")
+    return module, emit_tiles(module, parse_func(text), "f", target_of("sm_90"), SIMT, 0)
+
+
+def test_a_factor_in_registers() -> None:
+    """Matrices of sixteen columns are loaded, of which eight are multiplied."""
+    module, kernel = emitted(HELD)
+    random = np.random.default_rng(0)
+    x, y = (random.integers(-8, 8, (16, 16)).astype(np.float16) for _ in range(2))
+    z = np.zeros((16, 8), np.float32)
+    run_kernel(str(module), "f", kernel.blocks, kernel.threads, [x, y, z])
+    np.testing.assert_array_equal(z, x.astype(np.float32) @ y[:, :8].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("for p in 2", "for e in 4"), "lanes do not have what they need of a"),
+        (("16*p + 2*x + 32*e", "64*p + 2*x + 16*e"), "s does not lie in lines"),
+    ],
+)
+def test_factors_that_lanes_do_not_have(change: tuple[str, str], says: str) -> None:
+    """Each lane has two neighbours of either half of a row."""
+    old, new = change
+    text = HELD.replace(old, "_").replace(new, old).replace("_", new)
+    with pytest.raises(UnsupportedError, match=says):
+        emitted(text)

@@ -10,11 +10,16 @@ from emulated import Array
 
 from bringup import bfloat16, float32, float64, int8
 from bringup.dtypes import DType
+from bringup.graph.index import Expr
 from bringup.llvm import text as ir
-from bringup.llvm.text import Module
-from bringup_cuda.codegen.contraction.staging import CHUNK, GAPS, TileLayout
-from bringup_cuda.codegen.contraction.tiles import SCALAR, TENSOR
-from bringup_cuda.codegen.nvvm import IntBuilder, i32_const
+from bringup.llvm.func.registers import Registers
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.simt.tiles import TileIndices, TileMemory
+from bringup.llvm.text import Builder, Module, const
+from bringup.loops.form import named_axis
+from bringup_cuda.codegen.contraction.staging import GAPS, TileLayout
+from bringup_cuda.codegen.contraction.tiles import CHUNK, SCALAR, TENSOR
+from bringup_cuda.codegen.nvvm import SIMT
 from bringup_cuda_emulator import run
 
 #: Bytes of all banks.
@@ -28,12 +33,22 @@ def places(layout: TileLayout) -> Array:
     function = module.function(
         "places", ir.void, [("out", ir.pointer(1))], calling_convention="ptx_kernel"
     )
-    b = IntBuilder(function.block("entry"))
-    sizes = i32_const(layout.depth), i32_const(layout.extent)
-    with b.loop(i32_const(0), b.mul(*sizes)) as loop:
-        own, inner = b.udiv(loop.index, sizes[0]), b.urem(loop.index, sizes[0])
-        address = b.gep(function.args[0], b.zext(loop.index, ir.i64), ir.i32)
-        b.store(layout.offset(b, own, inner), address, 4)
+    b = Builder(function.block("entry"))
+    memory = TileMemory(b, TileIndices(b, ir.i32), Registers(b, ()), SIMT)
+    start = memory.pointers["tile"] = function.args[0]
+    gap = 0 if layout.swizzled else layout.gap // layout.dtype.itemsize
+    if layout.swizzled:
+        memory.swizzled["tile"] = layout.length
+    element, at = memory_type(layout.dtype), named_axis("at", layout.depth * layout.extent)
+    own, inner = Expr.of(at) // layout.depth, Expr.of(at) % layout.depth
+    line, within = (own, inner) if layout.inner_minor else (inner, own)
+    index = line * (layout.length + gap) + within
+    with b.loop(const(ir.i32, 0), const(ir.i32, at.size)) as loop:
+        memory.indices.axes[at] = loop.index
+        address = memory._address("tile", index, (), element)
+        offset = b.sub(b.ptrtoint(address, ir.i64), b.ptrtoint(start, ir.i64))
+        address = b.gep(start, b.zext(loop.index, ir.i64), ir.i32)
+        b.store(b.trunc(offset, ir.i32), address, 4)
     b.ret()
     found = np.zeros((layout.extent, layout.depth), np.int32)
     run(str(module), "places", 1, 1, [found])

@@ -313,17 +313,14 @@ def test_steps_of_shared_rows() -> None:
 
 #: Softmax of rows by a block each: threads exchange registers within a warp.
 SOFTMAX = """
-bind g0 block
-set_space t2 shared
 split s0_0 s0_0.o s0_0.t 64
 reorder s0_0.t s0_0.o
-cross_lane s0_0.t r0 lanes=32
 split s1_0 s1_0.o s1_0.t 64
 reorder s1_0.t s1_0.o
-cross_lane s1_0.t r1 lanes=32
 split s2_0 s2_0.o s2_0.t 64
 reorder s2_0.t s2_0.o
-bind s2_0.t thread
+bind g0 block
+replicate g0 t s0_0.t s1_0.t s2_0.t lanes=32 tiles=shared
 """
 
 

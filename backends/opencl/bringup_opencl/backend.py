@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from bringup.backend import (
     Capabilities,
@@ -13,12 +15,19 @@ from bringup.backend import (
     SimpleBackend,
     Target,
 )
+from bringup.backend.adapters import scheduled_loops
+from bringup.backend.capabilities import RowClaims
+from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import render_c
+from bringup.dtypes import STORED
+from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import Func
 from bringup.loops.schedule import Scheduled
-from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
+
+_CONTROL = RowClaims(dict.fromkeys(("while", "scan", "case"), frozenset(STORED)))
 
 
 def machine() -> Machine:
@@ -35,27 +44,56 @@ class OpenCLBackend(SimpleBackend):
     """The devices of all OpenCL platforms; capabilities and texts are those of the first."""
 
     def __init__(self) -> None:
-        super().__init__("opencl", _open, _capabilities, _devices, render=_render)
+        super().__init__("opencl", _open, Capabilities(), _devices, render=_render)
+
+    def targets(self) -> Sequence[str]:
+        """The kinds of machines that libraries are made for."""
+        return tuple(KINDS)
+
+    def capabilities(self, target: str = "") -> Capabilities:
+        """Those of the first device, or of a kind, whose loops and branches the host of a library
+        controls.  Raises UnsupportedError.
+        """
+        own = capabilities_of(_machine(target))
+        return replace(own, ops={**own.ops, **_CONTROL}) if target else own
 
     def target(self, name: str = "") -> Target:
-        """The row of the first device."""
-        return target_of(machine())
+        """The row of the first device, or of a kind."""
+        return target_of(_machine(name))
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled:
         """By core's choices for machines of the kind."""
-        return scheduled_for(step, self.target())
+        return scheduled_for(step, self.target(target))
 
     def chunk_length(self, kernel: Kernel, target: str = "") -> int:
         """As core chooses it for machines of the kind."""
-        return chunk_length_for(kernel, self.target())
+        return chunk_length_for(kernel, self.target(target))
+
+    def link(
+        self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
+    ) -> Linked:
+        """OpenCL C and a C file that launches it, for a kind of machines; needs no device.
+
+        Raises UnsupportedError.
+        """
+        from bringup.aot.loop_commands import LoopCommands
+        from bringup.aot.opencl_source import located, opencl_library
+
+        dialect = located(dialect_of(_machine(target)))
+        scheduled = scheduled_loops if options.small else partial(self.scheduled, target=target)
+        kernels = LoopCommands(dialect, self.target(target), scheduled)
+        return opencl_library(units, weights, options, kernels)
+
+
+def _machine(target: str) -> Machine:
+    """A kind of machines; the first device without one."""
+    if target and target not in KINDS:
+        raise UnsupportedError(f"OpenCL has no {target!r}", fix=f"use {' or '.join(KINDS)}")
+    return KINDS[target] if target else machine()
 
 
 def _render(func: Func) -> str:
     return render_c(func, dialect_of(machine()))
-
-
-def _capabilities() -> Capabilities:
-    return capabilities_of(machine())
 
 
 def _devices() -> Sequence[DeviceInfo]:

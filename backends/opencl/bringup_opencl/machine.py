@@ -58,6 +58,13 @@ class Machine:
     unified: bool = True
 
 
+#: Machines of which the kind alone is known: libraries are made for them.
+KINDS = {
+    "cpu": Machine(units=16),
+    "gpu": Machine(kind="gpu", units=16, group=_GROUP, local_bytes=32 << 10, unified=False),
+}
+
+
 @cache
 def dialect_of(machine: Machine) -> Dialect:
     """OpenCL C as this driver has it."""

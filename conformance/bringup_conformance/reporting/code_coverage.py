@@ -173,8 +173,9 @@ def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
         package = name if modules[name].name == "__init__.py" else name.rpartition(".")[0]
         nodes = [*ast.walk(ast.parse(modules[name].read_bytes()))]
         if any(isinstance(node, ast.Name) and node.id == _TABLE for node in nodes):
-            texts = (node.value for node in nodes if isinstance(node, ast.Constant))
-            left += [f"{package}.{text!s}" for text in texts if f"{package}.{text!s}" in modules]
+            texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+            whole = (*texts, *(f"{package}.{text}" for text in texts))
+            left += [text for text in whole if text in modules]
         for node in nodes:
             if isinstance(node, ast.Import):
                 left += [alias.name for alias in node.names if alias.name in modules]

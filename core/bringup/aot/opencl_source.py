@@ -7,41 +7,45 @@ memory and an offset: parts of the arena and rows of stacks may begin anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from bringup.aot.host_source import ALIGNMENT, HostDialect, host_library
-from bringup.backend.adapters import SimpleBackend, scheduled_func, scheduled_loops
+from bringup.aot.loop_commands import LoopCommands
+from bringup.backend.adapters import SimpleBackend, scheduled_loops
 from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims, Shapes
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Driver, Linked, LinkOptions, LinkUnit, Weights
-from bringup.c import OPENCL, c_claims, geometry, render_all, render_c, scratch_bytes, symbol, units
+from bringup.c import OPENCL, Dialect, c_claims, render_c
 from bringup.dtypes import STORED
-from bringup.errors import UnsupportedError
-from bringup.integers import ceil_div, round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.limits import Limits
-from bringup.loops.form import Func
+from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops.schedule import Scheduled
-from bringup.program.commands import Argument, Command, Control, Launch, Scratch, SimtKernel
-from bringup.program.loops import numbered_loops
-from bringup.program.program import ControlStep, KernelStep, OpStep, Program
+from bringup.program.program import KernelStep
 from bringup.target import Target
 
 #: The name of the target.
 TARGET = "opencl-c"
 #: A parameter is memory and where the buffer begins in it.
 _PARAMETER = "__global {type} *bu_base{{n}}, ulong bu_offset{{n}}"
-DIALECT = replace(
-    OPENCL,
-    pointer=_PARAMETER.format(type="{type}"),
-    scratch=_PARAMETER.format(type="uchar"),
-    begin=(
-        "__global {type} *{restrict}{name} ="
-        " (__global {type} *)((__global const uchar *)bu_base{n} + bu_offset{n});"
-    ),
-)
+
+
+def located(dialect: Dialect) -> Dialect:
+    """OpenCL C whose functions take each buffer as memory and where it begins there."""
+    return replace(
+        dialect,
+        pointer=_PARAMETER.format(type="{type}"),
+        scratch=_PARAMETER.format(type="uchar"),
+        begin=(
+            "__global {type} *{restrict}{name} ="
+            " (__global {type} *)((__global const uchar *)bu_base{n} + bu_offset{n});"
+        ),
+    )
+
+
+DIALECT = located(OPENCL)
 #: What schedules are chosen for: work groups and local memory that every GPU has.
 ROW = Target(
     line_bytes=128,
@@ -51,8 +55,6 @@ ROW = Target(
     shared_bytes=32 << 10,
     multiprocessors=16,
 )
-#: The most work items of a kernel that needs scratch memory for each.
-_MOST_WITH_SCRATCH = 1 << 12
 _, _NULL_POINTER, _, _, _ = range(len(STATUS))
 
 
@@ -82,16 +84,11 @@ class OpenCLSource(SimpleBackend):
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled:
         """In groups of work items, as GPUs want it."""
-        from bringup.llvm.simt import scheduled_kernel
-
-        scheduled = scheduled_kernel(step.kernel, ROW, step.schedule)
-        return scheduled_loops(step) if scheduled is None else scheduled
+        return scheduled_for(step, ROW)
 
     def chunk_length(self, kernel: Kernel, target: str = "") -> int:
         """Chunks of long sums that would leave much of a GPU idle."""
-        from bringup.llvm.simt.plan import chunk_length
-
-        return chunk_length(kernel, ROW)
+        return chunk_length_for(kernel, ROW)
 
     def link_targets(self) -> Sequence[str]:
         """OpenCL C."""
@@ -101,67 +98,17 @@ class OpenCLSource(SimpleBackend):
         self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions
     ) -> Linked:
         """The file, and the kernels beside it.  Raises UnsupportedError."""
-        kernels = _Kernels(self, small=options.small)
-        commands = [kernels.commands(unit.program) for unit in units]
-        code = render_all([*kernels.funcs.values()], DIALECT).encode()
-        return host_library(units, commands, code, ".cl", weights, options, DRIVER)
+        scheduled = scheduled_loops if options.small else self.scheduled
+        return opencl_library(units, weights, options, LoopCommands(DIALECT, ROW, scheduled))
 
 
-class _Kernels:
-    """The commands of programs, and the functions that they launch, by content."""
-
-    def __init__(self, backend: OpenCLSource, *, small: bool) -> None:
-        self.backend, self.small = backend, small
-        self.funcs: dict[str, Func] = {}
-
-    def commands(self, program: Program) -> tuple[Command, ...]:
-        """Those of a program."""
-        numbers = range(len(program.steps))
-        return tuple([command for n in numbers for command in self.step(program, n)])
-
-    def step(self, program: Program, number: int) -> Iterator[Command]:
-        """Those of a step."""
-        step = program.steps[number]
-        if isinstance(step, ControlStep):
-            yield Control(step, tuple([self.commands(body) for body in step.programs]))
-            return
-        if isinstance(step, KernelStep):
-            scheduled = scheduled_loops(step) if self.small else self.backend.scheduled(step)
-            yield from self.launch(step, scheduled.after, step.slots, 0)
-            return
-        loops = numbered_loops(program, number, ROW)
-        if loops is None:
-            raise UnsupportedError(
-                f"OpenCL C has no function for {step.name}", location=step.location
-            )
-        arguments: list[Argument] = list(step.slots)
-        used = 0
-        for buffer in loops.temporaries:
-            arguments.append(Scratch(used, buffer.type.nbytes))
-            used = round_up(used + buffer.type.nbytes, ALIGNMENT)
-        for func, chosen in zip(loops.funcs, loops.numbers, strict=True):
-            memory = [arguments[n] for n in chosen]
-            yield from self.launch(step, scheduled_func(func, None).after, memory, used)
-
-    def launch(
-        self, step: KernelStep | OpStep, func: Func, memory: Sequence[Argument], used: int
-    ) -> Iterator[Launch]:
-        """The launch of a function.  used: bytes of scratch memory before its own."""
-        if not units(func):
-            return
-        if func.content not in self.funcs:
-            is_taken = any(other.name == func.name for other in self.funcs.values())
-            name = f"{func.name}_{len(self.funcs)}" if is_taken else func.name
-            self.funcs[func.content] = replace(func, name=name)
-        func = self.funcs[func.content]
-        shape, each = geometry(func), scratch_bytes(func, DIALECT)
-        threads = shape.threads or min(ROW.block, units(func))
-        blocks = shape.blocks if shape.threads else ceil_div(units(func), threads)
-        if each:
-            blocks = max(1, min(blocks, _MOST_WITH_SCRATCH // threads))
-            memory = [*memory, Scratch(used, each * blocks * threads)]
-        kernel = SimtKernel(symbol(func, DIALECT), blocks, threads)
-        yield Launch(kernel, tuple(memory), step)
+def opencl_library(
+    units: Sequence[LinkUnit], weights: Weights, options: LinkOptions, kernels: LoopCommands
+) -> Linked:
+    """A library of OpenCL C.  kernels: for `located` OpenCL C.  Raises UnsupportedError."""
+    commands = [kernels.of(unit.program) for unit in units]
+    code = kernels.source().encode()
+    return host_library(units, commands, code, ".cl", weights, options, DRIVER)
 
 
 _FUNCTIONS = {
@@ -256,4 +203,4 @@ DRIVER = HostDialect(
     unload=_UNLOAD,
 )
 
-__all__ = ["TARGET", "OpenCLSource"]
+__all__ = ["TARGET", "OpenCLSource", "located", "opencl_library"]

@@ -139,7 +139,8 @@ def _function(
     architecture: str,
 ) -> Function:
     """A function of a library: traced, compiled, its arrays fetched."""
-    _, _, call, entry = traced_alone(jitted, args, kwargs, "export")
+    shapes = backend.capabilities(architecture).shapes
+    _, _, call, entry = traced_alone(jitted, args, kwargs, "export", shapes)
     graph, captured = entry.function.graph, entry.function.captured
     program = lower_graph(graph, backend, architecture, options=jitted._options).program
     passed = len(graph.inputs) - len(captured)

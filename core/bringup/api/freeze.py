@@ -16,6 +16,7 @@ from bringup.api.creation import asarray
 from bringup.api.derivatives import check_function
 from bringup.api.jit import Entry, Jitted, compiled_as, positions_of, static_of
 from bringup.api.trace import TracedFunction, graph_name, leaf_type
+from bringup.backend.capabilities import Shapes
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, TraceError
 from bringup.graph import Graph, Value
@@ -48,7 +49,15 @@ class Frozen(Jitted[P, R]):
         self._read: dict[int, Array] = {}
 
     def _trace(self, call: Any, device: Any) -> Entry:
-        """Trace, and replace arrays of outer scopes by the constants that are computed of them."""
+        return self._traced(
+            call, device, device.capabilities.shapes if device is not None else None
+        )
+
+    def _traced(self, call: Any, device: Any, shapes: Shapes | None) -> Entry:
+        """Trace, and replace arrays of outer scopes by the constants that are computed of them.
+
+        shapes: of the machine that weights are laid out for.
+        """
         entry = super()._trace(call, device)
         function = entry.function
         first = len(entry.types) - len(function.captured)
@@ -62,8 +71,7 @@ class Frozen(Jitted[P, R]):
             context=PassContext.from_environment(),
         )
         constants, remaining = split(graph, known)
-        shapes = device.capabilities.shapes if device is not None and self._options.fuse else None
-        if shapes is not None and shapes.panel:
+        if shapes is not None and shapes.panel and self._options.fuse:
             constants, remaining = in_panels(constants, remaining, shapes.panel, shapes.products)
         traced_arrays = [array for n, array in outer.items() if n not in known]
         computed = self._computed(constants, list(known.values()))

@@ -30,6 +30,7 @@ from bringup.api.boundary import guarded_methods
 from bringup.api.freeze import Frozen
 from bringup.api.jit import Entry, Jitted, compiled_as, jit
 from bringup.api.trace import LeafType, TracedFunction, argument_name, graph_name, parameters
+from bringup.backend.capabilities import Shapes
 from bringup.errors import BringupError, OpTypeError, TraceError
 from bringup.runtime import devices, transfer
 from bringup.runtime.compiler import Options
@@ -127,18 +128,26 @@ def program_pieces(
 
 
 def traced_alone(
-    jitted: Jitted[..., Any], args: Sequence[Any], kwargs: dict[str, Any], what: str
+    jitted: Jitted[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    what: str,
+    shapes: Shapes | None = None,
 ) -> tuple[Sequence[Any], dict[str, Any], Any, Entry]:
     """A function traced for no device: its arguments, the call that they make, and the trace.
 
     what: the caller is asked for, as errors say it.
+    shapes: of the machine that parameters of a frozen function are laid out for, if it is known.
     Raises OpTypeError for arguments that it does not take, TraceError for arrays that have no value
     yet.
     """
     args, kwargs = jitted._described(tuple(args), kwargs)
     check_call(jitted, args, kwargs)
     call = jitted._flattened(tuple(args), kwargs)
-    entry = jitted._trace(call, None)
+    if isinstance(jitted, Frozen):
+        entry = jitted._traced(call, None, shapes)
+    else:
+        entry = jitted._trace(call, None)
     if any(array.is_traced for array in entry.function.captured):
         raise TraceError(
             f"{graph_name(jitted._fn)} uses arrays of a function that is being traced",

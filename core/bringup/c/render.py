@@ -364,7 +364,8 @@ class _Function:
         else:
             return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
         raise UnsupportedError(
-            f"{self.func.name}: {what}", fix="fold by cross_lane with lanes=1, in shared memory"
+            f"{self.func.name}: {what}",
+            fix="share loops by replicate with lanes=1, through shared memory",
         )
 
     def let(self, stmt: Let) -> Iterator[str]:

@@ -31,7 +31,7 @@ class Axis:
     @property
     def last(self) -> int:
         """The greatest value it takes."""
-        return max(self.size - 1, 0)
+        return self.size - 1 if self.size else 0
 
     @property
     def first(self) -> int:
@@ -162,12 +162,18 @@ class Expr:
     @property
     def first(self) -> int:
         """A lower bound of the value."""
-        return self.const + sum(c * (a.first if c > 0 else a.last) for a, c in self.terms)
+        total = self.const
+        for atom, c in self.terms:
+            total += c * (atom.first if c > 0 else atom.last)
+        return total
 
     @property
     def last(self) -> int:
         """An upper bound of the value."""
-        return self.const + sum(c * (a.last if c > 0 else a.first) for a, c in self.terms)
+        total = self.const
+        for atom, c in self.terms:
+            total += c * (atom.last if c > 0 else atom.first)
+        return total
 
     @property
     def axis(self) -> Axis | None:
@@ -184,9 +190,10 @@ class Expr:
         """
         stride = 0
         for atom, c in self.terms:
-            if atom == axis:
-                stride = c
-            elif not isinstance(atom, Axis) and axis in _axes_within(atom):
+            if isinstance(atom, Axis):
+                if atom is axis or atom == axis:
+                    stride = c
+            elif axis in _axes_within(atom):
                 return None
         return stride
 

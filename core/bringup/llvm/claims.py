@@ -1,12 +1,13 @@
-"""What the emitters can put into a kernel, as capabilities."""
+"""What the emitters can put into a kernel, and the steps that they run, as capabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bringup.backend.capabilities import Claims
+from bringup.backend.capabilities import Claims, RowClaims
 from bringup.dtypes import FLOATS, STORED, DType
 from bringup.llvm.scalar import RENDER
+from bringup.loops.library import LIBRARY
 from bringup.maths import ELEMENTARY
 from bringup.ops.catalogue import MODULE_OF
 from bringup.ops.table import Kind, OpDef, find, lookup
@@ -21,6 +22,15 @@ def emitter_claims() -> Claims:
     dtype of each row.
     """
     return _EmitterClaims()
+
+
+def step_claims(*others: str) -> Claims:
+    """Claims for `Capabilities.ops` of a backend that runs op steps through
+    `bringup.llvm.loops.library`.
+
+    others: names of further steps, which it runs in other ways.
+    """
+    return RowClaims(dict.fromkeys((*LIBRARY, *others), frozenset(STORED)))
 
 
 class _EmitterClaims(Claims):

@@ -99,7 +99,10 @@ def _holds_block(loop: For) -> bool:
 
 
 def _thread_uses(block: For, scope: Scope) -> list[_Use]:
-    """The accesses of a block's threads; none if conditions decide how many barriers there are."""
+    """The accesses of a block's threads; none if conditions decide how many barriers there are.
+
+    No thread has what others have of a fragment, and an instruction waits for those that it is for.
+    """
     for stmt in statements(block.body):
         if isinstance(stmt, If) and _barriers_in(stmt.body):
             return []
@@ -107,7 +110,7 @@ def _thread_uses(block: For, scope: Scope) -> list[_Use]:
     _count_epochs(block.body, Expr(), epochs)
     uses = []
     for stmt, around in walk_block(block.body, scope):
-        if isinstance(stmt, ACCESSES) and stmt.buffer.space not in PRIVATE:
+        if isinstance(stmt, ACCESSES) and stmt.buffer.space not in (*PRIVATE, "fragment"):
             threads = tuple(loop for loop in around.loops if loop.kind == "thread")
             uses.append(_Use(stmt, around, threads, epochs[stmt]))
     return uses if any(use.threads for use in uses) else []

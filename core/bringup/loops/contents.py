@@ -29,54 +29,63 @@ class Contents:
     has_barrier: whether threads meet somewhere in it, or exchange values.
     """
 
-    def __init__(self, body: Sequence[Stmt]) -> None:
+    __slots__ = ("buffers", "has_barrier", "kinds", "loops", "scalars", "spaces")
+
+    def __init__(self) -> None:
         self.loops: dict[str, None] = {}
         self.kinds: set[LoopKind] = set()
         self.spaces: set[Space] = set()
         self.buffers: list[str] = []
         self.scalars: list[str] = []
         self.has_barrier = False
-        if len(body) == 1 and isinstance(body[0], NESTING):
-            self._nest(body[0])
-            return
-        for stmt in body:
-            if isinstance(stmt, DEFINING):
-                self.scalars.append(stmt.result.name)
-                self.has_barrier |= isinstance(stmt, Shuffle)
-            elif isinstance(stmt, NESTING):
-                self._add(Contents((stmt,)))
-            elif isinstance(stmt, Alloc):
-                self.spaces.add(stmt.buffer.space)
-                self.buffers.append(stmt.buffer.name)
-            elif isinstance(stmt, Barrier):
-                self.has_barrier = True
 
-    def _nest(self, stmt: For | If) -> None:
-        """A block of one statement has all that is within it; nothing of that is copied."""
-        inner = contents_of(stmt)
-        self.loops, self.kinds, self.spaces = inner.loops, inner.kinds, inner.spaces
-        self.buffers, self.scalars = inner.buffers, inner.scalars
-        self.has_barrier = inner.has_barrier
-        if isinstance(stmt, For):
-            self.loops = {stmt.axis.name: None, **inner.loops}
-            if stmt.kind not in inner.kinds:
-                self.kinds = {stmt.kind, *inner.kinds}
+    def add(self, stmt: Stmt) -> None:
+        """One more statement of the block."""
+        if isinstance(stmt, DEFINING):
+            self.scalars.append(stmt.result.name)
+            self.has_barrier |= isinstance(stmt, Shuffle)
+        elif isinstance(stmt, NESTING):
+            part = contents_of(stmt)
+            self.loops.update(part.loops)
+            self.kinds |= part.kinds
+            self.spaces |= part.spaces
+            self.buffers += part.buffers
+            self.scalars += part.scalars
+            self.has_barrier |= part.has_barrier
+        elif isinstance(stmt, Alloc):
+            self.spaces.add(stmt.buffer.space)
+            self.buffers.append(stmt.buffer.name)
+        elif isinstance(stmt, Barrier):
+            self.has_barrier = True
 
-    def _add(self, part: Contents) -> None:
-        self.loops.update(part.loops)
-        self.kinds |= part.kinds
-        self.spaces |= part.spaces
-        self.buffers += part.buffers
-        self.scalars += part.scalars
-        self.has_barrier |= part.has_barrier
+    def within(self, loop: For) -> Contents:
+        """What stands in the loop, whose body this is, and the loop itself."""
+        found = Contents()
+        found.loops = {loop.axis.name: None, **self.loops}
+        found.kinds = self.kinds if loop.kind in self.kinds else {loop.kind, *self.kinds}
+        found.spaces, found.buffers, found.scalars = self.spaces, self.buffers, self.scalars
+        found.has_barrier = self.has_barrier
+        return found
+
+
+def contents_in(body: Sequence[Stmt]) -> Contents:
+    """What stands in a block."""
+    if len(body) == 1 and isinstance(body[0], NESTING):
+        return contents_of(body[0])
+    found = Contents()
+    for stmt in body:
+        found.add(stmt)
+    return found
 
 
 def contents_of(stmt: For | If) -> Contents:
-    """What stands in the body of a statement, which remembers it."""
+    """A statement and what stands in it, which it remembers; nobody changes that."""
     try:
         found: Contents = stmt._memo
     except AttributeError:
-        found = Contents(stmt.body)
+        found = contents_in(stmt.body)
+        if isinstance(stmt, For):
+            found = found.within(stmt)
         object.__setattr__(stmt, "_memo", found)
     return found
 
@@ -84,7 +93,7 @@ def contents_of(stmt: For | If) -> Contents:
 @lru_cache(maxsize=1)
 def contents(func: Func) -> Contents:
     """What stands in a function; steps ask several times for each."""
-    return Contents(func.body)
+    return contents_in(func.body)
 
 
-__all__ = ["Contents", "contents", "contents_of"]
+__all__ = ["Contents", "contents", "contents_in", "contents_of"]

@@ -13,6 +13,7 @@ element that another thread has; a loaded index outside its declared range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
@@ -121,6 +122,8 @@ class _Machine:
         self.groups: dict[InFlight, Array] = {}
         # Whether products are only asked for here, which read their factors until a wait.
         self.is_asking = False
+        # The level of the first threads that an instruction for loops has; 0 outside of one.
+        self.sharing = 0
 
     def fail(self, what: str) -> Never:
         notes = (print_stmt(self.stmt),) if self.stmt is not None else ()
@@ -219,6 +222,7 @@ class _Machine:
         end = self.index(loop.end) if loop.end is not None else None
         is_asking = self.is_asking
         self.is_asking |= bool(loop.by) and _asks(loop)
+        self.sharing = self.tree.depth + 1 if loop.by else self.sharing
         if loop.kind in CONCURRENT:
             self.items(loop, end, alive)
         else:
@@ -228,6 +232,7 @@ class _Machine:
                     break
                 self.axes[loop.axis] = np.array([i], np.int64)
                 self.block(loop.body, running)
+        self.sharing = 0 if loop.by else self.sharing
         self.axes.pop(loop.axis, None)
         self.is_asking = is_asking
 
@@ -368,11 +373,16 @@ class _Machine:
         live = self.spread(live)
         here, thread = self.spread(positions)[live], self.spread(self.tree.ids[-1])[live] % threads
         owners = memory.owners[here]
+        if self.sharing and isinstance(stmt, Load):
+            # The threads of an instruction read what any of them has.
+            group = math.prod(v.size for v in self.tree.levels[self.sharing : self.tree.depth + 1])
+            owners, thread = owners // group, thread // group
         wrong = (owners >= 0) & (owners != thread)
         if wrong.any():
             element = f"element {here[wrong][0] % stmt.buffer.size} of {stmt.buffer.name}"
             self.fail(f"{element} is {_done(stmt)}, which is in a register of another thread")
-        memory.owners[here] = thread
+        if not self.sharing or isinstance(stmt, Store):
+            memory.owners[here] = thread
 
     def shuffle(self, stmt: Shuffle, alive: Array) -> Array:
         """The values of the threads' partners."""

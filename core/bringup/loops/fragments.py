@@ -34,10 +34,16 @@ def disagreements(func: Func) -> Iterator[tuple[Load | Store, str]]:
         buffer = stmt.buffer
         if buffer.space != "fragment":
             continue
-        what, mine = _threads_of(stmt, scope)
+        inner = _inside(stmt, scope.loops)
+        what, mine = _threads_of(stmt, scope, inner)
         if what:
             yield stmt, what
             return
+        if inner:
+            if _shared(mine, inner, stmt, threads.get(buffer, ())) is None:
+                yield stmt, f"other threads than those of the instruction have {buffer.name}"
+                return
+            continue
         if threads.setdefault(buffer, mine) != mine:
             yield stmt, f"other threads have the elements of {buffer.name} before"
             return
@@ -52,12 +58,54 @@ def disagreements(func: Func) -> Iterator[tuple[Load | Store, str]]:
             yield last[buffer], f"two threads have an element of {buffer.name}"
 
 
-def _threads_of(stmt: Load | Store, scope: Scope) -> tuple[str, list[tuple[int, int]]]:
-    """What is wrong with an access by itself, and the sizes and steps of its thread loops."""
+def _inside(stmt: Load | Store, loops: Sequence[For]) -> list[For]:
+    """The loops of an instruction along which it reads a factor from registers of a warp.
+
+    Which thread has an element is what the accesses before say.
+    """
+    first = next((n for n, loop in enumerate(loops) if loop.by), len(loops))
+    own = [loop for loop in loops[first:] if loop.kind == "serial"]
+    return own if isinstance(stmt, Load) and any(map(stmt.index.coefficient, _axes(own))) else []
+
+
+def _axes(loops: Sequence[For]) -> list[Axis]:
+    return [loop.axis for loop in loops]
+
+
+def _shared(
+    mine: Sequence[tuple[int, int]],
+    inner: Sequence[For],
+    stmt: Load | Store,
+    threads: Sequence[tuple[int, int]],
+) -> list[For] | None:
+    """Those of the loops ``inner`` that choose a thread; None if threads have other elements.
+
+    mine, threads: the sizes and steps of the thread loops round the access, and of those round the
+    others.
+    """
+    if len(mine) != len(threads):
+        return None
+    missing = [other for one, other in zip(mine, threads, strict=True) if one != other]
+    if any(one not in (other, (other[0], 0)) for one, other in zip(mine, threads, strict=True)):
+        return None
+    found = [
+        loop for loop in inner if (loop.axis.size, stmt.index.coefficient(loop.axis)) in missing
+    ]
+    return found if len(found) == len(missing) else None
+
+
+def _threads_of(
+    stmt: Load | Store, scope: Scope, inner: Sequence[For]
+) -> tuple[str, list[tuple[int, int]]]:
+    """What is wrong with an access by itself, and the sizes and steps of its thread loops.
+
+    inner: loops of an instruction, which does not need them written out.
+    """
     name = stmt.buffer.name
     if stmt.operands or any(isinstance(atom, Dyn) for atom in stmt.index.atoms()):
         return f"fragment {name} is indexed by data", []
     own = {loop.axis for loop in scope.loops if loop.kind in ("unroll", "vector", "thread")}
+    own.update(_axes(inner))
     others = sorted(axis.name for axis in stmt.index.axes() - own)
     if others:
         return f"fragment {name} is indexed by {', '.join(others)}, which is not written out", []
@@ -69,10 +117,19 @@ def _threads_of(stmt: Load | Store, scope: Scope) -> tuple[str, list[tuple[int, 
     return "", [(loop.axis.size, stmt.index.coefficient(loop.axis) or 0) for loop in loops]
 
 
-def in_registers(body: Body) -> Body:
-    """The block with a register buffer for each fragment: the elements that a thread has of it."""
+def in_registers(body: Body) -> tuple[Body, dict[str, dict[int, int]]]:
+    """The block with a register buffer for each fragment: the elements that a thread has of it.
+
+    Returns, too, the registers of each fragment by the elements that thread 0 has.  Factors that an
+    instruction reads in registers stay as they are.
+    """
     offsets: dict[Buffer, set[int]] = {}
-    for stmt, loops in _fragment_accesses(body, ()):
+    listed = [
+        (stmt, [loop for loop in loops if loop.kind in ("unroll", "vector")])
+        for stmt, loops in _fragment_accesses(body, ())
+        if not _inside(stmt, loops)
+    ]
+    for stmt, loops in listed:
         offsets.setdefault(stmt.buffer, set()).update(_own(stmt, loops))
     ranks = {
         buffer: {offset: rank for rank, offset in enumerate(sorted(found))}
@@ -80,7 +137,7 @@ def in_registers(body: Body) -> Body:
     }
     registers = {b: Buffer(b.name, b.dtype, len(found), "register") for b, found in ranks.items()}
     moved: dict[Stmt, Stmt] = {}
-    for stmt, loops in _fragment_accesses(body, ()):
+    for stmt, loops in listed:
         index = _in_ranks(stmt, loops, ranks[stmt.buffer])
         moved[stmt] = _moved(stmt, registers[stmt.buffer], index)
 
@@ -89,17 +146,16 @@ def in_registers(body: Body) -> Body:
             return Alloc(registers[stmt.buffer])
         return moved.get(stmt, stmt)
 
-    return _mapped(body, change)
+    return _mapped(body, change), {buffer.name: found for buffer, found in ranks.items()}
 
 
 def _fragment_accesses(
     body: Body, loops: tuple[For, ...]
 ) -> Iterator[tuple[Load | Store, tuple[For, ...]]]:
-    """The accesses of fragments, each with the loops round it that are written out."""
+    """The accesses of fragments, each with the loops round it."""
     for stmt in body:
         if isinstance(stmt, For):
-            copied = stmt.kind in ("unroll", "vector")
-            yield from _fragment_accesses(stmt.body, (*loops, stmt) if copied else loops)
+            yield from _fragment_accesses(stmt.body, (*loops, stmt))
         elif isinstance(stmt, NESTING):
             yield from _fragment_accesses(stmt.body, loops)
         elif isinstance(stmt, ACCESSES) and stmt.buffer.space == "fragment":

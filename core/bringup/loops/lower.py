@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bringup.graph import Graph, Instr, Literal, Value
+from bringup.graph import Instr, Literal, Value
 from bringup.graph.index import Axis, Bound, Expr
 from bringup.kernel import form as kernels
 from bringup.loops.form import (
@@ -109,13 +109,14 @@ class _Lowering:
         levels: list[list[Stmt]] = [[] for _ in range(len(axes) + 1)]
         scalars: dict[Value, Scalar] = {}
         depth: dict[Value, int] = {}
+        users = stage.body.users()
         for value, register in zip(stage.body.inputs, self.registers, strict=True):
             scalars[value], depth[value] = self.fresh(register), 0
-            if _is_used(stage.body, value):
+            if users[value] or value in stage.body.outputs:
                 levels[0].append(Load(scalars[value], register, Expr()))
         products = _products(stage)
         unused = {p for p in products if stage.body.outputs.count(p.result) == 1}
-        unused -= {i for i in unused if stage.body.users()[i.result]}
+        unused -= {i for i in unused if users[i.result]}
         for instr in stage.body.instrs:
             result = instr.result
             used = [depth[v] for v in instr.operands]
@@ -186,10 +187,6 @@ class _Renaming:
         exprs = [b.expr for b in instr.attrs.get("mask", ())]
         exprs += [instr.attrs["index"]] if instr.op.name in ("load", "index") else []
         return frozenset(self.axes[axis] for expr in exprs for axis in expr.axes())
-
-
-def _is_used(body: Graph, value: Value) -> bool:
-    return value in body.outputs or bool(body.users()[value])
 
 
 def _products(stage: kernels.Stage) -> frozenset[Instr]:

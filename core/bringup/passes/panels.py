@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
+from bringup.integers import round_up
 from bringup.ops.build import convert, pad, reshape, slice_dim, transpose
 from bringup.ops.contraction import free_dims
 from bringup.ops.table import opdef
@@ -27,6 +28,8 @@ _PACKED = 16
 #: so many places of a feature, and from so many products in a sum.
 _PLACES = 96
 _SUMMED = 512
+#: The same where rows of places fill so small a part of their vectors.
+_SHORT, _SHORT_PLACES, _SHORT_SUMMED = 0.7, 128, 128
 
 
 @record
@@ -114,13 +117,13 @@ def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[
 
 def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
     """The layout of the right factor; None where nothing would be packed."""
-    dims = _right_dims(product)
+    width = bits // product.attrs["accumulate"].bits
+    dims = _right_dims(product, width // 2)
     if dims is None:
         return None
     weights = product.operands[1]
     parts = [math.prod(weights.shape[d] for d in part) for part in dims]
     batch, inner, columns = parts
-    width = bits // product.attrs["accumulate"].bits
     rows = product.result.type.size // max(1, batch * columns)
     if columns < width or rows * inner * columns < products:
         return None
@@ -131,9 +134,11 @@ def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
     return _Layout(sum(dims, ()), (batch, inner, columns), width) if even or packed else None
 
 
-def _right_dims(product: Instr) -> tuple[Dims, Dims, Dims] | None:
+def _right_dims(product: Instr, lanes: int) -> tuple[Dims, Dims, Dims] | None:
     """Which dimensions of the second factor are of the batch, summed over, and columns, in the
     order in which a kernel goes over them; None if its columns are no right factor.
+
+    lanes: of a vector, of which a panel has two beside each other.
     """
     attrs = product.attrs
     if product.op.name == "dot_general":
@@ -146,7 +151,11 @@ def _right_dims(product: Instr) -> tuple[Dims, Dims, Dims] | None:
         return (), (*spatial, taken), (made,)
     sizes = product.operands[1].shape
     places, inner = product.result.type.size // sizes[made], math.prod(sizes) // sizes[made]
-    return ((), (taken, *spatial), (made,)) if places <= _PLACES and inner >= _SUMMED else None
+    row = product.result.type.shape[attrs["out_dims"][-1]]
+    pays = places <= _PLACES and inner >= _SUMMED
+    if row <= _SHORT * round_up(row, lanes):
+        pays = places <= _SHORT_PLACES and inner >= _SHORT_SUMMED
+    return ((), (taken, *spatial), (made,)) if pays else None
 
 
 def _stored(weights: Value) -> Value:

@@ -24,9 +24,8 @@ from bringup.backend import (
     claims,
     current_step,
 )
-from bringup.dtypes import bool_, f32, f64, i32
+from bringup.dtypes import bool_, f32
 from bringup.errors import (
-    BackendError,
     CompileError,
     DeviceError,
     DeviceLostError,
@@ -762,29 +761,6 @@ def test_a_backend_of_parts_renders_kernels_without_a_device() -> None:
     (step,) = twice().steps[:1]
     assert isinstance(step, KernelStep)
     assert backend.scheduled(step) is None
-
-
-# Declaring
-
-
-def test_claims_expand_ops_with_variants() -> None:
-    assert claims(["exp", "compare.lt"], ["f32", i32]) == {
-        "exp": frozenset({f32, i32}),
-        "compare.lt": frozenset({f32, i32}),
-    }
-    reduce = claims(["reduce"], [f64])
-    assert set(reduce) == set(lookup("reduce").claims)
-    assert {"reduce.add", "reduce.max"} <= set(reduce)
-
-
-@pytest.mark.parametrize(
-    ("name", "fix"), [("ad", "'add'"), ("reduce.ad", "'reduce.add'"), ("!?", "bringup ops")]
-)
-def test_a_claim_that_no_op_has_is_an_error(name: str, fix: str) -> None:
-    with pytest.raises(BackendError) as caught:
-        claims([name], ["f32"])
-    assert f"a device claims {name!r}, and no op has that name" in str(caught.value)
-    assert fix in str(caught.value.fix)
 
 
 def test_a_backend_of_parts() -> None:

@@ -205,3 +205,64 @@ def test_scratch_memory_is_a_workers_own() -> None:
         x := numbers(12),
     )
     assert (y.reshape(3, 4) == x.reshape(3, 4)[:, ::-1]).all()
+
+
+@pytest.mark.parametrize("lanes", [4, 6, 8])
+@pytest.mark.parametrize(
+    ("index", "place"),
+    [
+        ("l + -2*(l)%2 + 1", lambda n, lane: lane ^ 1),
+        ("-1*l + {last}", lambda n, lane: n - 1 - lane),
+        ("(3*l)%{lanes}", lambda n, lane: 3 * lane % n),
+        ("(l)//2", lambda n, lane: lane // 2),
+        ("l + -1*(l)%2 + {lanes}", lambda n, lane: n + lane - lane % 2),
+    ],
+    ids=["neighbours", "reversed", "strided", "twice", "second"],
+)
+def test_lanes_of_registers_change_places(lanes: int, index: str, place: Any) -> None:
+    """Any constant permutation of a register buffer is a shuffle; nothing is stored."""
+    index = index.format(lanes=lanes, last=lanes - 1)
+    text = f"""func f(x: in f32[{2 * lanes}], y: out f32[{lanes}]) {{
+      alloc r: register f32[{2 * lanes}]
+      for n in 2 unroll {{
+        for l in {lanes} vector {{
+          %0: f32 = x[{lanes}*n + l]
+          r[{lanes}*n + l] = %0
+        }}
+      }}
+      for l in {lanes} vector {{
+        %0: f32 = r[{index}]
+        y[l] = %0
+      }}
+    }}"""
+    x = numbers(2 * lanes)
+    (y,) = run(text, x)
+    assert (y == x[place(lanes, np.arange(lanes))]).all()
+    _, source = text_of(parse_func(text))
+    assert "alloca" not in source
+    if lanes & (lanes - 1) == 0:
+        assert "shufflevector" in source
+        assert "extractelement" not in source
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_squares_of_registers_are_transposed(lanes: int) -> None:
+    x = numbers(lanes**2)
+    loop = f"for r in {lanes} unroll {{\n for l in {lanes} vector {{"
+    text = f"""func f(x: in f32[{lanes**2}], y: out f32[{lanes**2}]) {{
+      alloc t: register f32[{lanes**2}]
+      {loop}
+          %0: f32 = x[{lanes}*r + l]
+          t[{lanes}*r + l] = %0
+        }}
+      }}
+      {loop}
+          %0: f32 = t[r + {lanes}*l]
+          y[{lanes}*r + l] = %0
+        }}
+      }}
+    }}"""
+    (y,) = run(text, x)
+    assert (y.reshape(lanes, lanes) == x.reshape(lanes, lanes).T).all()
+    _, source = text_of(parse_func(text))
+    assert "extractelement" not in source

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from library_cases import EXACT, Array, judge, judged, loops_of, reference, run_loops
+from library_cases import EXACT, Array, few_values, judge, judged, loops_of, reference, run_loops
 
+from bringup.dtypes import as_dtype
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.library import LIBRARY
 
@@ -40,11 +41,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 #: Blocks of few threads.
 THREADS: dict[str, Any] = {"block": 4, "warp": 2, "instructions": ("atomic",)}
+#: Vectors whose lanes change places.
+PERMUTES: dict[str, Any] = {"instructions": ("permute",)}
 #: Units, and what else machines say.
 MACHINES: list[tuple[str, int, dict[str, Any]]] = [
     *((name, units, {}) for name in EXACT for units in (1, 64)),
     ("block_sparse_dot", 4, {"vector_bits": 128}),
     ("cumulative", 1, {"vector_bits": 128}),
+    ("sort", 1, {"vector_bits": 128, **PERMUTES}),
     ("cumulative", 64, {"vector_bits": 256}),
     *((name, 64, THREADS) for name in EXACT),
 ]
@@ -63,16 +67,56 @@ def test_every_bit(name: str, units: int, machine: dict[str, Any]) -> None:
 OF_MATRICES = {"shared": {**THREADS, "shared_bytes": 1 << 16}, "temporary": THREADS}
 #: Ops that blocks of threads do together.
 TOGETHER = ("cholesky", "lu", "qr", "triangular_solve")
+#: Blocks of few threads, of some that share rows, and warps that multiply tiles.
+WARPS: dict[str, Any] = {"block": 256, "warp": 32, "shared_bytes": 1 << 16}
+OF_ATTENTION: tuple[dict[str, Any], ...] = (
+    {**THREADS, "block": 16, "warp": 4},
+    {**WARPS, "instructions": ("atomic", "later")},
+    {**WARPS, "instructions": ("atomic", "later", "matrices")},
+)
 INEXACT: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in sorted(LIBRARY.keys() - EXACT.keys())),
     *((name, OF_MATRICES[machine]) for name in TOGETHER for machine in ("shared", "temporary")),
     ("attention", {"vector_bits": 128}),
+    *(("attention", machine) for machine in OF_ATTENTION),
 ]
+
+
+#: Shapes and dimensions that are sorted in lanes, in blocks and by merges of blocks.
+LINES: list[tuple[tuple[int, ...], int]] = [
+    ((3, 9, 3), 1), ((7, 5), 1), ((1, 5), 1), ((13,), 0), ((2, 40), 1), ((150,), 0), ((2, 140), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("number", range(len(LINES)), ids=lambda number: str(LINES[number][0]))
+def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers alone, whose NaN all become one, and keys with payloads."""
+    monkeypatch.setattr("bringup.loops.library.vector_sorts._BLOCK_BYTES", 1 << 9)
+    monkeypatch.setattr("bringup.loops.library.vector_sorts._SHORT", 8)
+    monkeypatch.setattr("bringup.loops.library.run_merges._PART", 32)
+    rng, (shape, dim) = np.random.default_rng(number), LINES[number]
+    machine = {"vector_bits": 32 * lanes, "registers": (16, 32)[number % 2], **PERMUTES}
+    for n, dtype in enumerate(("f32", "u8", "f64", "bf16", "u64", "bool", "f16")):
+        if (n + number + lanes) % 3:
+            continue
+        x = few_values(rng, shape, as_dtype(dtype))
+        more = [np.arange(x.size, dtype=np.int32).reshape(shape)] if n % 2 else []
+        attrs = {"dim": dim, "num_keys": 1, "descending": bool((n + number) % 2)}
+        loops = loops_of("sort", [x, *more], 4, machine, **attrs)
+        results = run_loops(loops, [x, *more], interpret)
+        for got, want in zip(results, reference("sort", [x, *more], **attrs), strict=True):
+            is_nan = want != want
+            assert (got[~is_nan]).tobytes() == (want[~is_nan]).tobytes(), (attrs, x, got, want)
+            assert np.array_equal(got != got, is_nan)
 
 
 @pytest.mark.parametrize(("name", "machine"), INEXACT, ids=str)
 def test_within_bounds(name: str, machine: dict[str, Any]) -> None:
-    for arrays, attrs in judged(name):
+    calls = list(judged(name))
+    if name == "attention" and machine in OF_ATTENTION:
+        calls = calls[OF_ATTENTION.index(machine) :: len(OF_ATTENTION)]  # each takes long
+    for arrays, attrs in calls:
         loops = loops_of(name, arrays, 2, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)

@@ -235,18 +235,6 @@ y[4*o + k] = %0
         "stage x i",
         "have no common start",
     ),
-    "threads that fold into several elements": (
-        loop("for j in 4 {\n%0: f32 = x[j]\n y[j] add= %0\n}").replace("in 10 {", "in 1 block {"),
-        "cross_lane j y",
-        "fold into several elements of y",
-    ),
-    "threads that fold together and end early": (
-        SUM,
-        "split i a b 4\nsplit a b.o b.p 5\nbind b.o block\ncross_lane b y",
-        "ends early, so some threads would not come",
-    ),
-    "threads in threads": (THREADS, "cross_lane b y", "holds thread loops"),
-    "threads in no block": (SUM, "cross_lane i y", "y.parts is in no block"),
     "a buffer that nobody allocates": (SUM, "set_space r shared", "allocates no buffer r"),
     "an unknown space": (THREADS, "set_space s global", "nothing is allocated in 'global'"),
     "another kind for a block that shares memory": (

@@ -6,7 +6,6 @@ import pytest
 from schedule_cases import MORE_CASES
 from schedule_functions import (
     BESIDE,
-    BLOCKS,
     CHUNKS,
     COND,
     HALO,
@@ -711,56 +710,6 @@ CASES: dict[str, tuple[str, str, str]] = {
               %4: f32 = r[i.i]
               y[i.i + 2*i.o] = %4
             }
-          }
-        }
-        """,
-    ),
-    "cross_lane": (
-        BLOCKS,
-        """
-        split j j.o t 3
-        reorder t j.o
-        cross_lane t r
-        """,
-        """
-        func f(x: in f32[20], y: out f32[5]) {
-          for i in 5 block {
-            alloc r: shared f32[1]
-            %0: f32 = -0.0
-            r[0] = %0
-            %1: f32 = x[4*i]
-            alloc r.parts: shared f32[3]
-            for t in 3 thread {
-              barrier
-              alloc r.t: register f32[1]
-              %r: f32 = -0.0
-              r.t[0] = %r
-              for j.o in 2 until (-1*t)//3 + 2 {
-                %2: f32 = x[4*i + 3*j.o + t]
-                %3: f32 = sub(%2, %1)
-                r.t[0] add= %3
-              }
-              %r_1: f32 = r.t[0]
-              r.parts[t] = %r_1
-              barrier
-              if 0 <= t < 1 {
-                %r_2: f32 = r.parts[t + 2]
-                r.parts[t] add= %r_2
-              }
-              barrier
-              if 0 <= t < 1 {
-                %r_3: f32 = r.parts[t + 1]
-                r.parts[t] add= %r_3
-              }
-              barrier
-              if 0 <= t < 1 {
-                %r_4: f32 = r.parts[0]
-                r[0] add= %r_4
-              }
-              barrier
-            }
-            %4: f32 = r[0]
-            y[i] = %4
           }
         }
         """,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -42,21 +41,18 @@ vectorize s0_0.l s1_0.l s2_0.l
 
 #: Softmax of rows by a block of threads each, which fold together through shared memory.
 SOFTMAX_THREADS = """
-bind g0 block
-set_space t2 shared
 split s0_0 s0_0.o s0_0.t 32
 reorder s0_0.t s0_0.o
-cross_lane s0_0.t r0
 split s1_0 s1_0.o s1_0.t 32
 reorder s1_0.t s1_0.o
-cross_lane s1_0.t r1
 split s2_0 s2_0.o s2_0.t 32
 reorder s2_0.t s2_0.o
-bind s2_0.t thread
+bind g0 block
+replicate g0 t s0_0.t s1_0.t s2_0.t tiles=shared
 """
 
 #: The same, whose threads exchange registers before they fold through shared memory.
-SOFTMAX_WARPS = re.sub(r"(cross_lane .*)", r"\1 lanes=32", SOFTMAX_THREADS.replace("32", "64"))
+SOFTMAX_WARPS = SOFTMAX_THREADS.replace("32", "64").replace("tiles", "lanes=32 tiles")
 
 #: A product: tiles of 6×16 in registers, both factors packed as panels first.
 PRODUCT = """

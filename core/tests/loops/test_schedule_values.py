@@ -83,12 +83,11 @@ class _Choices:
                 buffer = self.allocated(func)
                 spaces = ("scratch", "shared", "register", "fragment")
                 return Step(name, (buffer, spaces[self.below(4)]))
-            case "rfactor" | "cross_lane":
+            case "rfactor":
                 folds = [s.buffer.name for s in statements(func.body)
                          if isinstance(s, Store) and s.fold]  # fmt: skip
                 buffer = folds[self.below(len(folds))] if folds else "none"
-                over = self.loops(func, 2) if name == "rfactor" else ()
-                return Step(name, (loop, buffer, *over))
+                return Step(name, (loop, buffer, *self.loops(func, 2)))
             case "stage":
                 at = "." if self.below(3) == 0 else loop
                 buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)

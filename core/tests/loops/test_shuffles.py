@@ -27,12 +27,15 @@ func f(x: in f32[128], y: out f32[128]) {
 ROWS = """
 func f(x: in f32[768], y: out f32[3]) {
   for b in 3 parallel {
+    alloc r: register f32[1]
     %0: f32 = -0.0
-    y[b] = %0
+    r[0] = %0
     for i in 256 {
       %1: f32 = x[256*b + i]
-      y[b] add= %1
+      r[0] add= %1
     }
+    %2: f32 = r[0]
+    y[b] = %2
   }
 }"""
 
@@ -79,7 +82,7 @@ def test_the_interpreter_refuses(name: str) -> None:
 
 
 def folded(lanes: int) -> Func:
-    steps = f"split i o t 128\nreorder t o\nbind b block\ncross_lane t y lanes={lanes}"
+    steps = f"split i o k 128\nreorder k o\nbind b block\nreplicate b t k lanes={lanes}"
     return apply(parse_func(ROWS), Schedule.parse(steps))
 
 
@@ -88,16 +91,18 @@ def test_folds_through_exchanges(lanes: int) -> None:
     func = folded(lanes)
     verify_func(func)
     text = str(func)
-    assert text.count("shuffle") == lanes.bit_length() - 1
-    assert f"alloc y.parts: shared f32[{128 // lanes}]" in text
+    # As many warps as a warp has lanes, or fewer, exchange their sums, too.
+    warps = 128 // lanes
+    assert text.count("shuffle") == {1: 0, 2: 1, 32: 7, 128: 7}[lanes]
+    assert (f"alloc r.parts: shared f32[{warps}]" in text) == (warps > 1)
     assert str(parse_func(text)) == text
-    # Two additions of thirty that round, of sums that are at most 256 times as large as a number.
-    assert_equal_values(parse_func(ROWS), func, bound=2 * 256 * 2.0**-24)
+    # 128 additions that round, of sums that are at most 256 times as large as a number.
+    assert_equal_values(parse_func(ROWS), func, bound=128 * 256 * 2.0**-24)
 
 
 @pytest.mark.parametrize("lanes", [0, 3, 256])
 def test_lanes_divide_the_threads(lanes: int) -> None:
-    with pytest.raises(ScheduleError, match=f"{lanes} threads of the 128 of loop t exchange"):
+    with pytest.raises(ScheduleError, match=f"{lanes} of 128 threads exchange"):
         folded(lanes)
 
 
@@ -131,9 +136,9 @@ def test_what_depends_on_an_exchange_is_not_computed_first() -> None:
 
 
 CALLS = {
-    "CUDA": (CUDA, "const float vy_2 = __shfl_xor_sync(0xffffffffu, vy_1, 1);"),
-    "HIP": (HIP, "const float vy_2 = __shfl_xor(vy_1, 1);"),
-    "METAL": (METAL, "const float vy_2 = simd_shuffle_xor(vy_1, 1);"),
+    "CUDA": (CUDA, "const float vr_1 = __shfl_xor_sync(0xffffffffu, vr, 1);"),
+    "HIP": (HIP, "const float vr_1 = __shfl_xor(vr, 1);"),
+    "METAL": (METAL, "const float vr_1 = simd_shuffle_xor(vr, 1);"),
 }
 
 

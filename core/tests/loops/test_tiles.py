@@ -186,7 +186,7 @@ def test_a_product_in_tiles() -> None:
 
 def test_fragments_as_registers() -> None:
     """Each of the 16 threads has four sums and some elements on their way."""
-    body = in_registers(product().body)
+    body, _ = in_registers(product().body)
     sizes = {
         s.buffer.name: s.buffer.size
         for s in statements(body)
@@ -194,6 +194,132 @@ def test_fragments_as_registers() -> None:
     }
     assert sizes == {"r0": 4, "ys.r": 5, "xr": 2}
     assert not any(isinstance(s, Alloc) and s.buffer.space == "fragment" for s in statements(body))
+
+
+#: A factor in registers of a warp: where a lane has its elements is where it would have sums.
+HELD = """\
+func f(x: in f16[256], y: in f16[128], z: out f32[128]) {
+  for b in 1 block {
+    alloc p: fragment f16[256]
+    alloc s: shared f16[128]
+    alloc r: fragment f32[128]
+    for y in 8 thread {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for h in 2 unroll {
+            for c in 2 unroll {
+              %0: f16 = x[c + 8*h + 128*l + 2*x + 16*y]
+              p[c + 8*h + 128*l + 2*x + 16*y] = %0
+            }
+          }
+          for c in 2 unroll {
+            %1: f32 = 0.0
+            r[c + 64*l + 2*x + 8*y] = %1
+          }
+        }
+        for k in 4 {
+          %2: f16 = y[32*k + 4*y + x]
+          s[32*k + 4*y + x] = %2
+        }
+      }
+    }
+    barrier
+    for y in 8 thread by 16x8x16 {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for c in 2 unroll {
+            for h in 2 {
+              for e in 4 {
+                for p in 2 {
+                  %3: f16 = p[p + 8*h + 128*l + 2*e + 16*y]
+                  %4: f16 = s[c + 64*h + 8*p + 2*x + 16*e]
+                  %5: f32 = convert(%3) {dtype=f32}
+                  %6: f32 = convert(%4) {dtype=f32}
+                  r[c + 64*l + 2*x + 8*y] add= %5 * %6
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    for y in 8 thread {
+      for x in 4 thread {
+        for l in 2 unroll {
+          for c in 2 unroll {
+            %7: f32 = r[c + 64*l + 2*x + 8*y]
+            z[c + 64*l + 2*x + 8*y] = %7
+          }
+        }
+      }
+    }
+  }
+}"""
+
+
+def test_a_factor_in_registers_of_a_warp() -> None:
+    func = parse_func(HELD)
+    verify_func(func)
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-8, 8, shape).astype(np.float16) for shape in ((16, 16), (16, 8)))
+    z = np.zeros((16, 8), np.float32)
+    evaluate_func(func, [x, y, z])
+    np.testing.assert_array_equal(z, x.astype(np.float32) @ y.astype(np.float32))
+    _, ranks = in_registers(func.body)
+    assert ranks["p"] == {offset: n for n, offset in enumerate((0, 1, 8, 9, 128, 129, 136, 137))}
+
+
+HELD_WRONG = {
+    "other lanes have them": (
+        ("p[p + 8*h + 128*l + 2*e + 16*y]", "p[4*p + 8*h + 128*l + e + 16*y]"),
+        "other threads than those of the instruction have p",
+    ),
+    "no instruction exchanges them": ((" by 16x8x16", ""), "indexed by e, h, p, which is not"),
+}
+
+
+@pytest.mark.parametrize("name", HELD_WRONG)
+def test_factors_that_a_warp_does_not_have(name: str) -> None:
+    change, says = HELD_WRONG[name]
+    with pytest.raises(GraphError, match=says):
+        verify_func(parse_func(HELD.replace(*change)))
+
+
+#: Two warps of two threads.
+WARPS = """\
+func f(x: in f32[4], y: in f32[4], z: inout f32[4]) {
+  for b in 1 block {
+    alloc p: fragment f32[4]
+    for w in 2 thread {
+      for t in 2 thread {
+        %0: f32 = x[t + 2*w]
+        p[t + 2*w] = %0
+      }
+    }
+    for w in 2 thread {
+      for t in 2 thread by 1x2x2 {
+        for e in 2 {
+          %1: f32 = p[e + 2*w]
+          %2: f32 = y[2*e + t]
+          z[t + 2*w] add= %1 * %2
+        }
+      }
+    }
+  }
+}"""
+
+
+def test_a_factor_of_another_warp() -> None:
+    x, y = (np.arange(4, dtype=np.float32) + n for n in range(2))
+    z = np.zeros(4, np.float32)
+    verify_func(parse_func(WARPS))
+    evaluate_func(parse_func(WARPS), [x, y, z])
+    np.testing.assert_array_equal(z.reshape(2, 2), x.reshape(2, 2) @ y.reshape(2, 2))
+    other = parse_func(WARPS.replace("p[e + 2*w]", "p[e + -2*w + 2]"))
+    with pytest.raises(GraphError, match="other threads than those of the instruction have p"):
+        verify_func(other)
+    with pytest.raises(GraphError, match="which is in a register of another thread"):
+        evaluate_func(other, [x, y, z])
 
 
 def test_shared_memory_is_used_again_behind_a_barrier() -> None:

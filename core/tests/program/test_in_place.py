@@ -16,8 +16,7 @@ import bringup as bu
 from bringup.backend import Capabilities
 from bringup.dtypes import ALL, f32, i32
 from bringup.errors import GraphError
-from bringup.llvm.claims import emitter_claims
-from bringup.llvm.steps.base import step_claims
+from bringup.llvm.claims import emitter_claims, step_claims
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import OpStep, Program
 from bringup.program.verify import verify_program

@@ -11,7 +11,7 @@ from lowering import KERNELS, Paper
 
 import bringup as bu
 from bringup.dtypes import f32, i32, i64
-from bringup.llvm.steps.base import step_claims
+from bringup.llvm.claims import step_claims
 from bringup.runtime.compiler import Options, lower_graph
 from bringup.types import TensorType
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.simt import Copies, GroupUnit, MatrixUnit, SimtDialect
-from bringup.llvm.text import Builder, Module, Val, const, i64_const, struct_type, vec
+from bringup.llvm.text import Builder, Val, const, i64_const, struct_type, vec
 from bringup_cuda.targets import REGISTERS, TARGETS, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -22,9 +21,15 @@ def _shuffle(b: Builder, word: Val, mask: int) -> Val:
 
 
 def _attributes(threads: int, registers: int) -> str:
-    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers."""
+    """Tell the assembler how many blocks must fit on a multiprocessor: that limits registers.
+
+    It chooses by itself if ``registers`` is 0.
+    """
+    threads_ = f'"nvvm.reqntid"="{threads}"'
+    if not registers:
+        return threads_
     blocks = max(1, REGISTERS // (threads * registers))
-    return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
+    return f'{threads_} "nvvm.minctasm"="{blocks}"'
 
 
 def _start_copy(b: Builder, to: Val, source: Val, nbytes: int, amount: Val) -> None:
@@ -42,7 +47,7 @@ def _wait_for_copies(b: Builder, pending: int) -> None:
 
 
 #: By dtype: the instruction, the type of a register of elements, and the type of sums.
-MMA = {
+_MMA = {
     "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
     "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
     "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
@@ -51,18 +56,18 @@ MMA = {
 }
 
 
-def multiply_tiles(
+def _multiply_tiles(
     b: Builder, dtype: str, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
 ) -> list[Val]:
     """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
-    name, element, total = MMA[dtype]
+    name, element, total = _MMA[dtype]
     operands = [v if element is ir.i32 else b.bitcast(v, element) for v in (*left, *right)]
     result = struct_type(*[total] * 4)
     products = b.intrinsic(f"llvm.nvvm.mma.{name}", result, (*operands, *sums), ())
     return [b.extractvalue(products, n) for n in range(4)]
 
 
-def load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
+def _load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
     """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
     form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
     matrices = b.intrinsic(
@@ -74,7 +79,7 @@ def load_matrices(b: Builder, address: Val, transposed: bool) -> list[Val]:
     return [b.extractvalue(matrices, n) for n in range(4)]
 
 
-def round_to_tf32(b: Builder, value: Val) -> Val:
+def _round_to_tf32(b: Builder, value: Val) -> Val:
     """A number of f32 as tf32, in a register."""
     return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
 
@@ -178,7 +183,7 @@ SIMT = SimtDialect(
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
     attributes=_attributes,
-    matrices=MatrixUnit(_SUMS, load_matrices, multiply_tiles, round_to_tf32),
+    matrices=MatrixUnit(_SUMS, _load_matrices, _multiply_tiles, _round_to_tf32),
     groups=WARPGROUPS,
     copies=Copies((4, 8, 16), _start_copy, _commit_copies, _wait_for_copies),
 )
@@ -215,105 +220,3 @@ def _to_bf16(b: Builder, x: Val) -> Val:
         for n in (0, 1):
             result = b.insertelement(result, b.extractelement(both, n), low + n)
     return result
-
-
-class _Binary(Protocol):
-    def __call__(self, a: Val, b: Val | int, flags: str = "") -> Val: ...
-
-
-class _Compare(Protocol):
-    def __call__(self, predicate: str, a: Val, b: Val | int) -> Val: ...
-
-
-def _with_integers(method: Callable[..., Val], position: int = 1) -> Any:
-    """A method of `Builder` whose last operand may be an integer: a constant of the type of the
-    operand before it.
-    """
-
-    def call(self: Builder, *operands: Any) -> Val:
-        value, other = operands[position - 1 : position + 1]
-        if isinstance(other, int):
-            other = const(value.type, int(other))
-        return method(self, *operands[:position], other, *operands[position + 1 :])
-
-    return call
-
-
-class IntBuilder(Builder):
-    """A builder that takes Python integers as second operands: ``b.add(x, 1)``."""
-
-    __slots__ = ()
-
-    add: _Binary = _with_integers(Builder.add)
-    sub: _Binary = _with_integers(Builder.sub)
-    mul: _Binary = _with_integers(Builder.mul)
-    udiv: _Binary = _with_integers(Builder.udiv)
-    urem: _Binary = _with_integers(Builder.urem)
-    and_: _Binary = _with_integers(Builder.and_)
-    xor: _Binary = _with_integers(Builder.xor)
-    lshr: _Binary = _with_integers(Builder.lshr)
-    icmp: _Compare = _with_integers(Builder.icmp, 2)
-
-
-def i32_const(value: int) -> Val:
-    """A constant of 32 bits."""
-    return const(ir.i32, value)
-
-
-def special_register(b: IntBuilder, name: str) -> Val:
-    """Read a special register, such as ``tid.x``."""
-    return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", ir.i32, (), ())
-
-
-def block_barrier(b: IntBuilder) -> None:
-    """Wait for all threads of the block."""
-    b.intrinsic(SIMT.barrier, ir.void, (), ())
-
-
-def build_vector(b: IntBuilder, values: Sequence[Val]) -> Val:
-    """A vector of scalars of one type; a single scalar stays one."""
-    if len(values) == 1:
-        return values[0]
-    vector = ir.poison(vec(values[0].type, len(values)))
-    for lane, value in enumerate(values):
-        vector = b.insertelement(vector, value, lane)
-    return vector
-
-
-#: Shared memory that a kernel has without asking for it at the launch.
-STATIC_SHARED_BYTES = 48 << 10
-
-
-def shared_memory(module: Module, kernel: str, nbytes: int) -> tuple[Val, int]:
-    """The address of ``nbytes`` of shared memory of a kernel, a multiple of 128, and how many bytes
-    of it the launch must ask for.
-    """
-    dynamic = nbytes > STATIC_SHARED_BYTES
-    start = module.global_variable(
-        f"{kernel}_shared",
-        ir.array(ir.i8, 0 if dynamic else nbytes),
-        "" if dynamic else "undef",
-        align=128,
-        linkage="external" if dynamic else "internal",
-        address_space=SIMT.shared_space,
-    )
-    return start, nbytes if dynamic else 0
-
-
-class AsyncCopies:
-    """Groups of asynchronous copies to shared memory; nothing where no copy is asynchronous."""
-
-    def __init__(self, b: IntBuilder, enabled: bool) -> None:
-        self.b = b
-        self.enabled = enabled
-
-    def commit(self) -> None:
-        """End a group of copies."""
-        if self.enabled:
-            self.b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
-
-    def wait(self, pending: int) -> None:
-        """Wait for this thread's copies, except for the last ``pending`` groups."""
-        if self.enabled:
-            name = "llvm.nvvm.cp.async.wait.group"
-            self.b.intrinsic(name, ir.void, (i32_const(pending),), ())

@@ -1,9 +1,8 @@
 """Op steps on NVIDIA GPUs: ops on whole buffers that are no loop nest of a kernel.
 
-Attention is one kernel of its own.  All others are functions of the op library of loops, each of
-which is a launch.  Every launch takes pointers to what it reads and writes.  Results never depend
-on the order in which blocks or threads run: atomics only combine values whose fold is the same in
-any order.
+They are functions of the op library of loops, each of which is a launch.  Every launch takes
+pointers to what it reads and writes.  Results never depend on the order in which blocks or threads
+run: atomics only combine values whose fold is the same in any order.
 """
 
 from __future__ import annotations
@@ -13,16 +12,17 @@ from collections.abc import Sequence
 from bringup.errors import UnsupportedError
 from bringup.graph import attrs_key
 from bringup.llvm.simt import SimtKernel
+from bringup.llvm.simt.matrix import emit_tiles
 from bringup.llvm.simt.nests import nest_steps
 from bringup.llvm.simt.render import emit_threads
 from bringup.loops import Func
+from bringup.loops.contents import contents
 from bringup.loops.form import Buffer
 from bringup.loops.schedule import apply
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
 from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy, Launch, Scratch
 from bringup_cuda.codegen.context import CodegenContext
-from bringup_cuda.codegen.contraction.attention import emit_attention_step
 from bringup_cuda.codegen.nvvm import SIMT
 
 
@@ -42,8 +42,7 @@ def translate_op_step(codegen: CodegenContext, step: OpStep) -> Sequence[Command
     if key in codegen.op_steps:
         equal_step, commands = codegen.op_steps[key]
         return [_with_slots(command, equal_step, step) for command in commands]
-    emit = emit_attention_step if step.op.name == "attention" else _emit_library
-    commands = emit(codegen, step)
+    commands = _emit_library(codegen, step)
     codegen.op_steps[key] = step, commands
     return commands
 
@@ -108,6 +107,8 @@ def _kernel(codegen: CodegenContext, func: Func, constant: frozenset[str]) -> Si
     row, scheduled = codegen.row, apply(func, nest_steps(func, codegen.row))
 
     def emit(name: str) -> SimtKernel:
+        if "fragment" in contents(scheduled).spaces:
+            return emit_tiles(codegen.module, scheduled, name, row, SIMT, 0)
         registers = row.thread_registers  # as many as it needs
         return emit_threads(
             codegen.module, scheduled, name, row, SIMT, constant, registers, fixed=True

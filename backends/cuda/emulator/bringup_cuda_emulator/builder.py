@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from bringup.llvm.host.emit import Emit
-from bringup.llvm.text import Module, Type, Val, const, i32, i64, ptr
-from bringup_cuda.codegen.nvvm import IntBuilder
+from bringup.llvm.text import Builder, Module, Type, Val, const, i32, i64, ptr
 
 _TYPES = {type.text: type for type in (i32, i64, ptr)}
 
@@ -23,6 +22,44 @@ def word(value: int) -> Val:
 def number(value: int) -> Val:
     """A constant of 64 bits."""
     return const(i64, int(value))
+
+
+class _Binary(Protocol):
+    def __call__(self, a: Val, b: Val | int, flags: str = "") -> Val: ...
+
+
+class _Compare(Protocol):
+    def __call__(self, predicate: str, a: Val, b: Val | int) -> Val: ...
+
+
+def _with_integers(method: Callable[..., Val], position: int = 1) -> Any:
+    """A method of `Builder` whose last operand may be an integer: a constant of the type of the
+    operand before it.
+    """
+
+    def call(self: Builder, *operands: Any) -> Val:
+        value, other = operands[position - 1 : position + 1]
+        if isinstance(other, int):
+            other = const(value.type, int(other))
+        return method(self, *operands[:position], other, *operands[position + 1 :])
+
+    return call
+
+
+class IntBuilder(Builder):
+    """A builder that takes Python integers as second operands: ``b.add(x, 1)``."""
+
+    __slots__ = ()
+
+    add: _Binary = _with_integers(Builder.add)
+    sub: _Binary = _with_integers(Builder.sub)
+    mul: _Binary = _with_integers(Builder.mul)
+    udiv: _Binary = _with_integers(Builder.udiv)
+    urem: _Binary = _with_integers(Builder.urem)
+    and_: _Binary = _with_integers(Builder.and_)
+    xor: _Binary = _with_integers(Builder.xor)
+    lshr: _Binary = _with_integers(Builder.lshr)
+    icmp: _Compare = _with_integers(Builder.icmp, 2)
 
 
 class NativeBuilder(IntBuilder, Emit):

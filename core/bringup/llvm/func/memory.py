@@ -66,23 +66,28 @@ class Memory:
         """The vectors of a load in copies of a vector loop, as many as lanes, by loads along them.
 
         Where the copies read side by side what the lanes read far apart, a square of contiguous
-        vectors is loaded and transposed in registers.  None where that is not so.
+        vectors is loaded, or stands in registers, and is transposed there.  None where that is not
+        so.
         """
         indices, lane = self.indices, self.indices.lane
         if lane is None or copies.size != indices.lanes or stmt.operands:
             return None
-        if stmt.buffer.space == "register" or self.alive is not None:
+        if self.alive is not None:
             return None
         stride = stmt.index.coefficient(lane) or 0
         if stmt.index.coefficient(copies) != 1 or abs(stride) < 2:
             return None
         rows: list[Val] = []
+        in_registers = stmt.buffer.space == "register"
         indices.lane, indices.axes[copies] = copies, indices.const(0)
         for n in range(copies.size):
             indices.axes[lane] = indices.const(n)
-            rows.append(self._load_row(stmt))
+            rows.append(self._load_register(stmt, ()) if in_registers else self._load_row(stmt))
         indices.lane, indices.axes[lane] = lane, indices.const(0)
-        return [self._from_memory(row, stmt.result.dtype) for row in transposed(self.b, rows)]
+        columns = transposed(self.b, rows)
+        if in_registers:
+            return columns
+        return [self._from_memory(row, stmt.result.dtype) for row in columns]
 
     def _load_row(self, stmt: Load) -> Val:
         """The vector of a load whose lanes are contiguous; of zeros elsewhere if it is not there.
@@ -105,8 +110,13 @@ class Memory:
         return masked_load(b, wide, address, mask, ir.zero(wide), align)
 
     def _load_register(self, stmt: Load, loaded: Sequence[Val]) -> Val:
-        first, lanes = self._register(stmt.index, loaded, self._stride(stmt, loaded))
-        value = self.registers.read(stmt.buffer, first, lanes)
+        stride = self._stride(stmt, loaded)
+        elements = self.indices.constants(stmt.index) if stride not in (0, 1) else None
+        if elements is not None:
+            lanes, value = len(elements), self.registers.permuted(stmt.buffer, elements)
+        else:
+            first, lanes = self._register(stmt.index, loaded, stride)
+            value = self.registers.read(stmt.buffer, first, lanes)
         mask = self.indices.inside(stmt.mask, loaded)
         if mask is None:
             return value
@@ -190,8 +200,8 @@ class Memory:
         """Lanes a few elements apart, by vectors without gaps; None where a gather is better."""
         b, lanes = self.b, wide.lanes
         known = [True] * lanes if mask is None else known_lanes(mask)
-        if known is not None and not stmt.mask and known[0]:
-            # Only the ends of loops make these masks, and lanes beyond them may be anything.
+        if known is not None and not stmt.mask and known[0] and all(known[: sum(known)]):
+            # Lanes behind the end of a loop may be anything.
             address = self._first_address(stmt, loaded, wide)
             return strided_load(b, wide, address, stride, sum(known))
         if mask is None or stride > 2 or wide.bits < 32:
@@ -230,10 +240,12 @@ class Memory:
     def _reached(self, stmt: Load, loaded: Sequence[Val]) -> Val | None:
         """Whether any lane of a masked load is enabled.
 
-        None where the disabled lanes are always within a page of enabled ones.  A load far outside
-        of its buffer takes some hundred cycles although no lane is enabled, because the page may
-        not be mapped.
+        None where the disabled lanes are always in the buffer, or within a page of enabled ones.  A
+        load far outside of its buffer takes some hundred cycles although no lane is enabled,
+        because the page may not be mapped.
         """
+        if stmt.index.first >= 0 and stmt.index.last < stmt.buffer.size:
+            return None
         page = _PAGE // stmt.result.dtype.itemsize
         far = [
             bound

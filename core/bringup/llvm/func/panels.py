@@ -47,15 +47,15 @@ def _found(body: Sequence[Stmt]) -> Iterator[tuple[For, Panels]]:
 def _panels(loop: For) -> Panels | None:
     """What the loop needs; None if it does anything but to fill private memory by vectors."""
     inside = list(statements((loop,)))
-    loops = [stmt for stmt in inside if isinstance(stmt, For)]
     stores = [stmt for stmt in inside if isinstance(stmt, Store)]
+    if not stores or any(s.buffer.space != "scratch" or s.fold for s in stores):
+        return None
+    loops = [stmt for stmt in inside if isinstance(stmt, For)]
+    if not any(inner.kind == "vector" for inner in loops):
+        return None
     defined = {stmt.result for stmt in inside if isinstance(stmt, (Let, Load))}
     used = {scalar for stmt in inside for scalar in used_scalars(stmt)}
-    if not used <= defined or not stores or any(isinstance(stmt, Alloc) for stmt in inside):
-        return None
-    if any(s.buffer.space != "scratch" or s.fold for s in stores):
-        return None
-    if not any(inner.kind == "vector" for inner in loops):
+    if not used <= defined or any(isinstance(stmt, Alloc) for stmt in inside):
         return None
     axes = {axis for stmt in inside for expr in exprs_of(stmt) for axis in expr.axes()}
     axes -= {inner.axis for inner in loops}

@@ -16,6 +16,8 @@ from bringup.loops.form import ACCESSES, Alloc, Buffer, For, If, Load, Stmt, Sto
 
 #: A vector of a buffer: the buffer's name, and the number of the vector in it.
 Part = tuple[str, int]
+#: The index of an access to whole vectors, and the end of its lanes.
+_Form = tuple[Expr, Expr | None]
 
 
 class Registers:
@@ -30,25 +32,43 @@ class Registers:
     def __init__(self, b: Builder, body: Sequence[Stmt]) -> None:
         self.b = b
         self.widths: dict[str, int] = {}
-        for stmt, vectors in _accesses(body):
-            if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
-                name, lanes = stmt.buffer.name, ceil_power_of_two(vectors.axis.size)
-                self.widths[name] = max(self.widths.get(name, 1), lanes)
+        self._forms: dict[Alloc, set[_Form | None]] = {}
+        self._see(body, None, {})
         self.padded: set[str] = set()
         self.buffers: dict[str, Buffer] = {}
         self.values: dict[Part, Val] = {}
         self.private: set[str] = set()
 
-    def alloc(self, buffer: Buffer, scope: Sequence[Stmt], lanes: int) -> None:
-        """A buffer begins, once for each of the lanes; its elements are poison.
+    def _see(self, body: Sequence[Stmt], vectors: For | None, allocs: dict[str, Alloc]) -> None:
+        """Note the accesses to register buffers in a block, by the `Alloc` that each sees.
 
-        scope: the rest of its block.
+        vectors: the vector loop round it.
         """
+        allocs = dict(allocs)
+        for stmt in body:
+            if isinstance(stmt, ACCESSES):
+                if stmt.buffer.space == "register":
+                    name = stmt.buffer.name
+                    if vectors is not None and stmt.index.coefficient(vectors.axis) == 1:
+                        lanes = ceil_power_of_two(vectors.axis.size)
+                        self.widths[name] = max(self.widths.get(name, 1), lanes)
+                    if name in allocs:
+                        self._forms[allocs[name]].add(_form(stmt, vectors))
+            elif isinstance(stmt, Alloc):
+                allocs[stmt.buffer.name] = stmt
+                self._forms[stmt] = set()
+            elif isinstance(stmt, For):
+                self._see(stmt.body, stmt if stmt.kind == "vector" else vectors, allocs)
+            elif isinstance(stmt, If):
+                self._see(stmt.body, vectors, allocs)
+
+    def alloc(self, stmt: Alloc, lanes: int) -> None:
+        """A buffer begins, once for each of the lanes; its elements are poison."""
+        buffer = stmt.buffer
         self.buffers[buffer.name] = buffer
         self.padded.discard(buffer.name)
         self.private.discard(buffer.name)
-        accesses = _accesses(scope)
-        forms = {_form(*access) for access in accesses if access[0].buffer.name == buffer.name}
+        forms = self._forms[stmt]
         if len(forms) == 1 and None not in forms:
             self.padded.add(buffer.name)
         if lanes > 1:
@@ -98,6 +118,22 @@ class Registers:
             value = self.b.insertelement(value, element, i)
         return value
 
+    def permuted(self, buffer: Buffer, elements: Sequence[int]) -> Val:
+        """Any elements, lane by lane; those that the buffer does not have are poison."""
+        width = self.widths.get(buffer.name, 1)
+        inside = [n for n in elements if 0 <= n < buffer.size]
+        numbers = sorted({n // width for n in inside})
+        if len(elements) == width > 1 and 0 < len(numbers) <= 2:
+            parts = [self.values[buffer.name, number] for number in numbers]
+            place = {n: numbers.index(n // width) * width + n % width for n in inside}
+            order = [place.get(n, 0) for n in elements]
+            return self.b.shufflevector(parts[0], parts[1] if len(parts) > 1 else None, order)
+        value = poison(vec(register_type(buffer.dtype), len(elements)))
+        for lane, n in enumerate(elements):
+            if 0 <= n < buffer.size:
+                value = self.b.insertelement(value, self._element(buffer, n), lane)
+        return value
+
     def _element(self, buffer: Buffer, index: int) -> Val:
         number, offset = divmod(index, self.widths.get(buffer.name, 1))
         whole = self.values.get((buffer.name, number))
@@ -124,25 +160,7 @@ class Registers:
             self.values[buffer.name, number] = element
 
 
-def _accesses(body: Sequence[Stmt]) -> list[tuple[Load | Store, For | None]]:
-    """The accesses to register buffers in a block, each with the vector loop round it."""
-    found: list[tuple[Load | Store, For | None]] = []
-
-    def walk(block: Sequence[Stmt], vectors: For | None) -> None:
-        for stmt in block:
-            if isinstance(stmt, ACCESSES):
-                if stmt.buffer.space == "register":
-                    found.append((stmt, vectors))
-            elif isinstance(stmt, For):
-                walk(stmt.body, stmt if stmt.kind == "vector" else vectors)
-            elif isinstance(stmt, If):
-                walk(stmt.body, vectors)
-
-    walk(body, None)
-    return found
-
-
-def _form(stmt: Load | Store, vectors: For | None) -> tuple[Expr, Expr | None] | None:
+def _form(stmt: Load | Store, vectors: For | None) -> _Form | None:
     """The index of an access and the end of its lanes; None if they are no vector of the buffer."""
     if vectors is None or stmt.index.coefficient(vectors.axis) != 1:
         return None

@@ -240,7 +240,7 @@ class FuncEmitter:
         """Emit the statements of a block, in order."""
         registers: list[Buffer] = []
         for number, stmt in enumerate(body):
-            if isinstance(stmt, (Alloc, Barrier)):
+            if isinstance(stmt, Barrier):
                 self._stmt(stmt, body[number + 1 :])
             else:
                 self._stmt(stmt)
@@ -250,7 +250,7 @@ class FuncEmitter:
             self.registers.free(buffer)
 
     def _stmt(self, stmt: Stmt, scope: Sequence[Stmt] = ()) -> None:
-        """Emit one statement.  scope: the rest of its block, for an `Alloc` or a `Barrier`."""
+        """Emit one statement.  scope: the rest of its block, for a `Barrier`."""
         match stmt:
             case Let():
                 self._define(stmt, self._let(stmt))
@@ -261,7 +261,7 @@ class FuncEmitter:
                 factor = None if stmt.factor is None else self.scalars[stmt.factor.name]
                 self.memory.store(stmt, value, factor, self._values(stmt.operands))
             case Alloc():
-                self._alloc(stmt, scope)
+                self._alloc(stmt)
             case If():
                 self._if(stmt)
             case For():
@@ -282,9 +282,9 @@ class FuncEmitter:
             if stmt in self.divisors and value.type.lanes == 1:
                 self.reciprocals[name] = reciprocal(self.b, value)
 
-    def _alloc(self, stmt: Alloc, scope: Sequence[Stmt]) -> None:
+    def _alloc(self, stmt: Alloc) -> None:
         if stmt.buffer.space == "register":
-            self.registers.alloc(stmt.buffer, scope, self.indices.lanes)
+            self.registers.alloc(stmt, self.indices.lanes)
         else:
             self.memory.pointers[stmt.buffer.name] = self.scratch[stmt]
 

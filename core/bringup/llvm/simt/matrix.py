@@ -10,7 +10,7 @@ several warps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from bringup.errors import UnsupportedError
@@ -62,6 +62,9 @@ from bringup.loops.schedule.rewrite import exprs_of
 from bringup.program.commands import SimtKernel
 from bringup.target import Target
 
+#: Blocks of a multiprocessor that are few: an assembler that chooses might keep registers for more.
+_FEW = 3
+
 
 def emit_tiles(
     module: Module,
@@ -73,15 +76,23 @@ def emit_tiles(
 ) -> SimtKernel:
     """Emit ``func`` into ``module`` as function ``name``.
 
-    registers: that a thread should have.
+    registers: that a thread should have.  If 0, as many as it needs where shared memory holds few
+    blocks; else the assembler chooses.
     Raises UnsupportedError for what GPUs do not run.
     """
-    func = Func(func.name, func.params, in_registers(func.body))
+    moved, ranks = in_registers(func.body)
+    func = Func(func.name, func.params, moved)
     nest, body = _blocks(func)
     units = math.prod(loop.axis.size for loop in nest)
     threads = round_up(_threads(body), target.warp)
     pointer = ir.pointer(dialect.global_space)
     params: list[Param] = [(param.buffer.name, pointer) for param in func.params]
+    read = factors(body)
+    places, size = shared_places(body, read)
+    # No launch promises such an alignment.
+    size += PERIOD if read else 0
+    if not registers and size * (_FEW + 1) > target.shared_bytes:
+        registers = target.thread_registers
     attributes = f"nounwind {dialect.attributes(threads, registers)}".rstrip()
     function = module.function(
         name, ir.void, params, attrs=attributes, calling_convention=dialect.calling_convention
@@ -91,11 +102,8 @@ def emit_tiles(
     memory = TileMemory(b, TileIndices(b, index), Registers(b, func.body), dialect)
     memory.pointers = {p.buffer.name: a for p, a in zip(func.params, function.args, strict=True)}
     emitter = _TileEmitter(func, function, memory, target, dialect, threads)
+    emitter.ranks = ranks
     emitter.loop_hints = module.loop_hints("llvm.loop.unroll.disable")
-    read = factors(body)
-    places, size = shared_places(body, read)
-    # No launch promises such an alignment.
-    size += PERIOD if read else 0
     base: Val | None = None
     if size > SHARED_BYTES:
         base = dynamic_shared(module, f"{name}_tiles", dialect)
@@ -150,12 +158,13 @@ def _uses(stmt: Stmt, buffer: Buffer) -> bool:
 class _TileEmitter(_ThreadEmitter):
     """Emits what one block does.
 
-    places: the shared buffers.
+    places: the shared buffers.  ranks: as in `in_registers`.
     group: the number of the thread's group, of those that multiply together, if any do.
     """
 
     memory: TileMemory
     places: dict[Alloc, Val]
+    ranks: Mapping[str, Mapping[int, int]]
     products: Products | None = None
     groups: GroupProducts | None = None
     group: Val | None = None
@@ -226,7 +235,7 @@ class _TileEmitter(_ThreadEmitter):
 
     def _threads_of(self, stmt: For) -> None:
         if not self.is_in_threads:
-            self.products = Products(self.memory, self.dialect.matrices, self.thread)
+            self.products = Products(self.memory, self.dialect.matrices, self.thread, self.ranks)
         super()._threads_of(stmt)
 
     def _forget(self) -> None:

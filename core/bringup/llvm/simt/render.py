@@ -34,7 +34,7 @@ from bringup.llvm.simt.target import (
     shuffled,
 )
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
-from bringup.loops.contents import Contents, contents_of
+from bringup.loops.contents import contents_in, contents_of
 from bringup.loops.form import (
     ACCESSES,
     NESTING,
@@ -453,9 +453,9 @@ class _ThreadEmitter(FuncEmitter):
                 )
         elif isinstance(stmt, Store) and _is_shared(stmt):
             is_first = self.b.icmp("eq", self.thread, self.indices.const(0))
-            self._branch(is_first, (stmt,), partial(super()._stmt, stmt, scope))
+            self._branch(is_first, (stmt,), partial(super()._stmt, stmt))
         else:
-            super()._stmt(stmt, scope)
+            super()._stmt(stmt)
 
     def _barrier(self, scope: Sequence[Stmt]) -> None:
         """Wait until all threads of the block have come here.  scope: the rest of its block."""
@@ -622,7 +622,7 @@ def _copied(stmt: For) -> list[For]:
 
 def _meets(body: Sequence[Stmt]) -> bool:
     """Whether threads wait for one another in a block, or exchange values."""
-    return Contents(body).has_barrier
+    return contents_in(body).has_barrier
 
 
 def _is_flat(body: Sequence[Stmt]) -> bool:

@@ -102,7 +102,7 @@ class SimtDialect:
     barrier: the intrinsic that synchronises a block.
     shuffle: exchanges words within a warp.
     attributes: function attributes of a kernel, given the threads of a block and the registers that
-    each of them needs.
+    each of them needs; 0 if the assembler should choose.
     global_space, shared_space: address spaces.
     device_scope, block_scope: of what is atomic between all threads, and between those of a block.
     copies: None where every copy goes through registers.

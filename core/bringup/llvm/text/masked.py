@@ -12,7 +12,6 @@ from bringup.llvm.text import (
     const_vector,
     i1,
     i32,
-    i64,
     poison,
     vec,
     void,
@@ -42,11 +41,6 @@ def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
     """The mask of the lanes below a count, as a comparison of i32 lane numbers."""
     numbers = const_vector(i32, range(lanes))
     return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
-
-
-def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
-    """The mask of the lanes below an i64 count, which may be of any size, even negative."""
-    return b.icmp("slt", const_vector(i64, range(lanes)), b.splat(count, lanes))
 
 
 def known_lanes(mask: Val) -> list[bool] | None:

@@ -3,7 +3,8 @@
 Each query visits the keys once, block by block, and carries its running maximum and the running sum
 of exponentials.  Scores of a block are in scratch memory alone.  Lanes are neighbouring queries, so
 that nothing is folded across lanes: queries, scores and sums are stored with them innermost.  If
-there are fewer queries than that pays for, lanes are along depth, keys and values.
+there are fewer queries than that pays for, lanes are along depth, keys and values.  On blocks of
+threads tiles are in shared memory: see `attention_blocks`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bringup.dtypes import DType
-from bringup.graph.index import Bound, Expr, flatten, unflatten
+from bringup.dtypes import DType, f32
+from bringup.graph.index import Expr
 from bringup.integers import ceil_div, round_up
 from bringup.loops.form import Buffer, Role, Scalar
+from bringup.loops.library.attention_matrices import Matrices
+from bringup.loops.library.attention_scores import Scores
+from bringup.loops.library.attention_threads import Threads
 from bringup.loops.library.builder import FuncBuilder, at_least_one, below, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.records import record
@@ -47,9 +51,30 @@ def attention(call: OpCall) -> StepLoops:
         with b.loop("i", y.size, "parallel") as i:
             b.store(y, i, b.constant(0, y.dtype))
         return StepLoops(call, (b.func(),))
+    if call.threads:
+        return _on_blocks(call, b)
     form = _Form.of(call)
     with b.parallel(m=form.batch, u=ceil_div(form.panels, form.together)) as (m, u):
         _Unit(form, b, m, u * form.together).run()
+    return StepLoops(call, (b.func(),))
+
+
+def _on_blocks(call: OpCall, b: FuncBuilder) -> StepLoops:
+    """A block of threads has some queries and values of one member of the batch."""
+    dtype, is_few = call.types[0].dtype, call.attrs["precision"] == "tf32"
+    takes = dtype.bits == 16 or (dtype is f32 and is_few)
+    block = Matrices if takes and "matrices" in call.target.instructions else Threads
+    tile = block.chosen(call)
+    queries = ceil_div(call.types[0].shape[-2], tile.queries)
+    values = ceil_div(call.types[2].shape[-1], tile.values)
+    with (
+        b.loop("m", math.prod(call.types[0].shape[:-2]), "block") as m,
+        b.loop("g", queries, "block") as g,
+        b.loop("z", values, "block") as z,
+    ):
+        # Where later keys are hidden, the last queries see most keys: they start first.
+        number = g * -1 + (queries - 1) if call.attrs["causal"] else g
+        block(call, b, tile, (m, number * tile.queries, z * tile.values)).run()
     return StepLoops(call, (b.func(),))
 
 
@@ -110,12 +135,6 @@ class _Form:
         """Blocks of keys."""
         return ceil_div(self.keys, self.block)
 
-    @property
-    def is_causal(self) -> bool:
-        """Whether later keys are hidden."""
-        causal: bool = self.call.attrs["causal"]
-        return causal
-
 
 @record(eq=False)
 class _Rows:
@@ -143,6 +162,7 @@ class _Unit:
     def __init__(self, form: _Form, b: FuncBuilder, m: Expr, first: Expr) -> None:
         self.form, self.b, self.m, self.first = form, b, m, first
         self.count = first * -1 + form.panels
+        self.rule = Scores(form.call, form.dtype, b, m)
         panels, width, dtype = form.together, form.width, form.dtype
         size = panels * self.padded(form.depth) * width
         self.queries = b.alloc("queries", dtype, size) if size else None
@@ -159,18 +179,18 @@ class _Unit:
         with self.panels() as (p, first):
             self.start(p, first)
         until = None
-        if form.is_causal:
-            seen = self.seen(self.first * form.width + (form.together * form.width - 1))
+        if self.rule.is_causal:
+            seen = self.rule.seen(self.first * form.width + (form.together * form.width - 1))
             until = (seen + (form.block - 1)) // form.block
         with b.loop("j", form.blocks, until=until) as j:
             # The last panel may have queries that do not exist, and would see keys that do not.
-            exact = not (form.is_causal and form.queries % form.width)
+            exact = not (self.rule.is_causal and form.queries % form.width)
             keys = self.rows("keys", 1, j, is_whole=exact and form.keys % form.tile == 0)
             values = self.rows("values", 2, j, is_whole=exact)
             with self.panels() as (p, first):
                 left = j * -form.block + form.keys
-                if form.is_causal:
-                    left = self.seen(first + (form.width - 1)) + j * -form.block
+                if self.rule.is_causal:
+                    left = self.rule.seen(first + (form.width - 1)) + j * -form.block
                 with b.where(at_least_one(left)):
                     self.scores_of(p, keys, left)
                     self.softmax(p, first, j * form.block, left)
@@ -183,10 +203,6 @@ class _Unit:
         """A loop over the panels of the unit: the number of each, and its first query."""
         with self.b.loop("p", self.form.together, until=self.count) as p:
             yield p, (self.first + p) * self.form.width
-
-    def seen(self, query: Expr) -> Expr:
-        """How many keys a query sees."""
-        return query + (self.form.keys - self.form.queries + 1)
 
     def start(self, p: Expr, first: Expr) -> None:
         """The queries of a panel with lanes innermost, and running folds of no key."""
@@ -268,21 +284,21 @@ class _Unit:
 
     def softmax(self, p: Expr, first: Expr, key: Expr, left: Expr) -> None:
         """Exponentials in place of scores, the running folds, and the factors of earlier sums."""
-        form, b = self.form, self.b
-        lowest, zero = b.constant(-math.inf, form.dtype), b.constant(0, form.dtype)
+        form, b, rule = self.form, self.b, self.rule
+        zero = b.constant(0, form.dtype)
         biases = self.biases(first, key)
         with b.loop("top.i", form.width) as i:
             before = b.load(self.tops, p * form.width + i)
             top = b.variable("top", before)
             with b.loop("top.n", form.block, until=left) as n:
                 place = self.at(form.block, Expr(), n, i)
-                score = self.score(b.load(self.scores, place), first + i, key + n, biases(n, i))
+                seen = [rule.sees(first + i, key + n)] if rule.is_causal else []
+                score = rule.score(b.load(self.scores, place), biases(n, i), *seen)
                 b.store(self.scores, place, score)
                 self.raise_to(top, score)
             after = b.load(top)
             b.store(self.tops, p * form.width + i, after)
-            # -inf - -inf would be NaN.
-            base = b.op("select", b.compare("eq", after, lowest), zero, after)
+            base = rule.base(after)
             b.store(self.bases, i, base)
             b.store(self.factors, i, b.op("sub", before, base))
         with b.loop("factors.i", form.width) as i:
@@ -298,34 +314,22 @@ class _Unit:
             earlier = b.op("mul", earlier, b.load(self.factors, i))
             b.store(self.totals, p * form.width + i, b.op("add", earlier, b.load(total)))
 
-    def score(self, product: Scalar, query: Expr, key: Expr, bias: Scalar | None) -> Scalar:
-        """The score of a query and a key: -inf if it is hidden."""
-        form, b = self.form, self.b
-        score = b.op("mul", product, b.constant(form.call.attrs["scale"], form.dtype))
-        if bias is not None:
-            score = b.op("add", score, bias)
-        if not form.is_causal:
-            return score
-        seen = b.inside(Bound(self.seen(query) + key * -1, 1, form.keys + 1))
-        return b.op("select", seen, score, b.constant(-math.inf, form.dtype))
-
     def raise_to(self, top: Buffer, score: Scalar) -> None:
         """Change a maximum that NaN need not change, because its exponential is NaN."""
         b = self.b
         if self.form.is_few:
             b.set(top, score, fold="max")
         else:  # fewer instructions, which lanes of one query could not share
-            last = b.load(top)
-            b.set(top, b.op("select", b.compare("gt", score, last), score, last))
+            b.set(top, self.rule.larger(score, b.load(top)))
 
     def biases(self, first: Expr, key: Expr) -> Callable[[Expr, Expr], Scalar | None]:
         """What gives the bias of a key of the block and a query of the panel, if there is any."""
         form, b = self.form, self.b
-        if len(form.call.operands) == 3:
+        if not self.rule.has_bias:
             return lambda n, i: None
         shape = form.call.types[3].shape
         if form.is_few or 1 in shape[-2:]:
-            return lambda n, i: self.bias(first + i, key + n)
+            return lambda n, i: self.rule.bias(first + i, key + n)
         # Each query's are contiguous, but lanes are queries: squares are transposed.
         size = min(form.lanes, _SQUARE)
         vectors = ceil_div(form.block, size)
@@ -336,18 +340,8 @@ class _Unit:
             b.loop("bias.n", size) as k,
         ):
             n = o * size + k
-            b.store(copy, n * form.width + i, self.bias(first + i, key + n))
+            b.store(copy, n * form.width + i, self.rule.bias(first + i, key + n))
         return lambda n, i: b.load(copy, n * form.width + i)
-
-    def bias(self, query: Expr, key: Expr) -> Scalar:
-        """The bias of one score; dimensions of size 1 are broadcast."""
-        form, b = self.form, self.b
-        shape = form.call.types[3].shape
-        place = (*unflatten(self.m, form.call.types[0].shape[:-2]), query, key)
-        index = flatten((x if n > 1 else Expr() for x, n in zip(place, shape, strict=True)), shape)
-        mask = [below(query, form.queries)] if shape[-2] > 1 else []
-        mask += [below(key, form.keys)] if shape[-1] > 1 else []
-        return b.convert(b.load(form.call.operands[3], index, *mask), form.dtype)
 
     def finish(self, p: Expr, first: Expr) -> None:
         """Divide by the sums of exponentials and write the results."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from bringup.dtypes import DType, bool_, i32
 from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div
-from bringup.loops.form import Buffer, Func, Scalar
+from bringup.loops.form import Buffer, Func, Role, Scalar
 from bringup.loops.library.builder import FuncBuilder, data, wide
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.tiles import Tile, Tiles, usual_lanes
@@ -104,7 +104,8 @@ def _order(form: _Form, ends: Buffer, order: Buffer) -> Func:
     """
     places = form.call.operands[2:]
     name = f"{form.call.name}_order"
-    b = FuncBuilder(name, [*(("in", x) for x in places), ("out", ends), ("out", order)])
+    params: list[tuple[Role, Buffer]] = [("in", x) for x in places]
+    b = FuncBuilder(name, [*params, ("out", ends), ("out", order)])
     zero, one = b.constant(0, i32), b.constant(1, i32)
     for buffer in (ends, order):
         with b.loop("clear", buffer.size) as i:

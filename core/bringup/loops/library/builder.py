@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 
 from bringup.dtypes import DType, Precision, f32
 from bringup.graph import Literal
@@ -14,6 +15,7 @@ from bringup.loops.form import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     For,
     Func,
     If,
@@ -27,9 +29,11 @@ from bringup.loops.form import (
     Space,
     Stmt,
     Store,
+    Wait,
     named_axis,
 )
-from bringup.ops.table import lookup
+from bringup.ops.table import Attrs, OpDef, lookup
+from bringup.types import TensorType
 
 #: Scalars that the `Dyn` atoms of an index name, by their numbers.
 Named = Sequence[Scalar]
@@ -53,6 +57,17 @@ def data(size: int, number: int = 0) -> Expr:
 def wide(dtype: DType) -> DType:
     """The dtype to compute in: f32 for narrower floats."""
     return f32 if dtype.is_float and dtype.bits <= 16 else dtype
+
+
+@lru_cache(maxsize=1 << 10)
+def _typed(
+    name: str, dtypes: tuple[DType, ...], attrs: tuple[tuple[str, object], ...]
+) -> tuple[OpDef, Attrs, DType]:
+    """The row of an op on scalars, its attributes, and the dtype of its result."""
+    row = lookup(name)
+    bound = row.bind(dict(attrs))
+    (type_,) = row.result_types(tuple(TensorType((), dtype) for dtype in dtypes), bound)
+    return row, bound, type_.dtype
 
 
 class FuncBuilder:
@@ -81,6 +96,7 @@ class FuncBuilder:
         self._scalars = 0
         self._open: list[Bound] = []
         self._uses = Counter[str]()
+        self._taken = {buffer.name for _, buffer in params}
 
     def func(self) -> Func:
         """What was built."""
@@ -90,11 +106,17 @@ class FuncBuilder:
 
     @contextmanager
     def loop(
-        self, name: str, size: int, kind: LoopKind = "serial", until: Expr | None = None
+        self,
+        name: str,
+        size: int,
+        kind: LoopKind = "serial",
+        until: Expr | None = None,
+        by: str = "",
     ) -> Iterator[Expr]:
         """A loop, and its index; nothing if it is empty.
 
         until: an earlier end; below 1 there is no iteration.
+        by: the shape of an instruction for it and the loops within it.
         """
         if until is not None and until.is_const:
             size = max(min(size, until.const), 0)
@@ -106,7 +128,7 @@ class FuncBuilder:
         if not size:
             self._block = outer
             return
-        stmt: Stmt = For(axis, tuple(self._block), kind, until)
+        stmt: Stmt = For(axis, tuple(self._block), kind, until, by)
         some = None if until is None else at_least_one(until)
         if some is not None and not some.always and some not in self._open:
             stmt = If((some,), (stmt,))
@@ -137,7 +159,8 @@ class FuncBuilder:
 
     @contextmanager
     def where(self, *mask: Bound, test: Scalar | None = None) -> Iterator[None]:
-        """A condition: what always holds is left out."""
+        """A condition: what always holds is left out, and a body that never runs."""
+        never = any(bound.never for bound in mask)
         mask = tuple(bound for bound in mask if not bound.always)
         outer, self._block = self._block, []
         self._open += mask
@@ -145,7 +168,8 @@ class FuncBuilder:
         del self._open[len(self._open) - len(mask) :]
         body = tuple(self._block)
         self._block = outer
-        self._block += [If(mask, body, test)] if mask or test is not None else body
+        if not never:
+            self._block += [If(mask, body, test)] if mask or test is not None else body
 
     @contextmanager
     def goes_on(self, more: Buffer) -> Iterator[None]:
@@ -156,6 +180,14 @@ class FuncBuilder:
     def barrier(self) -> None:
         """The threads of the block meet."""
         self._block.append(Barrier())
+
+    def commit(self) -> None:
+        """What was stored later, and is in no group yet, becomes a group."""
+        self._block.append(Commit())
+
+    def wait(self, pending: int) -> None:
+        """Wait for all groups but the last ``pending`` ones."""
+        self._block.append(Wait(pending))
 
     def shuffle(self, value: Scalar, thread: Expr, mask: int) -> Scalar:
         """The value of another thread, whose index differs in the bits of ``mask``."""
@@ -169,11 +201,9 @@ class FuncBuilder:
 
     def op(self, name: str, *operands: Scalar, **attrs: object) -> Scalar:
         """One elementwise op of the op table."""
-        row = lookup(name)
-        bound = row.bind(attrs)
-        (type_,) = row.result_types(tuple(s.type for s in operands), bound)
-        result = self._fresh(type_.dtype)
-        self._block.append(Let(result, row, operands, bound))
+        row, bound, dtype = _typed(name, tuple([s.dtype for s in operands]), tuple(attrs.items()))
+        result = self._fresh(dtype)
+        self._block.append(Let(result, row, operands, dict(bound)))
         return result
 
     def compare(self, direction: str, x: Scalar, y: Scalar) -> Scalar:
@@ -211,11 +241,18 @@ class FuncBuilder:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def alloc(self, name: str, dtype: DType, size: int, space: Space = "scratch") -> Buffer:
+    def alloc(
+        self, name: str, dtype: DType, size: int, space: Space = "scratch", swizzle: int = 0
+    ) -> Buffer:
         """Memory of the block; a name that was used before gets a number."""
-        self._uses[name] += 1
-        name += str(self._uses[name]) if self._uses[name] > 1 else ""
-        buffer = Buffer(name, dtype, size, space)
+        first = name
+        while True:
+            self._uses[first] += 1
+            name = f"{first}{self._uses[first]}" if self._uses[first] > 1 else first
+            if name not in self._taken:
+                break
+        self._taken.add(name)
+        buffer = Buffer(name, dtype, size, space, swizzle)
         self._block.append(Alloc(buffer))
         return buffer
 
@@ -244,10 +281,12 @@ class FuncBuilder:
         mask: Sequence[Bound] = (),
         named: Named = (),
         atomic: bool = False,
+        later: bool = False,
     ) -> None:
         """Write an element where bounds hold, or fold a value into it, times a factor."""
         mask = tuple(bound for bound in mask if not bound.always)
-        stmt = Store(buffer, index, value, mask, fold, factor, precision, tuple(named), atomic)
+        how = fold, factor, precision, tuple(named), atomic, later
+        stmt = Store(buffer, index, value, mask, *how)
         self._block.append(stmt)
 
     def set(

@@ -81,15 +81,14 @@ class KeyCode:
         if not self.dtype.is_float:
             return bits
         magnitude = b.op("and", bits, self._constant(b, sign - 1))
-        negative = b.compare("ge", bits, self._constant(b, sign))
-        below = b.op("xor", bits, self._constant(b, 2 * sign - 1))
-        above = b.op("or", bits, self._constant(b, sign))
-        code = b.op("select", negative, below, above)
-        is_zero = b.compare("eq", magnitude, self._constant(b, 0))
-        code = b.op("select", is_zero, self._constant(b, sign), code)
-        return b.op("select", self._is_nan(b, magnitude), self._constant(b, self.last), code)
+        zero = self._constant(b, 0)
+        code = b.op("select", b.compare("eq", magnitude, zero), zero, bits)
+        signs = b.op("shr", code, self._constant(b, self.bits - 1), kind="arithmetic")
+        code = b.op("xor", code, b.op("or", signs, self._constant(b, sign)))
+        return b.op("select", self.is_nan(b, magnitude), self._constant(b, self.last), code)
 
-    def _is_nan(self, b: FuncBuilder, magnitude: Scalar) -> Scalar:
+    def is_nan(self, b: FuncBuilder, magnitude: Scalar) -> Scalar:
+        """Whether a float is no number, by its bits but for the sign."""
         if self.dtype.name == "f8e4m3fn":  # it has no infinity
             return b.compare("eq", magnitude, self._constant(b, 0x7F))
         infinity = int.from_bytes(self.dtype.numpy.type(math.inf).tobytes(), "little")

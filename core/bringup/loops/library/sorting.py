@@ -19,6 +19,7 @@ from bringup.loops.library.builder import FuncBuilder, below, data
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.codes import KeyCode
 from bringup.loops.library.radix_sorts import SortLines, radix_sort
+from bringup.loops.library.vector_sorts import vector_sort
 from bringup.records import record
 
 #: A block has at least so many elements: merging few takes as long as searching for one.
@@ -39,6 +40,8 @@ def sort(call: OpCall) -> StepLoops:
         outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
         line = SortLines(call, call.operands, call.results, keys, outer, length, inner)
         return radix_sort(line)
+    if "permute" in call.target.instructions:
+        return vector_sort(call)
     share = ceil_div(length * lines, max(call.target.threads, 1))
     block = ceil_power_of_two(max(1, min(length, max(share, _LEAST_BLOCK))))
     sizes = [block << n for n in range((ceil_div(length, block) - 1).bit_length())]

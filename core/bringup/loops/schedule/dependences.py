@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from bringup.graph.index import Atom, Axis, Div, Dyn, Expr, Mask, Mod
 from bringup.kernel.ranges import span
-from bringup.loops.contents import Contents
+from bringup.loops.contents import contents_in
 from bringup.loops.form import (
     DEFINING,
     NESTING,
@@ -92,7 +92,7 @@ def accesses(
 def outliving(body: Body, facts: Mask = (), loops: tuple[For, ...] = ()) -> list[Access]:
     """The accesses of a block to memory that outlives it."""
     found = list(accesses(body, facts, loops))
-    if Contents(body).buffers:
+    if contents_in(body).buffers:
         private = {stmt.buffer for stmt in statements(body) if isinstance(stmt, Alloc)}
         found = [access for access in found if access.stmt.buffer not in private]
     if any(access.stmt.operands for access in found):

@@ -10,7 +10,7 @@ from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Div, Expr, Mask, Mod
 from bringup.integers import ceil_div
 from bringup.kernel.ranges import span
-from bringup.loops.contents import contents_of
+from bringup.loops.contents import contents_in, contents_of
 from bringup.loops.form import (
     CONCURRENT,
     NESTING,
@@ -319,7 +319,7 @@ def specialize(func: Func, loop: str, count: int, at: str) -> Func:
     names = Names(func)
 
     def change(outer: For, facts: Mask) -> Body:
-        size, within = outer.axis.size, {loop, *contents_of(outer).loops}
+        size, within = outer.axis.size, contents_of(outer).loops
         if not 0 < count < size:
             raise ScheduleError(
                 f"loop {loop} has {size} iterations, of which the first {count} are not a part",
@@ -402,7 +402,7 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
     check_loops(func, (inner,))
 
     def change(old: For, facts: Mask) -> Body:
-        if inner not in contents_of(old).loops:
+        if inner not in contents_in(old.body).loops:
             return (old,)
         within = old.body[0] if len(old.body) == 1 else None
         if not isinstance(within, For) or within.name != inner:
@@ -589,7 +589,7 @@ def with_independent_kind(
                     "out",
                     fix="unroll or vectorize it, or choose another loop",
                 )
-        if kind == "vector" and "vector" in contents_of(old).kinds:
+        if kind == "vector" and "vector" in contents_in(old.body).kinds:
             raise ScheduleError(
                 f"loop {old.name} holds a vector loop", fix="vectorize one loop of a nest"
             )

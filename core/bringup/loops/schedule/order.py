@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 from bringup.errors import ScheduleError
 from bringup.graph.index import Axis, Bound, Expr, Mask
 from bringup.kernel.ranges import span
-from bringup.loops.contents import Contents, contents_of
+from bringup.loops.contents import contents_in, contents_of
 from bringup.loops.form import (
     ACCESSES,
     CONCURRENT,
@@ -101,7 +101,7 @@ def reorder(func: Func, *loops: str) -> Func:
 
     def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        if not names <= {old.name, *contents_of(old).loops}:
+        if not names <= contents_of(old).loops.keys():
             return (old,)
         found = True
         return _reordered(old, loops, facts, Names(func))
@@ -216,7 +216,7 @@ def _check_order(
     """
     ends = tuple(bound for loop in nest for bound in loop.bounds)
     inner = frozenset(loop.axis for loop in (*nest, *loops_of(body)))
-    if Contents(body).has_barrier:
+    if contents_in(body).has_barrier:
         raise ScheduleError(
             f"threads meet inside loop {nest[-1].name}", fix="reorder before barriers are placed"
         )
@@ -307,7 +307,7 @@ def distribute(
 
     def change(old: For, facts: Mask) -> Body:
         nonlocal found
-        if not contents_of(old).loops.keys() >= set(loops[1:]):
+        if not contents_in(old.body).loops.keys() >= set(loops[1:]):
             return (old,)
         found += 1
         nest = _nest_of(old, loops[1:])
@@ -635,7 +635,7 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
             f"loop {loop.name} has no first and last iteration", fix="serialize or pad it first"
         )
     beside = (*body[:number], *body[number + 1 :])
-    if loop.name in Contents(beside).loops:
+    if loop.name in contents_in(beside).loops:
         raise ScheduleError(
             f"there are several loops {loop.name} in a block", fix="split one to rename it"
         )
@@ -655,7 +655,7 @@ def _with_sunk(body: Body, number: int, loop: For, facts: Mask) -> Body:
         raise ScheduleError(
             f"loop {loop.name} reads scalars from behind other statements", fix="hoist them first"
         )
-    if Contents(body).has_barrier:
+    if contents_in(body).has_barrier:
         raise ScheduleError("threads meet beside the loop", fix="sink before barriers are placed")
     inside = facts + loop.bounds
     axis = Expr.of(loop.axis)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
-from bringup.loops.contents import Contents
+from bringup.loops.contents import contents_in
 from bringup.loops.form import (
     ACCESSES,
     Alloc,
@@ -152,7 +152,7 @@ class _Pipeline:
                 "compute a scalar first in shared memory at this loop",
             )
         filling, self.used = loop.body[: meetings[0]], loop.body[meetings[0] + 1 : -1]
-        if Contents((*filling, *self.used)).has_barrier:
+        if contents_in((*filling, *self.used)).has_barrier:
             raise self.error("threads meet in loops inside it", "name the innermost such loop")
         self.buffers: dict[Buffer, Buffer] = {}
         self.fills: list[_Fill] = []

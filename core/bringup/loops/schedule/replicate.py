@@ -7,7 +7,7 @@ from typing import Literal as OneOf
 
 from bringup.errors import ScheduleError
 from bringup.graph.index import Bound, Expr, Mask
-from bringup.loops.contents import Contents
+from bringup.loops.contents import contents_in
 from bringup.loops.form import (
     ACCESSES,
     STRAIGHT,
@@ -190,7 +190,8 @@ class _Replication:
                 f"{wrong[0].kind} loop {wrong[0].name} would be in a thread loop",
                 fix="bind it to thread, or serialize it",
             )
-        if Contents(body).has_barrier or "thread" in Contents(body).kinds:
+        inside = contents_in(body)
+        if inside.has_barrier or "thread" in inside.kinds:
             raise ScheduleError(
                 f"there are threads in loop {self.at.name} already", fix="name an inner loop"
             )
@@ -273,6 +274,8 @@ class _Replication:
 
         It alone computes what nothing else needs.
         """
+        if not scalars:
+            return
         needed = {s for part in rest for stmt in statements(part.stmts) for s in used_scalars(stmt)}
         all_run: list[Stmt] = []
         one_runs: list[Stmt] = []
@@ -320,6 +323,8 @@ class _Replication:
 
     def owned(self, part: _Part) -> set[Buffer]:
         """The buffers of which each thread has its own."""
+        if not contents_in(part.stmts).buffers:
+            return self.private
         return self.private | {s.buffer for s in statements(part.stmts) if isinstance(s, Alloc)}
 
     def note_constants(self, part: _Part, found: Sequence[Access]) -> None:

@@ -26,7 +26,7 @@ _NAMES = {
     "replicate": "replicate",
     "staging": "stage",
     "tensors": "tensorize",
-    "threads": "add_loop bind cross_lane set_space share",
+    "threads": "add_loop bind set_space share",
 }
 #: Every primitive by the name that steps have.
 PRIMITIVES: LazyTable[Primitive] = LazyTable(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from bringup.errors import ScheduleError
-from bringup.graph.index import Bound, Expr, Mask
-from bringup.loops.contents import Contents, contents_of
+from bringup.graph.index import Expr, Mask
+from bringup.loops.contents import contents_in
 from bringup.loops.form import (
     ACCESSES,
     NESTING,
@@ -16,17 +16,14 @@ from bringup.loops.form import (
     Buffer,
     For,
     Func,
-    If,
     Let,
     Load,
-    Shuffle,
     Space,
     Stmt,
     Store,
     named_axis,
 )
 from bringup.loops.schedule.dependences import accesses, outliving
-from bringup.loops.schedule.folds import folds_into, into_registers, neutral
 from bringup.loops.schedule.iteration import with_independent_kind
 from bringup.loops.schedule.rewrite import (
     Names,
@@ -34,7 +31,6 @@ from bringup.loops.schedule.rewrite import (
     check_new_names,
     check_word,
     checked,
-    guarded,
     loop_names,
     loops_of,
     map_statements,
@@ -248,7 +244,7 @@ def _shared_nest(
         body = body[0].body
     inside = [stmt for stmt in body if isinstance(stmt, NESTING)]
     writes = [access for access in outliving(body) if access.kind != "load"]
-    is_cut = all(access.stmt in body for access in writes) and not Contents(body).has_barrier
+    is_cut = all(access.stmt in body for access in writes) and not contents_in(body).has_barrier
     if set(nest) != set(loops) or not is_cut:
         raise ScheduleError(
             f"{', '.join(loops)} are no perfect nest of parallel loops round straight code",
@@ -293,116 +289,4 @@ def _shared_nest(
     return (*(Alloc(store.buffer) for store in stores), *first, Barrier(), *rest)
 
 
-def cross_lane(func: Func, loop: str, buffer: str, lanes: int = 1) -> Func:
-    """The iterations of the loop are threads, which fold into ``buffer`` together.
-
-    Each thread folds into a register of its own, writes it to shared memory, and the threads fold
-    that by halves, with a barrier before each.  The first thread folds what is left into the
-    buffer, which is moved to shared memory if the function allocates it.
-    lanes: threads of a warp, a power of two, that exchange registers before one of them writes.
-    Raises ScheduleError for an unknown loop, where the loop does more with the buffer than folds
-    into one element, and where threads would touch other memory without a barrier.
-
-    >>> from bringup.loops.text import parse_func
-    >>> func = parse_func('''func f(x: in f32[8], y: out f32[1]) {
-    ...   for b in 1 block {
-    ...     for t in 2 {
-    ...       for i in 4 {
-    ...         %0: f32 = x[2*i + t]
-    ...         y[0] max= %0
-    ...       }
-    ...     }
-    ...   }
-    ... }''')
-    >>> print(cross_lane(func, "t", "y"))
-    func f(x: in f32[8], y: out f32[1]) {
-      for b in 1 block {
-        alloc y.parts: shared f32[2]
-        for t in 2 thread {
-          barrier
-          alloc y.t: register f32[1]
-          %y: f32 = -inf
-          y.t[0] = %y
-          for i in 4 {
-            %0: f32 = x[2*i + t]
-            y.t[0] max= %0
-          }
-          %y_1: f32 = y.t[0]
-          y.parts[t] = %y_1
-          barrier
-          if 0 <= t < 1 {
-            %y_2: f32 = y.parts[t + 1]
-            y.parts[t] max= %y_2
-          }
-          barrier
-          if 0 <= t < 1 {
-            %y_3: f32 = y.parts[0]
-            y[0] max= %y_3
-          }
-          barrier
-        }
-      }
-    }
-    """
-    names = Names(func)
-    if all(param.buffer.name != buffer for param in func.params):
-        func = _moved(func, buffer, "shared")
-    change = partial(_folded_by_threads, buffer=buffer, lanes=lanes, names=names)
-    return rewrite_loops(func, (loop,), lambda old, _: change(old))
-
-
-def _folded_by_threads(loop: For, buffer: str, lanes: int, names: Names) -> Body:
-    """The loop as threads that fold together."""
-    if loop.end is not None:
-        raise ScheduleError(
-            f"loop {loop.name} ends early, so some threads would not come to a barrier",
-            fix="choose a size that divides, and give the end to an inner loop",
-        )
-    if "thread" in contents_of(loop).kinds:
-        raise ScheduleError(
-            f"loop {loop.name} holds thread loops", fix="name the innermost thread loop"
-        )
-    folds = folds_into(loop, buffer)
-    target, index, fold = folds[0].buffer, folds[0].index, folds[0].fold
-    inner = {loop.axis, *(inside.axis for inside in loops_of(loop.body))}
-    if not inner.isdisjoint(index.axes()):
-        raise ScheduleError(
-            f"the threads of loop {loop.name} fold into several elements of {buffer}",
-            fix="name a loop whose iterations fold into one",
-        )
-    if lanes < 1 or lanes & (lanes - 1) or loop.axis.size % lanes:
-        raise ScheduleError(
-            f"{lanes} threads of the {loop.axis.size} of loop {loop.name} exchange registers",
-            fix="choose a power of two that divides the loop",
-        )
-    count, thread = loop.axis.size // lanes, Expr.of(loop.axis)
-    register = Buffer(names.buffer(f"{buffer}.{loop.name}"), target.dtype, 1, "register")
-    parts = Buffer(names.buffer(f"{buffer}.parts"), target.dtype, count, "shared")
-    scalar = buffer.replace(".", "_")
-
-    def moved(source: Buffer, at: Expr, to: Buffer, place: Expr, fold: str = "") -> Body:
-        value = names.scalar(scalar, target.dtype)
-        return (Load(value, source, at), Store(to, place, value, fold=fold))
-
-    start = names.scalar(scalar, target.dtype)
-    body: list[Stmt] = [Alloc(register), neutral(start, fold), Store(register, Expr(), start)]
-    body += map_statements(loop.body, into_registers(folds, register, Expr()))
-    exchange = 1
-    while exchange < lanes:
-        own, other = (names.scalar(scalar, target.dtype) for _ in range(2))
-        body += [Load(own, register, Expr()), Shuffle(other, own, loop.axis, exchange)]
-        body.append(Store(register, Expr(), other, fold=fold))
-        exchange *= 2
-    first = moved(register, Expr(), parts, thread // lanes)
-    body += guarded((Bound(thread % lanes, 0, 1),) if lanes > 1 else (), first)
-    while count > 1:
-        half = (count + 1) // 2
-        added = moved(parts, thread + half, parts, thread, fold)
-        body += [Barrier(), If((Bound(thread, 0, count - half),), added)]
-        count = half
-    last = moved(parts, Expr(), target, index, fold)
-    body += [Barrier(), If((Bound(thread, 0, 1),), last)] if loop.axis.size > 1 else last
-    return (Alloc(parts), For(loop.axis, (Barrier(), *body, Barrier()), "thread"))
-
-
-__all__ = ["add_loop", "bind", "cross_lane", "set_space", "share"]
+__all__ = ["add_loop", "bind", "set_space", "share"]

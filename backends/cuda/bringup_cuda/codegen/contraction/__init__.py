@@ -1,3 +1,3 @@
-"""Contractions on NVIDIA GPUs: products of matrices, convolutions and attention."""
+"""Contractions on NVIDIA GPUs: products of matrices and convolutions."""
 
 from __future__ import annotations

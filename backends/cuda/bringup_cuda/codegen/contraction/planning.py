@@ -25,8 +25,8 @@ from bringup_cuda.codegen.contraction.tiles import (
     has_async_copies,
     has_warpgroups,
     shared_bytes,
-    sum_stride,
-    sum_type,
+    sum_dtype,
+    sum_gap,
 )
 from bringup_cuda.targets import SHARED_RESERVED, TARGETS
 
@@ -84,8 +84,8 @@ class ContractionPlan:
 
 
 def _shared_bytes(contraction: Contraction, tile: Tile, copies: tuple[CopyPlan, CopyPlan]) -> int:
-    sums_type = sum_type(contraction.fold.dtype)
-    sums = tile.rows * sum_stride(tile.columns, sums_type) * sums_type.bits // 8
+    dtype = sum_dtype(contraction.fold.dtype)
+    sums = tile.rows * (tile.columns + sum_gap(dtype)) * dtype.itemsize
     alignment = PERIOD if tile.warpgroups else 0
     return max(tile.stages * sum(copy.layout.nbytes for copy in copies), sums) + alignment
 
@@ -170,7 +170,7 @@ def _resident(
         return 0
     # A multiprocessor has room for the reserved bytes beyond its largest block.
     by_memory = (available + SHARED_RESERVED) // (needed + SHARED_RESERVED)
-    words = sum_type(contraction.fold.dtype).bits // 32
+    words = sum_dtype(contraction.fold.dtype).itemsize // 4
     registers = tile.rows * tile.columns // tile.threads * words + _OTHER_REGISTERS
     registers += sum(_staging_registers(copy, tile.threads) for copy in copies)
     if all(copy.layout.inner_minor and not copy.layout.swizzled for copy in copies):

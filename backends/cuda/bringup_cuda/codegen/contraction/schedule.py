@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.dtypes import DType, i32
+from bringup.dtypes import DType
 from bringup.kernel.contraction import size, vector
 from bringup.llvm.simt.group_products import PIECE, ROWS
 from bringup.loops import lower_kernel
@@ -18,7 +18,7 @@ from bringup.loops.form import Func, Let, Load, Store, statements
 from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup_cuda.codegen.contraction.planning import FRAGMENT, ContractionPlan
 from bringup_cuda.codegen.contraction.staging import CopyPlan
-from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_gap
+from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_dtype, sum_gap
 
 #: Rows of tiles whose blocks follow each other, so that they find the same columns in L2.
 _RASTER_ROWS = 8
@@ -61,12 +61,6 @@ class _Tiled:
         self.unrolled: list[str] = []
         self.vectors: list[str] = []
         self.pieces: dict[str, list[str]] = {"left": [], "right": []}
-
-    @property
-    def is_widened(self) -> bool:
-        """Whether sums have more bits than the kernel says."""
-        dtype = self.contraction.fold.dtype
-        return dtype.is_integer and dtype.bits < i32.bits
 
     def add(self, name: str, *args: str | int, **options: str | int) -> None:
         """Apply a step."""
@@ -152,9 +146,8 @@ class _Tiled:
 
     def sums(self) -> None:
         """Sums as a fragment, then in shared memory for the epilogue."""
-        dtype = self.contraction.fold.dtype
-        if self.is_widened:
-            dtype = i32
+        dtype = sum_dtype(self.contraction.fold.dtype)
+        if dtype is not self.contraction.fold.dtype:
             self.add("widen", "r0", str(dtype))
         loads = [s for s in statements(self.func.body) if isinstance(s, Load)]
         totals = [str(s.result) for s in loads if s.buffer.name == "r0"]

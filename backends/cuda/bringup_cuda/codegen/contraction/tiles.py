@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, i32
 from bringup.integers import ceil_div
-from bringup.llvm import text as ir
-from bringup.llvm.text import Type
 from bringup.records import record
 from bringup_cuda.targets import TARGETS, WARP
 
@@ -143,21 +141,16 @@ def shared_bytes(architecture: str) -> int:
     return TARGETS[architecture].shared_bytes
 
 
-def sum_type(dtype: DType) -> Type:
-    """The LLVM type of sums of a dtype; narrow integers are the low bits of wider sums."""
-    if dtype.is_float:
-        return ir.f64 if dtype.bits == 64 else ir.f32
-    return ir.i32 if dtype.bits <= 32 else ir.i64
+def sum_dtype(dtype: DType) -> DType:
+    """The dtype of sums: narrow integers are the low bits of wider sums."""
+    return i32 if dtype.is_integer and dtype.bits < i32.bits else dtype
 
 
 def sum_gap(dtype: DType) -> int:
-    """Elements between rows of sums in shared memory; see `sum_stride`."""
+    """Elements between rows of sums in shared memory, so that pairs of four rows are in other
+    banks.
+    """
     return 2 * CHUNK // dtype.itemsize
-
-
-def sum_stride(columns: int, sums: Type) -> int:
-    """Sums from row to row in shared memory, such that pairs of four rows lie in other banks."""
-    return columns + 2 * CHUNK // (sums.bits // 8)
 
 
 def choose_tile(

@@ -1,33 +1,76 @@
-"""Steps that the op library has, as native functions: their loops, with vectors."""
+"""Op steps as native functions: the loops of the op library, with vectors.
+
+A step becomes one or more phases, run one after the other.  Each is a function as those of
+`bringup.llvm.loops.kernel`.  ``buffers`` holds one pointer per parameter, then one to scratch
+memory, of which each worker has `NativeKernel.tile_bytes`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from bringup.errors import UnsupportedError
 from bringup.integers import ceil_power_of_two, round_up
 from bringup.lazy import LazyTable
 from bringup.llvm.func.render import emit_func
-from bringup.llvm.loops.schedule import LINE_BYTES
-from bringup.llvm.steps.base import NativeStep
+from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.text import Module
 from bringup.loops.form import ACCESSES, STRAIGHT, For, Func, statements
-from bringup.loops.library import StepLoops
 from bringup.loops.schedule import Schedule, Step, apply
+from bringup.program.loops import step_loops
+from bringup.program.program import OpStep
+from bringup.records import record
 from bringup.target import Target
 
+#: Threads for which ops are cut, however many there are: results, such as those of sums in chunks,
+#: must not depend on their number.
+_THREADS = 16
+#: What the library is told: lanes of vectors change places in registers.
+_PERMUTES = "permute"
 #: The schedules of ops for which vectors along memory are not enough.
 _STEPS: LazyTable[Callable[[Func, Target], Schedule]] = LazyTable(
     {"attention": ("bringup.llvm.func.schedules.attention", "attention_steps")}
 )
 
 
-def emit_library(module: Module, loops: StepLoops, target: Target) -> NativeStep:
-    """Emit the functions of a step, under their names."""
+@record
+class NativeStep:
+    """An emitted op step.
+
+    phases: in order; each may read what all units of earlier phases wrote.
+    shared_bytes: memory whose contents last from phase to phase.
+    shared: the offsets of buffers in it.
+    buffers: which buffers each phase takes, of the step's and the shared ones.
+    """
+
+    phases: tuple[NativeKernel, ...]
+    shared_bytes: int
+    shared: tuple[int, ...]
+    buffers: tuple[tuple[int, ...], ...]
+
+
+def emit_step(
+    module: Module, step: OpStep, name: str, target: Target, *, in_place: bool = False
+) -> NativeStep:
+    """Emit ``step`` into ``module`` as functions whose names begin with the given name; no phase if
+    its results have no element.
+
+    in_place: the first result has the memory of the first operand.
+    Raises UnsupportedError for an op that the library does not have.
+    """
+    shared = replace(target, threads=_THREADS, instructions=(*target.instructions, _PERMUTES))
+    loops = step_loops(step, f"{name}.", shared, in_place=in_place)
+    if loops is None:  # pragma: no cover - only wrong claims
+        raise UnsupportedError(
+            f"{step.name} is in no kernel and no native function runs it", location=step.location
+        )
     steps = _STEPS.get(loops.call.name, vectors_of)
-    phases = [
-        emit_func(module, apply(func, steps(func, target)), func.name) for func in loops.funcs
-    ]
+    natives = {
+        func: emit_func(module, apply(func, steps(func, target)), func.name)
+        for func in dict.fromkeys(loops.funcs)
+    }
+    phases = [natives[func] for func in loops.funcs]
     if loops.work:
         phases = [replace(phase, work=loops.work) for phase in phases]
     offsets, end = [], 0
@@ -74,4 +117,4 @@ def _is_along(loop: For) -> bool:
     return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)
 
 
-__all__ = ["emit_library", "vectors_of"]
+__all__ = ["NativeStep", "emit_step", "vectors_of"]
