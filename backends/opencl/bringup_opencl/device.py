@@ -9,8 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
-from pyopencl.tools import ImmediateAllocator, MemoryPool
 
 from bringup.backend import (
     BufferView,
@@ -27,6 +25,7 @@ from bringup.llvm.choices import scheduled_for
 from bringup.loops import Func
 from bringup.loops.schedule import Scheduled
 from bringup.types import TensorType
+from bringup_opencl.driver import cl
 from bringup_opencl.errors import device_error, errors_of
 from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
 from bringup_opencl.programs import build
@@ -36,8 +35,6 @@ Array = np.ndarray[Any, Any]
 _ROUNDS = 8
 #: Bytes that one thread of a processor has done sooner than a second one wakes.
 _ALONE = 16 << 10
-#: Launches that are remembered until it is known how they ended.
-_REMEMBERED = 256
 #: The status of a command that ended well; errors are less, and what goes on is more.
 _ENDED = cl.command_execution_status.COMPLETE
 
@@ -61,7 +58,7 @@ class OpenCLDevice(LoopsDevice):
             flags |= cl.mem_flags.ALLOC_HOST_PTR
         # Drivers ask the system for large buffers each time; kept ones are reused in the order of
         # the queue, so behind all work that still needs them.
-        self._pool = MemoryPool(ImmediateAllocator(self.queue, flags))
+        self._pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(self.queue, flags))
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -139,9 +136,9 @@ class OpenCLDevice(LoopsDevice):
         source = render_all(funcs, dialect)
         program = build(self.context, self.machine, source)
         with errors_of("loading kernels"):
-            kernels = [cl.Kernel(program, symbol(func, dialect)) for func in funcs]
-        sizes = map(self._size, funcs)
-        return [(source, loaded) for loaded in zip(kernels, sizes, strict=True)]
+            # Those that are asked for by name have a Python function each, which stays.
+            kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+        return [(source, (kernels[symbol(func, dialect)], self._size(func))) for func in funcs]
 
     def scratch_bytes(self, func: Func) -> int:
         """Of all work items of a launch."""
@@ -166,11 +163,12 @@ class OpenCLDevice(LoopsDevice):
         """Queue the kernel."""
         kernel, (size, group) = loaded
         with self._lock, errors_of(f"launch of {func.name}"):
-            kernel.set_args(*map(_argument, views))
+            for number, view in enumerate(views):
+                kernel.set_arg(number, _argument(view))
             event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
             self._launched.append((event, current_step()))
-            if len(self._launched) > _REMEMBERED:
-                self._forget_ended()
+            while self._launched and self._launched[0][0].command_execution_status == _ENDED:
+                self._launched.popleft()
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -199,10 +197,6 @@ class OpenCLDevice(LoopsDevice):
             error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
             error.location = None if step is None else step.location
             raise error
-
-    def _forget_ended(self) -> None:
-        while self._launched and self._launched[0][0].command_execution_status == _ENDED:
-            self._launched.popleft()
 
     def close(self) -> None:
         """Wait for what is queued."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import pyopencl as cl
-
 from bringup.backend import NoHardware
+from bringup_opencl.driver import cl
 from bringup_opencl.machine import Machine
 from bringup_opencl.quirks import fault_of
 

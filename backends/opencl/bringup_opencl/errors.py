@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pyopencl as cl
-
 from bringup.errors import DeviceError, DeviceLostError, OutOfMemoryError
+from bringup_opencl.driver import cl
 
 #: INVALID_BUFFER_SIZE is what drivers say of one buffer that is larger than they allow.
 _NO_MEMORY = (

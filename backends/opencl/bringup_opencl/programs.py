@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyopencl as cl
 from platformdirs import user_cache_path
 
 from bringup.errors import CompileError
 from bringup.llvm.host.object_cache import Emitted, ObjectCache, StoredObject, object_key
+from bringup_opencl.driver import cl
 from bringup_opencl.machine import Machine, dialect_of
 
 

@@ -598,11 +598,26 @@ class _Function:
             element = self.element_of(stmt.buffer, stmt.index, ())
             head = f"if ({_all(tests)}) " if tests else ""
             yield f"{type_} {name} = {zero};"
-            yield f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
+            lanes = f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
+            whole = [] if stmt.buffer in self.vectors else self.at_ends(stmt.mask, loop)
+            if whole:
+                copy = self.copy(self.dialect.vector_load, name, stmt, loop)
+                yield f"if ({_all(whole)}) {copy}"
+            yield f"else {lanes}" if whole else lanes
             return
         yield f"{type_} {name} = {zero};" if tests else f"{type_} {name};"
         copy = self.copy(self.dialect.vector_load, name, stmt, loop)
         yield f"if ({_all(tests)}) {copy}" if tests else copy
+
+    def at_ends(self, mask: Sequence[Bound], loop: For) -> list[str]:
+        """The conditions by which a mask holds in the first and the last iteration, hence in all;
+        none if its expressions are not linear.
+        """
+        if any(bound.expr.coefficient(loop.axis) is None for bound in mask):
+            return []
+        ends = (Expr(0), Expr(loop.axis.size - 1))
+        fixed = [replace(b, expr=b.expr.substitute({loop.axis: end})) for end in ends for b in mask]
+        return list(dict.fromkeys(self.tests(fixed)))
 
     def copy(self, template: str, name: str, stmt: Load | Store, loop: For) -> str:
         """The statement that copies a vector from or to memory."""
@@ -611,7 +626,15 @@ class _Function:
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
         if not has_one_mask(stmt.mask, loop):
-            yield f"{self.each(loop)} {next(self.store(stmt))}"
+            lanes = f"{self.each(loop)} {next(self.store(stmt))}"
+            is_copy = not stmt.fold and stmt.value in self.varying
+            is_copy &= stmt.buffer not in self.vectors
+            whole = self.at_ends(stmt.mask, loop) if is_copy else []
+            if whole:
+                tests = whole + self.storing(stmt.buffer)
+                copy = self.copy(self.dialect.vector_store, f"v{stmt.value.name}", stmt, loop)
+                yield f"if ({_all(tests)}) {copy}"
+            yield f"else {lanes}" if whole else lanes
             return
         tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
         head = f"if ({_all(tests)}) " if tests else ""

@@ -645,8 +645,7 @@ def test_a_device_may_choose_by_the_kernel() -> None:
     chip = ByRow()
     run = chip.compile(twice())
     assert "for g0.v in 4 vector {" in run.source
-    [z] = run([chip.put(ARRAYS[0])])
-    assert chip.take(z, V).tolist() == [1, 2, 3, 4]
+    assert chip.take(run([chip.put(ARRAYS[0])])[0], V).tolist() == [1, 2, 3, 4]
 
 
 def test_a_step_that_does_not_fit_the_loops_is_an_error_at_the_user_s_line() -> None:

@@ -231,6 +231,18 @@ func block_rest(x: in f32[40], y: out f32[10]) {
   }
 }
 """,
+    # Masks that hold in some lanes of the first vector, and of the last one.
+    "seams": """
+func seams(x: in f32[40], y: inout f32[40]) {
+  for i in 5 parallel {
+    for l in 8 vector {
+      %0: f32 = x[8*i + l + -3] if 3 <= 8*i + l < 41
+      %1: f32 = add(%0, %0)
+      y[8*i + l] = %1 if 0 <= 8*i + l < 37
+    }
+  }
+}
+""",
     # The last block has fewer threads, all of which have to meet.
     "short_block": """
 func short_block(x: in f32[150], y: out f32[150]) {

@@ -1,0 +1,41 @@
+"""pyopencl, with folders of this process for what it and PoCL keep.
+
+PoCL runs whatever stands in its cache, damaged or written by others, and ends the process where it
+misses a file; pyopencl cannot be used where its cache is no folder.  Built programs are kept by
+this package, with a checksum, so neither needs a cache that lasts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "bringup-opencl-"
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a fork goes on with the folder that its parent has
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_own = tempfile.mkdtemp(prefix=_PREFIX)
+atexit.register(_remove, _own, os.getpid())
+# One of the parent's goes when that ends; one that the user chose stays.
+if Path(os.environ.get("POCL_CACHE_DIR", _PREFIX)).name.startswith(_PREFIX):
+    os.environ["POCL_CACHE_DIR"] = _own
+_cache = os.environ.get("XDG_CACHE_HOME")
+os.environ["XDG_CACHE_HOME"] = _own
+try:
+    import pyopencl as cl
+    import pyopencl.invoker
+    import pyopencl.tools  # noqa: F401
+finally:
+    if _cache is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = _cache
+
+__all__ = ["cl"]
