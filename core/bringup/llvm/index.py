@@ -110,7 +110,7 @@ class Indices:
     def vector(self, expr: Expr, loaded: Sequence[Val] = ()) -> Val:
         """The expression in every lane: a vector of i32 if its range allows that, else of i64.
 
-        What was loaded as i64 stays so, because indices of memory have that width.
+        What was loaded as i64 stays so where indices of memory have that width.
         """
         b = self.b
         narrow = fits_i32(expr) and not self._is_wide(expr, loaded)
@@ -140,7 +140,9 @@ class Indices:
         return splat if total is None else self._add(total, splat)
 
     def _is_wide(self, expr: Expr, loaded: Sequence[Val]) -> bool:
-        """Whether numbers of 64 bits were loaded in every lane."""
+        """Whether indices of 64 bits were loaded in every lane."""
+        if self.type is not ir.i64:
+            return False
         types = (loaded[a.operand].type for a in expr.atoms() if isinstance(a, Dyn))
         return any(t.lanes > 1 and t.bits == 64 for t in types)
 
