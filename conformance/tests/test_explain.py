@@ -26,7 +26,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import rows
 from bringup.passes.base import Pass
-from bringup.program.program import Program, Slot, Step
+from bringup.program.program import KernelStep, Program, Slot, Step
 from bringup_conformance import cli
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.diagnosis import reproduce
@@ -213,10 +213,10 @@ def moving(program: Program, number: int, where: Callable[[Slot, list[int]], Slo
         return where(slot, offsets) if there else slot
 
     def edit(step: Step) -> Step:
-        if hasattr(step, "operands"):
-            places = {k: tuple(map(moved, getattr(step, k))) for k in ("operands", "results")}
-            return replace(step, **places)
-        return replace(step, slots=tuple(map(moved, step.slots)))
+        if isinstance(step, KernelStep):
+            return replace(step, slots=tuple(map(moved, step.slots)))
+        places = {k: tuple(map(moved, getattr(step, k))) for k in ("operands", "results")}
+        return replace(step, **places)
 
     return replace(program, steps=tuple(map(edit, program.steps)))
 

@@ -52,10 +52,6 @@ static int bu_copy(const bu_call *call, bu_address target, bu_address source, si
   if (target == source) return 0;
   return bu_status(cuMemcpyDtoDAsync(target, source, bytes, call->queue));
 }""",
-    "bu_clear": """\
-static int bu_clear(const bu_call *call, bu_address target, size_t bytes) {
-  return bu_status(cuMemsetD8Async(target, 0, bytes, call->queue));
-}""",
     "bu_read": """\
 static int bu_read(const bu_call *call, void *target, bu_address source, size_t bytes) {
   const int status = bu_status(cuMemcpyDtoHAsync(target, source, bytes, call->queue));

@@ -19,7 +19,6 @@ from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_cuda.codegen.commands import (
     Argument,
-    Clear,
     Command,
     Copy,
     Launch,
@@ -112,8 +111,6 @@ def _run_command(module: Loaded, command: Command, memory: _Memory) -> None:
         grid, block = (kernel.blocks, 1, 1), (kernel.threads, 1, 1)
         given = [where(a) for a in command.arguments]
         gpu().launch(module, kernel.name, grid, block, given, kernel.shared_bytes)
-    elif isinstance(command, Clear):
-        ctypes.memset(where(command.target), 0, command.nbytes)
     else:
         assert isinstance(command, Copy), command
         ctypes.memmove(where(command.target), where(command.source), command.nbytes)

@@ -17,7 +17,7 @@ from bringup.llvm.host.object_cache import ObjectCache
 from bringup.program.program import Program
 from bringup_cuda.codegen import compile as compiling
 from bringup_cuda.codegen import lower
-from bringup_cuda.codegen.commands import Clear, Command, Control, Copy, Launch, Scratch
+from bringup_cuda.codegen.commands import Command, Control, Copy, Launch, Scratch
 from bringup_cuda.codegen.compile import CompiledProgram, compile_program
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -109,7 +109,7 @@ def test_commands_come_back_as_they_were(name: str, emitted: list[str]) -> None:
 def test_all_kinds_of_commands_are_among_them() -> None:
     programs = [program_of(fn, *types) for fn, types in PROGRAMS.values()]
     kinds = {k for p in programs for k in kinds_of(lower.translate(p, "sm_90").commands)}
-    assert kinds >= {Launch, Clear, Copy, Control, Scratch}
+    assert kinds >= {Launch, Copy, Control, Scratch}
 
 
 @pytest.mark.usefixtures("objects")

@@ -1,7 +1,7 @@
 """Libraries for devices that a host launches work on: a C file that calls nothing but the driver.
 
 The file holds the code of all kernels, a table of commands, and a function that walks a part of it:
-launches, copies and clears in order.  Loops and branches of a program are those of C, which waits
+launches and copies in order.  Loops and branches of a program are those of C, which waits
 for the device only where it has to read what decides.  Nothing is allocated: the caller gives the
 memory of arguments, results, weights and the arena.
 
@@ -19,7 +19,7 @@ from bringup.aot.c_text import byte_array, function_text
 from bringup.backend.link import STATUS, Driver, Linked, LinkOptions, LinkUnit, Weights
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
-from bringup.program.commands import Argument, Clear, Command, Control, Copy, Launch, SimtKernel
+from bringup.program.commands import Argument, Command, Control, Copy, Launch, SimtKernel
 from bringup.program.commands import scratch_bytes_of as scratch_bytes
 from bringup.program.program import Program, Slot
 from bringup.records import record
@@ -42,7 +42,7 @@ class HostDialect:
     types: the definition of ``bu_address``.
     functions: of C, by name, each after those that it calls; those that are called are written.
     ``bu_at`` gives the address some bytes on, ``bu_check`` what is wrong with memory of the caller,
-    ``bu_launch``, ``bu_copy``, ``bu_clear`` and ``bu_write`` queue work, and ``bu_read`` waits for
+    ``bu_launch``, ``bu_copy`` and ``bu_write`` queue work, and ``bu_read`` waits for
     what it reads.  ``NAME`` is the library's.
     load, unload: the functions of the library that load its code, and let it go.
     """
@@ -344,7 +344,7 @@ class _Frame:
 
     # -- rows of the tables ------------------------------------------------------------------------
 
-    def row(self, program: Program, command: Launch | Clear | Copy) -> Iterator[str]:
+    def row(self, program: Program, command: Launch | Copy) -> Iterator[str]:
         """The row of a command, unless it does nothing."""
         if isinstance(command, Launch):
             kernel = command.kernel
@@ -355,10 +355,8 @@ class _Frame:
             kind, arguments = f"BU_LAUNCH, {number}", command.arguments
         elif not command.nbytes:
             return
-        elif isinstance(command, Copy):
-            kind, arguments = f"BU_COPY, {command.nbytes}", (command.target, command.source)
         else:
-            kind, arguments = f"BU_CLEAR, {command.nbytes}", (command.target,)
+            kind, arguments = f"BU_COPY, {command.nbytes}", (command.target, command.source)
         first, count = len(self.file.places), len(arguments)
         self.file.places += [self.place(program, each) for each in arguments]
         self.file.most_places = max(self.file.most_places, count)
@@ -424,9 +422,9 @@ typedef struct {
   uint64_t offset;
 } bu_place;
 
-/* A launch, or a copy or clear of some bytes.  value: the number of the kernel, or those bytes.
+/* A launch, or a copy of some bytes.  value: the number of the kernel, or those bytes.
    first, count: its arguments. */
-enum { BU_LAUNCH, BU_COPY, BU_CLEAR };
+enum { BU_LAUNCH, BU_COPY };
 typedef struct {
   int kind;
   uint64_t value;
@@ -451,12 +449,9 @@ static int bu_walk(
         default: memory[n] = bu_at(call->weights, place->offset);
       }
     }
-    int status;
-    switch (command->kind) {
-      case BU_LAUNCH: status = bu_launch(call, (int)command->value, memory, command->count); break;
-      case BU_COPY: status = bu_copy(call, memory[0], memory[1], command->value); break;
-      default: status = bu_clear(call, memory[0], command->value);
-    }
+    const int status = command->kind == BU_LAUNCH
+        ? bu_launch(call, (int)command->value, memory, command->count)
+        : bu_copy(call, memory[0], memory[1], command->value);
     if (status != 0) return status;
   }
   return 0;

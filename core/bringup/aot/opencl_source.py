@@ -140,12 +140,6 @@ static int bu_copy(const bu_call *call, bu_address target, bu_address source, si
   return clEnqueueCopyBuffer(call->queue, source.memory, target.memory, source.offset,
       target.offset, bytes, 0, NULL, NULL);
 }""",
-    "bu_clear": """\
-static int bu_clear(const bu_call *call, bu_address target, size_t bytes) {
-  const cl_uchar zero = 0;
-  return clEnqueueFillBuffer(
-      call->queue, target.memory, &zero, sizeof zero, target.offset, bytes, 0, NULL, NULL);
-}""",
     "bu_read": """\
 static int bu_read(const bu_call *call, void *target, bu_address source, size_t bytes) {
   return clEnqueueReadBuffer(

@@ -62,14 +62,6 @@ class Launch:
 
 
 @record
-class Clear:
-    """Set ``nbytes`` bytes to 0."""
-
-    target: Argument
-    nbytes: int
-
-
-@record
 class Copy:
     """Copy ``nbytes`` bytes within the device, unless both are the same memory."""
 
@@ -86,10 +78,10 @@ class Control:
     programs: tuple[tuple[Command, ...], ...]
 
 
-Command = Launch | Clear | Copy | Control
+Command = Launch | Copy | Control
 
 
-def every_command(commands: Sequence[Command]) -> Iterator[Launch | Clear | Copy]:
+def every_command(commands: Sequence[Command]) -> Iterator[Launch | Copy]:
     """All commands but loops and branches, whose own are among them."""
     for command in commands:
         if isinstance(command, Control):
@@ -111,13 +103,12 @@ def scratch_bytes_of(commands: Sequence[Command], alignment: int) -> int:
         if isinstance(command, Launch):
             memory += command.arguments
         else:
-            memory.append(command.target)
-            memory += [command.source] if isinstance(command, Copy) else []
+            memory += [command.target, command.source]
     ends = (each.offset + each.nbytes for each in memory if isinstance(each, Scratch))
     return round_up(max(ends, default=0), alignment)
 
 
 __all__ = [
-    "Argument", "Clear", "Command", "Control", "Copy", "Launch", "Scratch", "SimtKernel",
+    "Argument", "Command", "Control", "Copy", "Launch", "Scratch", "SimtKernel",
     "every_command", "launches_of", "scratch_bytes_of",
 ]  # fmt: skip

@@ -186,9 +186,8 @@ def compile_all(
     if not compilers():
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no C compiler")
     line = [*(command or compilers()[0]), *WARNINGS, *flags, *map(str, sources)]
-    done = subprocess.run(
-        [*line, "-o", str(program), library], capture_output=True, text=True, check=False
-    )
+    line += [] if "-c" in flags else [library]
+    done = subprocess.run([*line, "-o", str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:5000]
     return program
 

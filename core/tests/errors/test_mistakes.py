@@ -587,7 +587,7 @@ def test_an_empty_level_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_probes_for_protocols_find_nothing() -> None:
     assert not hasattr(ones(2), "__array_interface__")
-    assert not hasattr(ones(2), "_repr_html_")
+    assert not hasattr(ones(2), "_repr_svg_")
     assert not hasattr(ones(2), "exp")
     assert not hasattr(bu, "histogram2d")
     assert not hasattr(bu, "__path_hooks__")

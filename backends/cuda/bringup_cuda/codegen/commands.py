@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from bringup.llvm.text import Module
 from bringup.program.commands import (
     Argument,
-    Clear,
     Command,
     Control,
     Copy,
@@ -87,6 +86,6 @@ def _bytes(argument: Argument) -> int:
 
 
 __all__ = [
-    "METADATA", "Argument", "Clear", "Command", "Control", "Copy", "Launch", "Scratch",
+    "METADATA", "Argument", "Command", "Control", "Copy", "Launch", "Scratch",
     "Translated", "launches_of", "note_extents", "read_extents",
 ]  # fmt: skip

@@ -28,7 +28,6 @@ from bringup.records import record
 from bringup.types import TensorType
 from bringup_cuda.codegen.commands import (
     Argument,
-    Clear,
     Command,
     Control,
     Copy,
@@ -107,8 +106,6 @@ def _encoded_commands(program: Program, commands: Sequence[Command]) -> list[lis
             kernel = [getattr(command.kernel, field.name) for field in fields(SimtKernel)]
             arguments = list(map(_encoded_memory, command.arguments))
             encoded.append(["launch", numbers[id(command.step)], kernel, arguments])
-        elif isinstance(command, Clear):
-            encoded.append(["clear", _encoded_memory(command.target), command.nbytes])
         elif isinstance(command, Copy):
             pair = map(_encoded_memory, (command.source, command.target))
             encoded.append(["copy", *pair, command.nbytes])
@@ -122,10 +119,7 @@ def _encoded_commands(program: Program, commands: Sequence[Command]) -> list[lis
 def _decoded_commands(program: Program, encoded: Sequence[Sequence[Any]]) -> tuple[Command, ...]:
     commands: list[Command] = []
     for kind, *rest in encoded:
-        if kind == "clear":
-            target, nbytes = rest
-            commands.append(Clear(_decoded_memory(target), nbytes))
-        elif kind == "copy":
+        if kind == "copy":
             source, target, nbytes = rest
             commands.append(Copy(_decoded_memory(source), _decoded_memory(target), nbytes))
         else:

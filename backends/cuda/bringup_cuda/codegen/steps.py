@@ -21,7 +21,7 @@ from bringup.loops.form import Buffer
 from bringup.loops.schedule import apply
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep, Slot
-from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy, Launch, Scratch
+from bringup_cuda.codegen.commands import Argument, Command, Copy, Launch, Scratch
 from bringup_cuda.codegen.context import CodegenContext
 from bringup_cuda.codegen.nvvm import SIMT
 
@@ -57,8 +57,6 @@ def _with_slots(command: Command, source: OpStep, step: OpStep) -> Command:
 
     if isinstance(command, Launch):
         return Launch(command.kernel, tuple(map(renamed, command.arguments)), step)
-    if isinstance(command, Clear):
-        return Clear(renamed(command.target), command.nbytes)
     assert isinstance(command, Copy), f"{command} is no command of an op step"
     return Copy(renamed(command.source), renamed(command.target), command.nbytes)
 

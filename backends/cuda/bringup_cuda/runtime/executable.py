@@ -28,7 +28,6 @@ from bringup.program.program import (
 )
 from bringup_cuda.codegen.commands import (
     Argument,
-    Clear,
     Command,
     Control,
     Copy,
@@ -213,7 +212,7 @@ class ProgramCommands:
         self._entries: list[tuple[int, int]] = []
         self._items: list[CommandList | ControlCommand] = []
 
-    def add(self, command: Launch | Clear | Copy) -> None:
+    def add(self, command: Launch | Copy) -> None:
         """Append a command."""
         if not self._items or not isinstance(self._items[-1], CommandList):
             self._items.append(CommandList(self._gpu, waits=self._waits))
@@ -221,8 +220,6 @@ class ProgramCommands:
         assert isinstance(commands, CommandList)
         if isinstance(command, Launch):
             commands.add(self._launch(command), command.step)
-        elif isinstance(command, Clear):
-            commands.add(self._clear(command), None)
         elif command.nbytes and command.source != command.target:
             commands.add(self._copy(command), None)
 
@@ -283,11 +280,6 @@ class ProgramCommands:
         return lambda table, stream: call(
             grid, block, stream, *arguments(table), shared_size=shared
         )
-
-    def _clear(self, command: Clear) -> Action:
-        target, nbytes = self._table_index(command.target), command.nbytes
-        memset = self._gpu.driver.memset_d8_async
-        return lambda table, stream: memset(table[target], 0, nbytes, stream)
 
     def _copy(self, command: Copy) -> Action:
         source, target = self._table_index(command.source), self._table_index(command.target)
