@@ -64,12 +64,15 @@ def record(
     """
 
     def make(cls: type) -> type:
-        return _made(cls, eq, repr, kw_only, (keep_hash, memo, weakref))
+        return _record_class(cls, eq, repr, kw_only, (keep_hash, memo, weakref))
 
     return make if cls is None else make(cls)
 
 
-def _made(cls: type, eq: bool, repr: bool, kw_only: bool, hidden: tuple[bool, bool, bool]) -> type:
+def _record_class(
+    cls: type, eq: bool, repr: bool, kw_only: bool, hidden: tuple[bool, bool, bool]
+) -> type:
+    """hidden: which of `_HIDDEN` there are."""
     namespace = dict(cls.__dict__)
     for name in ("__dict__", "__weakref__"):
         namespace.pop(name, None)

@@ -20,6 +20,7 @@ from bringup.backend import (
     Numerics,
     Shapes,
 )
+from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.kernel.form import Kernel
 from bringup.program.program import KernelStep, Program
 from bringup.target import Target
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
 
-#: Ops that become native loops and branches.
-_CONTROL = ("while", "scan", "case")
 #: Elements of a row that a kernel reads several times: so many stay in the second-level cache.
 _ROW_ELEMENTS = 1 << 18
 #: A processor of which only that it has vectors is asked for.
@@ -133,7 +132,7 @@ def _capabilities(target: str) -> Capabilities:
     # The levels of a library share its weights, but not the width of their vectors.
     is_one = target not in names() or len(processors(target)) == 1
     return Capabilities(
-        ops=step_claims(*_CONTROL),
+        ops=step_claims(*CONTROL_CLAIMS),
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),

@@ -20,8 +20,8 @@ from bringup.llvm.loops.kernel import emit_kernel
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.text import Builder, Callee, Module, Param
-from bringup.program.cost import launch_facts
 from bringup.program.program import KernelStep, OpStep, Program, Slot
+from bringup.runtime import timeline
 from bringup.target import Target
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.executable import ENTRY, NativeCode
@@ -105,9 +105,8 @@ class _Generator:
     def _steps(self, frame: Frame) -> None:
         """Emit the steps of a program."""
         for step in frame.program.steps:
-            if self.traced and isinstance(step, KernelStep | OpStep):
-                line = {} if step.location is None else {"line": str(step.location)}
-                self.facts = {**line, **launch_facts(step)}
+            if self.traced:
+                self.facts = timeline.step_facts(step)
             if isinstance(step, OpStep):
                 self._op_step(frame, step)
             elif isinstance(step, KernelStep):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware, Target
-from bringup.dtypes import STORED
+from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.kernel.form import Kernel
 from bringup.program.program import KernelStep, Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
@@ -16,9 +16,6 @@ from bringup_cuda.targets import BASELINE, TARGETS, capabilities_of, target_of
 if TYPE_CHECKING:  # dumps and libraries alone need these
     from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
     from bringup.loops.schedule import Scheduled
-
-#: Loops and branches, which the host controls launch by launch.
-_CONTROL = ("while", "scan", "case")
 
 
 class CudaBackend(Backend):
@@ -42,9 +39,8 @@ class CudaBackend(Backend):
         machine's first GPU, and without one of the oldest there is code for.
         """
         capabilities = capabilities_of(self._architecture(target))
-        return replace(
-            capabilities, ops={**capabilities.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))}
-        )
+        # The host controls loops and branches launch by launch.
+        return replace(capabilities, ops={**capabilities.ops, **CONTROL_CLAIMS})
 
     def targets(self) -> Sequence[str]:
         """The architectures that there is a table of, oldest first."""

@@ -16,18 +16,15 @@ from bringup.backend import (
     Target,
 )
 from bringup.backend.adapters import scheduled_loops
-from bringup.backend.capabilities import RowClaims
+from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import render_c
-from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import Func
 from bringup.loops.schedule import Scheduled
 from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
-
-_CONTROL = RowClaims(dict.fromkeys(("while", "scan", "case"), frozenset(STORED)))
 
 
 def machine() -> Machine:
@@ -55,7 +52,7 @@ class OpenCLBackend(SimpleBackend):
         controls.  Raises UnsupportedError.
         """
         own = capabilities_of(_machine(target))
-        return replace(own, ops={**own.ops, **_CONTROL}) if target else own
+        return replace(own, ops={**own.ops, **CONTROL_CLAIMS}) if target else own
 
     def target(self, name: str = "") -> Target:
         """The row of the first device, or of a kind."""

@@ -25,7 +25,6 @@ _GROUP = 256
 _RESIDENT = 1024
 #: Rows of several stages stay in the second-level cache of a processor.
 _ROW_ELEMENTS = 1 << 18
-_PARTIAL_BYTES = 4 << 10
 
 
 @record(kw_only=True)
@@ -125,7 +124,7 @@ def capabilities_of(machine: Machine) -> Capabilities:
     limits = Limits(row_elements=_ROW_ELEMENTS, memory_bytes=machine.memory_bytes)
     shapes = Shapes()
     if machine.kind == "gpu":
-        tiles = max(0, machine.local_bytes - _PARTIAL_BYTES)
+        tiles = target.tile_bytes
         limits = replace(limits, row_elements=tiles // 4, tile_bytes=tiles)
         shapes = Shapes(vector=machine.subgroup, block=target.block)
     elif machine.kind == "cpu":

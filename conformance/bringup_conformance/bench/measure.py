@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
-import bringup as bu
 from bringup.backend.device import Executable
 from bringup.errors import BringupError, UnsupportedError
 from bringup.loops.schedule import Scheduled
@@ -154,7 +153,7 @@ def bench(
     for done, (each, size) in enumerate(jobs):
         on_row(f"{each.name}, {size}", done, len(jobs))
         try:
-            compiled = _compiled(each, size)
+            compiled = each.compiled(size)
             rows.append(_row(device, each, size, compiled, roofs))
             if size == sizes[-1]:
                 launches += _launches(device, each, size, compiled, roofs, rows[-1])
@@ -165,21 +164,16 @@ def bench(
     return Bench(device.name, product, date, roofs, rows, launches[:NAMED], unsupported)
 
 
-def _compiled(workload: Workload, size: str) -> Compiled:
-    function, types = workload.make(workload.sizes[SIZES.index(size)])
-    return bu.jit(function).lower(*types)
-
-
 def _roofs(device: OpenDevice, sizes: Sequence[str]) -> Roofs:
     bandwidth = {}
     for size in sizes:
-        compiled = _compiled(COPY, size)
+        compiled = COPY.compiled(size)
         bandwidth[size] = _moved(compiled) / _seconds(device, compiled, min)
     fastest = 0.0
     for each in ARITHMETIC:
         for size in sizes:
             try:
-                compiled = _compiled(each, size)
+                compiled = each.compiled(size)
             except UnsupportedError:
                 continue
             fastest = max(fastest, compiled.cost().flops / _seconds(device, compiled, min))

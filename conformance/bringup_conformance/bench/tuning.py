@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import bringup as bu
 from bringup.errors import UnsupportedError
 from bringup.runtime import compiler, tuned
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.tune import Tuned, tune
 from bringup_conformance.bench.measure import Bench
-from bringup_conformance.bench.workloads import SIZES, WORKLOADS
+from bringup_conformance.bench.workloads import WORKLOADS
 
 
 def improve(device: OpenDevice, found: Bench, seconds: float) -> Iterator[Tuned]:
@@ -23,10 +22,8 @@ def improve(device: OpenDevice, found: Bench, seconds: float) -> Iterator[Tuned]
     for workload in WORKLOADS:
         if workload.name not in names:
             continue
-        function, types = workload.make(workload.sizes[SIZES.index(size)])
-        compiled = bu.jit(function).lower(*types)
         try:
-            results = list(tune(compiled, device, seconds / len(names)))
+            results = list(tune(workload.compiled(size), device, seconds / len(names)))
         except UnsupportedError:
             continue  # it runs by no loops that a schedule could change
         faster = dict(each.entry for each in results if each.is_faster)

@@ -7,6 +7,7 @@ from typing import Any
 
 import bringup as bu
 from bringup.records import record
+from bringup.runtime.compiled import Compiled
 from bringup.types import TensorType
 
 Made = tuple[Callable[..., Any], tuple[TensorType, ...]]
@@ -28,6 +29,11 @@ class Workload:
     family: str
     make: Callable[[int], Made]
     sizes: tuple[int, int, int]
+
+    def compiled(self, size: str) -> Compiled:
+        """The program of a size of that name, for the default device."""
+        function, types = self.make(self.sizes[SIZES.index(size)])
+        return bu.jit(function).lower(*types)
 
 
 def _vectors(fn: Callable[..., Any], count: int = 1) -> Callable[[int], Made]:

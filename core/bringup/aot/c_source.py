@@ -17,12 +17,12 @@ import numpy as np
 from bringup.aot.c_control import control_lines, table
 from bringup.aot.c_text import constant_array, function_text
 from bringup.backend.adapters import SimpleBackend, scheduled_loops
-from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims
+from bringup.backend.capabilities import CONTROL_CLAIMS, Capabilities, LibraryClaims
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.c.dialect import WIDE
-from bringup.dtypes import BY_NAME, STORED, bool_
+from bringup.dtypes import BY_NAME, bool_
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.llvm.loops.kernel import scheduled_kernel
@@ -73,9 +73,8 @@ _, _NULL_POINTER, _MISALIGNED, _WRONG_WEIGHTS, _ = range(len(STATUS))
 def capabilities() -> Capabilities:
     """What C holds: kernels, the ops of the op library, loops and branches."""
     kernels = c_claims(DIALECT)
-    control = RowClaims(dict.fromkeys(("while", "scan", "case"), frozenset(STORED)))
     return Capabilities(
-        kernels=kernels, ops={**LibraryClaims(kernels), **control}, alignment=ALIGNMENT
+        kernels=kernels, ops={**LibraryClaims(kernels), **CONTROL_CLAIMS}, alignment=ALIGNMENT
     )
 
 

@@ -14,11 +14,10 @@ from functools import partial
 from bringup.aot.host_source import ALIGNMENT, HostDialect, host_library
 from bringup.aot.loop_commands import LoopCommands
 from bringup.backend.adapters import SimpleBackend, scheduled_loops
-from bringup.backend.capabilities import Capabilities, LibraryClaims, RowClaims, Shapes
+from bringup.backend.capabilities import CONTROL_CLAIMS, Capabilities, LibraryClaims, Shapes
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Driver, Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import OPENCL, Dialect, c_claims, render_c
-from bringup.dtypes import STORED
 from bringup.kernel.form import Kernel
 from bringup.kernel.limits import Limits
 from bringup.llvm.choices import chunk_length_for, scheduled_for
@@ -61,10 +60,9 @@ _, _NULL_POINTER, _, _, _ = range(len(STATUS))
 def capabilities() -> Capabilities:
     """What OpenCL C holds: kernels, the ops of the op library, loops and branches."""
     kernels, tiles = c_claims(DIALECT), ROW.tile_bytes
-    control = RowClaims(dict.fromkeys(("while", "scan", "case"), frozenset(STORED)))
     return Capabilities(
         kernels=kernels,
-        ops={**LibraryClaims(kernels), **control},
+        ops={**LibraryClaims(kernels), **CONTROL_CLAIMS},
         limits=Limits(row_elements=tiles // 4, tile_bytes=tiles),
         shapes=Shapes(vector=ROW.warp, block=ROW.block),
         alignment=ALIGNMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
-from bringup.dtypes import INTS, DType, i32
+from bringup.dtypes import INTS, STORED, DType, i32
 from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
@@ -18,6 +18,8 @@ API_LEVEL = 1
 OPSET = 1
 
 Claims = Mapping[str, frozenset[DType]]
+#: Those of loops and branches, of a device that runs them as wholes.
+CONTROL_CLAIMS: Claims = dict.fromkeys(("while", "scan", "case"), frozenset(STORED))
 
 
 class RowClaims(Claims):

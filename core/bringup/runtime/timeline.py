@@ -183,13 +183,16 @@ def span(name: str, category: str, **args: Any) -> Span:
 
 
 def launch(step: Step) -> Span:
-    """The span of a step, with its line, the bytes that it moves and what it computes."""
-    if _recorder is None:
-        return _OFF
-    facts: dict[str, Any] = {} if step.location is None else {"line": step.location}
-    if isinstance(step, KernelStep | OpStep):
-        facts |= launch_facts(step)
-    return _LiveSpan(_recorder, step.name, "kernel", facts)
+    """The span of a step, with what `step_facts` says of it."""
+    return (
+        _OFF if _recorder is None else _LiveSpan(_recorder, step.name, "kernel", step_facts(step))
+    )
+
+
+def step_facts(step: Step) -> dict[str, Any]:
+    """The line of a step, and of a launch the bytes that it moves and what it computes."""
+    facts: dict[str, Any] = {} if step.location is None else {"line": str(step.location)}
+    return facts | launch_facts(step) if isinstance(step, KernelStep | OpStep) else facts
 
 
 def count(name: str, value: int) -> None:

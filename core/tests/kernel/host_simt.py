@@ -37,7 +37,6 @@ DIALECT = SimtDialect(
     calling_convention="",
     thread="host_thread",
     block_index="host_block",
-    block_size="host_threads",
     grid_size="host_blocks",
     barrier="host_barrier",
     shuffle=lambda b, word, mask: b.intrinsic(

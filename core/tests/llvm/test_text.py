@@ -142,7 +142,6 @@ USES: dict[str, Use] = {
             "smin",
             "smax",
             "umin",
-            "lesser",
         )
     },
     **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv")},

@@ -178,7 +178,6 @@ SIMT = SimtDialect(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
     block_index="llvm.nvvm.read.ptx.sreg.ctaid.x",
-    block_size="llvm.nvvm.read.ptx.sreg.ntid.x",
     grid_size="llvm.nvvm.read.ptx.sreg.nctaid.x",
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from bringup.llvm import text as ir
-from bringup.llvm.text import Builder, Module, Type, Val, i64_const
+from bringup.llvm.text import Builder, Module, Val, i64_const
 from bringup.records import record
 
 #: ``shuffle(b, word, mask)`` exchanges an i32 with the thread whose number differs in the bits of
@@ -98,7 +98,7 @@ class SimtDialect:
     """The names of a GPU's registers, barrier and address spaces, as LLVM spells them.
 
     calling_convention: of a kernel.
-    thread, block_index, block_size, grid_size: intrinsics that read the x coordinate.
+    thread, block_index, grid_size: intrinsics that read the x coordinate.
     barrier: the intrinsic that synchronises a block.
     shuffle: exchanges words within a warp.
     attributes: function attributes of a kernel, given the threads of a block and the registers that
@@ -113,7 +113,6 @@ class SimtDialect:
     calling_convention: str
     thread: str
     block_index: str
-    block_size: str
     grid_size: str
     barrier: str
     shuffle: Shuffle
@@ -162,8 +161,3 @@ def shuffled(b: Builder, value: Val, mask: int, dialect: SimtDialect) -> Val:
     high = dialect.shuffle(b, b.trunc(b.lshr(whole, i64_const(32)), ir.i32), mask)
     joined = b.or_(b.shl(b.zext(high, ir.i64), i64_const(32)), b.zext(low, ir.i64))
     return b.cast("bitcast", joined, value.type)
-
-
-def stored_type(value: Type) -> Type:
-    """The type a register has in shared memory: bool takes a byte."""
-    return ir.i8.with_lanes(value.lanes) if value.scalar is ir.i1 else value

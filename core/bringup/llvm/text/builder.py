@@ -335,10 +335,6 @@ class Builder:
         """The smaller of two signed integers."""
         return self.intrinsic("llvm.smin", a.type, (a, b))
 
-    def lesser(self, a: Val, b: Val) -> Val:
-        """The smaller of two signed integers, as a comparison and a select."""
-        return self.select(self.icmp("slt", a, b), a, b)
-
     def smax(self, a: Val, b: Val) -> Val:
         """The larger of two signed integers."""
         return self.intrinsic("llvm.smax", a.type, (a, b))

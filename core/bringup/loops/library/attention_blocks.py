@@ -299,18 +299,18 @@ class Block(ABC):
     # -- copies ------------------------------------------------------------------------------------
 
     @property
-    def is_later(self) -> bool:
+    def copies_later(self) -> bool:
         """Whether the machine has copies that nobody waits for."""
         return "later" in self.call.target.instructions
 
     def commit(self) -> None:
         """What was sent becomes a group."""
-        if self.is_later:
+        if self.copies_later:
             self.b.commit()
 
     def wait(self, pending: int) -> None:
         """All have what was sent, but for the last ``pending`` groups."""
-        if self.is_later:
+        if self.copies_later:
             self.b.wait(pending)
         self.b.barrier()
 
@@ -319,7 +319,7 @@ class Block(ABC):
         b, x = self.b, self.call.operands[number]
         rows, columns = self.call.types[number].shape[-2:]
         lanes = min(widest(columns, x.dtype), tile.columns)
-        is_later = self.is_later and lanes * x.dtype.itemsize in _LATER
+        is_later = self.copies_later and lanes * x.dtype.itemsize in _LATER
         with self.spread(name, tile.rows, tile.columns, lanes, _MOST_COPIES) as (r, c):
             mask = [below(row + r, rows)] if rows % tile.rows else []
             mask += [below(column + c, columns)] if columns % tile.columns else []
