@@ -58,6 +58,15 @@ class SortLines:
     inner: int
     order: Buffer | None = None
 
+    @classmethod
+    def of(cls, call: OpCall) -> SortLines:
+        """The lines of a sort's operands."""
+        shape, dim, descending = call.types[0].shape, call.attrs["dim"], call.attrs["descending"]
+        keys = call.operands[: call.attrs["num_keys"]]
+        codes = tuple(KeyCode(x.dtype, descending) for x in keys)
+        outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+        return cls(call, call.operands, call.results, codes, outer, shape[dim], inner)
+
     @property
     def count(self) -> int:
         """The number of lines."""
