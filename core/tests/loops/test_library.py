@@ -110,6 +110,18 @@ def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPat
             assert np.array_equal(got != got, is_nan)
 
 
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32", "u8"])
+def test_long_sorts_by_blocks_of_threads(dtype: str, descending: bool) -> None:
+    """The last tile of a line is not whole: what fills it comes behind all elements."""
+    rng = np.random.default_rng(3)
+    for length in (9, 16, 17):
+        x = few_values(rng, (length,), as_dtype(dtype))
+        attrs = {"dim": 0, "num_keys": 1, "descending": descending}
+        results = run_loops(loops_of("sort", [x], 1, THREADS, **attrs), [x], interpret)
+        assert results[0].tobytes() == reference("sort", [x], **attrs)[0].tobytes(), x
+
+
 @pytest.mark.parametrize(("name", "machine"), INEXACT, ids=str)
 def test_within_bounds(name: str, machine: dict[str, Any]) -> None:
     calls = list(judged(name))
