@@ -92,6 +92,22 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "precompute %0 . t i",
         "it depends on loop j",
     ),
+    "a fold at another place, as data says": (
+        """func f(p: in i32[2], x: in f32[4], y: inout f32[8]) {
+%a: i32 = p[0]
+%b: i32 = p[1]
+for i in 4 {
+%0: f32 = -0.0
+y[i + d0[0:4]](%a) = %0
+}
+for j in 4 {
+%1: f32 = x[j]
+y[j + d0[0:4]](%b) add= %1
+}
+}""",
+        "overwrite y",
+        "nothing folds into each element of y",
+    ),
     "a fold into what is not neutral": (SUM, "overwrite y", "nothing folds into each element of y"),
     "what stands beside one of two loops": (
         SIBLINGS.replace("for k", "for j").replace("[k]", "[j]").replace("+ k]", "+ j]"),
