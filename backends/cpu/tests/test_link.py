@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
+import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -363,3 +365,21 @@ def test_only_what_code_calls_is_added() -> None:
     assert b"fma" not in small
     assert b"fma" not in own  # vectors of f32 have a function of their own
     assert b"fma" in more
+
+
+def test_the_emulator_stops_where_its_file_of_faults_says(tmp_path: Path) -> None:
+    """A newer QEMU needs the file no more."""
+    emulator, compiler = shutil.which("qemu-riscv64"), shutil.which("riscv64-linux-gnu-gcc")
+    if not emulator or not compiler:
+        pytest.skip("needs qemu-riscv64 and riscv64-linux-gnu-gcc")
+    version = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
+    text = (Path(__file__).parents[1] / "aot" / "qemu-7.toml").read_text()
+    lines = re.findall(r"^#     (.*)$", text, re.MULTILINE)
+    first, last = lines.index(".globl _start"), lines.index("        ecall")
+    source, program = tmp_path / "convert.s", tmp_path / "convert"
+    source.write_text("\n".join(lines[first : last + 1]) + "\n")
+    build = [compiler, "-march=rv64gcv", "-nostdlib", "-static", source, "-o", program]
+    subprocess.run(build, check=True)
+    run = [emulator, "-cpu", "rv64,v=true,vext_spec=v1.0", program]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert ("decode_save_opc" in done.stderr) == ("version 7." in version.stdout), done.stderr
