@@ -1,4 +1,4 @@
-"""What the pages of the forms show beside C: programs, functions of the loop level, and schedules."""
+"""What pages of the forms show beside C: programs, functions of the loop level, schedules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ KERNELS = (
     ),
     Form(
         "Data as an index",
-        "`d0` is the value of the load's first operand, which the body has clamped to a known range.",
+        "`d0` is the value of the load's first operand, which the body has clamped to a known "
+        "range.",
         "lambda x, i: -bu.take(x, i, axis=0), f32[100, 8], i32[5]",
     ),
     Form(
@@ -94,8 +95,8 @@ KERNELS = (
 LOOPS = (
     Form(
         "Parallel and serial loops",
-        "Iterations of a `parallel` loop are independent: C11 gives the caller the range to run, so "
-        "that it can share it among workers.",
+        "Iterations of a `parallel` loop are independent: in C11 the caller says which to run, so "
+        "that it can share them among workers.",
         """
         func f(x: in f32[15], y: out f32[5]) {
           for i in 5 parallel {
@@ -155,7 +156,7 @@ LOOPS = (
     ),
     Form(
         "The same in OpenCL C",
-        "Work items share the iterations of the outermost `parallel` loops, however many there are.",
+        "Work items share the iterations of outermost `parallel` loops, however many there are.",
         """
         func f(x: in f32[24], y: out f32[24]) {
           for i in 3 parallel {
@@ -426,11 +427,9 @@ def steps() -> dict[str, tuple[str, str, str, str]]:
     """For each primitive of schedules a function, a schedule and the function after it, the
     shortest that its golden tests have, with the name of the case.
     """
-    sys.path.insert(0, str(TESTS))
-    try:
-        from test_schedule_golden import CASES
-    finally:
-        sys.path.remove(str(TESTS))
+    sys.path.append(str(TESTS))
+    from test_schedule_golden import CASES
+
     shortest: dict[str, tuple[str, str, str, str]] = {}
     for name, texts in sorted(CASES.items(), key=lambda item: sum(map(len, item[1]))):
         step, _, case = name.partition(": ")

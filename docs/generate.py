@@ -32,8 +32,8 @@ from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
 from bringup_conformance.rules.cells import rules_of, shown
 from bringup_conformance.rules.contract import AREAS
 
-sys.path.insert(0, str(Path(__file__).parent))
-import forms  # noqa: E402  (beside this file)
+sys.path.append(str(Path(__file__).parent))  # behind all else: a file here is called site.py
+import forms
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; change the code and run it again. -->"
@@ -228,8 +228,8 @@ hide: [toc]
 
 {note}
 
-Each part of [the kernel form](../explanation/kernels.md) with a program that has it, the kernel that
-core makes of the program, and the C that `bringup.c` makes of the kernel's loops before any
+Each part of [the kernel form](../explanation/kernels.md) with a program that has it, the kernel
+that core makes of the program, and the C that `bringup.c` makes of the kernel's loops before any
 schedule. The C is the function alone: the file has what it calls in front.
 
 """
@@ -243,8 +243,8 @@ hide: [toc]
 
 {note}
 
-Each part of [the loop form](../explanation/loops.md) with the C that `bringup.c` makes of it, in the
-dialect that is named where it is not C11. What a dialect refuses, it refuses with the message that
+Each part of [the loop form](../explanation/loops.md) with the C that `bringup.c` makes of it, in
+the dialect that is named where it is not C11. What a dialect refuses, it refuses with the message that
 stands in the place of C. The C is the function alone: the file has what it calls in front.
 
 """
@@ -431,7 +431,7 @@ def kernels_page() -> str:
 def _kernels(text: str) -> Sequence[Kernel]:
     """The kernels of a program, which is an expression and the types of its arguments."""
     names = {"bu": bringup, **{dtype.name: dtype for dtype in STORED}}
-    program, *types = eval(f"({text})", names)  # noqa: S307  (the text is our own)
+    program, *types = eval(f"({text})", names)
     return bringup.jit(program).lower(*types, target="cpu:x86-64-v3").kernels
 
 
