@@ -244,8 +244,8 @@ hide: [toc]
 {note}
 
 Each part of [the loop form](../explanation/loops.md) with the C that `bringup.c` makes of it, in
-the dialect that is named where it is not C11. What a dialect refuses, it refuses with the message that
-stands in the place of C. The C is the function alone: the file has what it calls in front.
+the dialect that is named where it is not C11. What a dialect refuses, it refuses with the message
+that stands in the place of C. The C is the function alone: the file has what it calls in front.
 
 """
 
@@ -432,7 +432,8 @@ def _kernels(text: str) -> Sequence[Kernel]:
     """The kernels of a program, which is an expression and the types of its arguments."""
     names = {"bu": bringup, **{dtype.name: dtype for dtype in STORED}}
     program, *types = eval(f"({text})", names)
-    return bringup.jit(program).lower(*types, target="cpu:x86-64-v3").kernels
+    kernels: Sequence[Kernel] = bringup.jit(program).lower(*types, target="cpu:x86-64-v3").kernels
+    return kernels
 
 
 def loops_page() -> str:
