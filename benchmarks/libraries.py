@@ -143,7 +143,7 @@ def _timed_c(folder: Path, source: str, head: str, call: str, inputs: int, level
 
 def _program(folder: Path, calls: int = 3000) -> float:
     """Run ``main``: microseconds a call."""
-    command = [folder / "main", str(calls)]
+    command: list[str | Path] = [folder / "main", str(calls)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout) / 1e3
 

@@ -19,8 +19,8 @@ from bringup.passes.simplify import canonicalise, cse, simplify
 
 #: The passes that a backend's own come after.  Simplification comes first because it knows better
 #: than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it makes;
-#: fold, canonicalise and cse stand for themselves so that any of them can be left out.  Functions are
-#: deferred while they are instructions.
+#: fold, canonicalise and cse stand for themselves so that any of them can be left out.  Functions
+#: are deferred before they are decomposed.
 PIPELINE: tuple[Maker, ...] = (
     simplify, defer, decompose, fold, canonicalise, simplify, cse, dce,
 )  # fmt: skip
