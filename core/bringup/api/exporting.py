@@ -148,20 +148,14 @@ def _function(
         argument_name(jitted._fn, path).removeprefix("argument ").rpartition(" of ")[0]
         for path in call.treedef.paths("arguments")
     ]
-    results = entry.function.result.paths("result")
+    arguments = members(names, program.inputs[:passed])
+    results = members(entry.function.result.paths("result"), program.outputs, arguments)
     held = [
         HeldArray(f"{symbol}.weight{n}", type_, elements_of(np.asarray(array)))
         for n, (array, type_) in enumerate(zip(captured, program.inputs[passed:], strict=True))
     ]
     held += constants_of(program, symbol)
-    return Function(
-        prefix,
-        symbol,
-        program,
-        members(names, program.inputs[:passed]),
-        members(results, program.outputs),
-        tuple(held),
-    )
+    return Function(prefix, symbol, program, arguments, results, tuple(held))
 
 
 __all__ = ["backend_of", "export", "export_one"]
