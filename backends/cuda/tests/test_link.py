@@ -134,9 +134,9 @@ def test_the_header_has_the_interface_of_other_libraries() -> None:
         "CUdeviceptr x; /* f32[1,784] */",
         "CUdeviceptr weights; /* written by model_upload */",
         "int model_load(model_device *device);",
-        "int model_upload(CUdeviceptr weights, CUstream stream);",
+        "int model_upload(CUdeviceptr weights, CUstream queue);",
         "int model_run(const model_device *device, const model_args *args,",
-        "const model_results *results, CUdeviceptr arena, CUstream stream);",
+        "const model_results *results, CUdeviceptr arena, CUstream queue);",
     ):
         assert text in header
     weights = sum(-(-w.nbytes // 256) * 256 for w in MLP.values())
