@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from bringup.aot.library import Library, WeightsPlace
-from bringup.aot.toolchain import linked, suffix_of
+from bringup.aot.toolchain import file_name, linked
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
 from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
@@ -55,8 +55,7 @@ def show(
     if kind != "object":
         symbols = tuple(library.arena_bytes)
         data = linked(kind, name, library.files[f"{name}.o"], symbols, library.target)
-        path = Path(folder) / f"{'lib' if library.target != 'wasm32' else ''}{name}"
-        paths.append(path.with_suffix(suffix_of(kind, library.target)))
+        paths.append(Path(folder) / file_name(kind, name, library.target))
         paths[-1].write_bytes(data)
     _report(library, paths, as_json=as_json)
 
