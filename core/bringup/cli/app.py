@@ -38,6 +38,21 @@ Weights = Annotated[
         autocompletion=shell.one_of("embedded", "external"),
     ),
 ]
+Functions = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FUNCTION",
+        help="file.py:function, module:function or file.bringup:entry.  Several have their"
+        " types behind them, and may have other names in front: NAME=file.py:function(TYPES).",
+    ),
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="What else a program file shall tell: JSON or a text; may be repeated.",
+    ),
+]
 Types = Annotated[
     list[str] | None,
     typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
@@ -304,14 +319,7 @@ def tune(
     ),
 )
 def build(
-    subjects: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FUNCTION",
-            help="file.py:function, module:function or file.bringup:entry.  Several have their"
-            " types behind them, and may have other names in front: NAME=file.py:function(TYPES).",
-        ),
-    ],
+    subjects: Functions,
     target: Annotated[
         str,
         typer.Option(
@@ -344,13 +352,7 @@ def build(
         bool, typer.Option("--small", help="Little code counts for more than speed.")
     ] = False,
     threads: Annotated[int, typer.Option(metavar="N", help="The most workers of a call.")] = 1,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="What else a program file shall tell: JSON or a text; may be repeated.",
-        ),
-    ] = None,
+    metadata: Metadata = None,
     json: Json = False,
 ) -> None:
     """Make a library of functions, for programs without Python: an object or C source, headers."""
