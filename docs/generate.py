@@ -10,19 +10,30 @@ import contextlib
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import bringup
+import bringup.c
 from bringup import config
 from bringup.api import foreign_names
+from bringup.c import render_c
 from bringup.cli.ops import facts
+from bringup.dtypes import STORED
+from bringup.errors import BringupError
+from bringup.kernel import Kernel
+from bringup.loops import Func, lower_kernel, parse_func, verify_func
+from bringup.loops.schedule import PRIMITIVES
 from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
 from bringup_conformance.rules.cells import rules_of, shown
 from bringup_conformance.rules.contract import AREAS
+
+sys.path.append(str(Path(__file__).parent))  # behind all else: a file here is called site.py
+import forms
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; change the code and run it again. -->"
@@ -40,6 +51,9 @@ def pages() -> dict[str, str]:
         "backend.md": api_page(BACKEND, ("backend",)),
         "errors.md": api_page(ERRORS, ("errors",)),
         "names.md": names_page(),
+        "kernel-form.md": kernels_page(),
+        "loop-form.md": loops_page(),
+        "steps.md": steps_page(),
     }
 
 
@@ -205,6 +219,50 @@ Every error of bringup's own is a `BringupError`, and also of the class of Pytho
 
 """
 
+KERNEL_FORM = """\
+---
+hide: [toc]
+---
+
+# Kernels beside C
+
+{note}
+
+Each part of [the kernel form](../explanation/kernels.md) with a program that has it, the kernel
+that core makes of the program, and the C that `bringup.c` makes of the kernel's loops before any
+schedule. The C is the function alone: the file has what it calls in front.
+
+"""
+
+LOOP_FORM = """\
+---
+hide: [toc]
+---
+
+# Loops beside C
+
+{note}
+
+Each part of [the loop form](../explanation/loops.md) with the C that `bringup.c` makes of it, in
+the dialect that is named where it is not C11. What a dialect refuses, it refuses with the message
+that stands in the place of C. The C is the function alone: the file has what it calls in front.
+
+"""
+
+STEPS = """\
+---
+hide: [toc]
+---
+
+# Schedule steps, before and after
+
+{note}
+
+Each primitive of [schedules](../explanation/schedules.md) with a function, a step, and the function
+after it: the shortest of the cases by which its tests hold it.
+
+"""
+
 
 def names_page() -> str:
     """The table of foreign names, section by section."""
@@ -357,6 +415,74 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
             if not method.startswith("_") and inspect.isfunction(function) and doc:
                 said = escaped(doc.partition(">>>")[0].rstrip())
                 yield from (f"* `{method}{_signature(function)}`: {said}", "")
+
+
+def kernels_page() -> str:
+    """Programs, their kernels, and the C of these."""
+    lines: list[str] = []
+    for form in forms.KERNELS:
+        lines += [f"## {form.title}", "", form.says, "", *_fenced("py", form.text), ""]
+        for kernel in _kernels(form.text):
+            func = lower_kernel(kernel)
+            lines += _beside(("text", str(kernel)), ("c", _function(func, form.dialect)))
+    return KERNEL_FORM.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _kernels(text: str) -> Sequence[Kernel]:
+    """The kernels of a program, which is an expression and the types of its arguments."""
+    names = {"bu": bringup, **{dtype.name: dtype for dtype in STORED}}
+    program, *types = eval(f"({text})", names)
+    kernels: Sequence[Kernel] = bringup.jit(program).lower(*types, target="cpu:x86-64-v3").kernels
+    return kernels
+
+
+def loops_page() -> str:
+    """Functions of the loop level, and the C of these."""
+    lines: list[str] = []
+    for form in forms.LOOPS:
+        text = inspect.cleandoc(form.text)
+        func = parse_func(text)
+        assert str(func) == text, f"{form.title}: {func}"
+        verify_func(func)
+        dialect = "" if form.dialect == "C11" else f" In the dialect `{form.dialect}`."
+        lines += [f"## {form.title}", "", f"{form.says}{dialect}".strip(), ""]
+        lines += _beside(("text", text), ("c", _function(func, form.dialect)))
+    return LOOP_FORM.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def steps_page() -> str:
+    """Every primitive of schedules with a function before and after it."""
+    lines: list[str] = []
+    for name, (case, before, steps, after) in sorted(forms.steps().items()):
+        doc = inspect.getdoc(PRIMITIVES[name]) or ""
+        says = escaped(doc.partition("\n\n")[0])
+        lines += [f"## {name}", "", f"{says} Here: {case}." if case else says, ""]
+        lines += [*_fenced("text", inspect.cleandoc(steps)), ""]
+        lines += _beside(*(("text", inspect.cleandoc(text)) for text in (before, after)))
+    return STEPS.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _function(func: Func, dialect: str) -> str:
+    """The C of a function without what it calls, or why the dialect refuses it."""
+    try:
+        source = render_c(func, getattr(bringup.c, dialect))
+    except BringupError as error:
+        return f"/* {error} */"
+    start = re.search(rf"^.*\b{func.name}\(", source, re.MULTILINE)
+    assert start is not None
+    return source[start.start() :].rstrip()
+
+
+def _beside(*columns: tuple[str, str]) -> Iterable[str]:
+    """Blocks of code side by side, where the window is wide enough."""
+    yield from ('<div class="beside" markdown>', "")
+    for language, text in columns:
+        yield from (*_fenced(language, text), "")
+    yield from ("</div>", "")
+
+
+def _fenced(language: str, text: str) -> Iterable[str]:
+    return (f"```{language}", text, "```")
 
 
 def _signature(function: Any) -> str:
