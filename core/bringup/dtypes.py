@@ -86,6 +86,7 @@ class DType:
         return self.kind in ("int", "float")
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:
+        """The type of arrays of this shape: ``f32[4, 8]``."""
         from bringup.types import TensorType  # the type level stands on this one
 
         return TensorType(shape if isinstance(shape, tuple) else (shape,), self)

@@ -42,6 +42,7 @@ class Slot:
 class KernelStep:
     """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order.
 
+    location: the line of the user's code that it comes from.
     schedule: steps that were found for the kernel's loops; None for those of the device's choice.
     """
 
