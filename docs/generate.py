@@ -16,7 +16,8 @@ from dataclasses import fields
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import bringup
 import bringup.c
@@ -447,14 +448,17 @@ def _has_entry(value: object) -> bool:
 
 def _constant(title: str, name: str, value: object) -> tuple[str, str]:
     """What a constant is, and the comment that stands above it in its module."""
-    shown = re.sub(r" object at 0x[0-9a-f]+", "", repr(value))
+    shown = re.sub(r"\b[a-z_]+(?:\.[a-z_]+)*\.(?=[A-Z])", "", repr(value))
+    if isinstance(value, UnionType):
+        shown = ", ".join(each.__name__ for each in get_args(value))
     meaning = ""
     for module in [m for n, m in sys.modules.items() if n.startswith("bringup.")]:
         if getattr(module, name, None) is value and (source := _source(module)):
             found = re.search(rf"((?:^#: .*\n)+){name}\b(: .*)? = ", source, re.MULTILINE)
             if found is not None:
                 meaning = " ".join(re.findall(r"^#: (.*)$", found[1], re.MULTILINE))
-    return (f"`{shown}`" if len(shown) < 50 else f"a `{type(value).__name__}`"), meaning
+    opaque = shown.startswith("<") or len(shown) > 100
+    return (f"a `{type(value).__name__}`" if opaque else f"`{shown}`"), meaning
 
 
 @cache

@@ -225,6 +225,7 @@ def _at_offsets(slots: Sequence[Slot], offsets: Sequence[int]) -> list[Slot]:
 #: Steps that run programs of their own.
 ControlStep = LoopStep | BranchStep
 
+#: What a program has in order: launches, op calls, loops and branches.
 Step = KernelStep | OpStep | ControlStep
 
 
