@@ -511,8 +511,10 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
     if inspect.isfunction(value) and value.__name__ != name and not name.startswith("_"):
         yield from (f"`{value.__name__}` under another name.", "")
         return
-    if not getattr(value, "_is_protocol", False):
-        yield from ("```text", f"{name}{_signature(value)}", "```", "")
+    # A class that is made as its base is, and a protocol, which is not made at all, have none.
+    protocol = getattr(value, "_is_protocol", False)
+    if not inspect.isclass(value) or ({"__init__", "__new__"} & {*vars(value)} and not protocol):
+        yield from ("```text", _wrapped(f"{name}{_signature(value)}"), "```", "")
     yield from _text(inspect.getdoc(value) or "")
     if inspect.isclass(value):
         rows = [
@@ -526,7 +528,6 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
             attribute = inspect.getattr_static(value, member)
             function = getattr(value, member)  # some are looked up when they are asked for
             doc = inspect.getdoc(attribute if isinstance(attribute, property) else function)
-            protocol = getattr(value, "_is_protocol", False)
             if not doc or (member.startswith("_") and not (protocol and member == "__call__")):
                 continue
             called = f"{member}{_signature(function)}" if inspect.isfunction(function) else member
@@ -608,6 +609,22 @@ def _signature(function: Any) -> str:
     with contextlib.suppress(ValueError, TypeError):
         return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
     return "(…)"
+
+
+def _wrapped(call: str) -> str:
+    """A signature with a line for each parameter, where it is too long for one."""
+    if len(call) <= 80:
+        return call
+    parts, depth, start = list[str](), 0, call.index("(") + 1
+    for place in range(start, len(call)):
+        depth += (call[place] in "([{") - (call[place] in ")]}")
+        if depth < 0 or (depth == 0 and call[place] == ","):
+            parts.append(call[start:place].strip())
+            start = place + 1
+        if depth < 0:
+            break
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"{call.partition('(')[0]}(\n{lines}){call[start:]}"
 
 
 def _text(doc: str) -> Iterable[str]:
