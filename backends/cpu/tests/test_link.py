@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
 import re
@@ -344,6 +345,15 @@ def test_multiply_adds_in_software_round_once(support: Callable[..., Any]) -> No
         x, y, z = (float(np.float32(v)) for v in (a, b, c))
         exact = Fraction(x) * Fraction(y) + Fraction(z)
         assert Fraction(support("fmaf", x, y, z)) == _as_f32(exact)
+
+
+def test_multiply_adds_in_software_keep_the_signs_of_zeros(support: Callable[..., Any]) -> None:
+    small = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
+    for a, b, c in itertools.product(small, repeat=3):
+        wanted = a * b + c  # exact
+        for name in ("fma", "fmaf"):
+            found = support(name, a, b, c)
+            assert repr(found) == repr(wanted), (name, a, b, c)
 
 
 def _as_f32(exact: Fraction) -> Fraction:
