@@ -12,7 +12,8 @@ from bringup.llvm.func.schedules.attention import attention_steps
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.schedule import apply
 
-@pytest.mark.parametrize("bits, registers", [(128, 16), (64, 16), (0, 4)])
+
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (64, 16), (0, 4)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_attention(bits: int, registers: int, dtype: type) -> None:
     """On machines whose vectors hold some elements, or one, and with few registers."""
@@ -23,8 +24,8 @@ def test_attention(bits: int, registers: int, dtype: type) -> None:
         verify_func(scheduled)
         evaluate_func(scheduled, memory)
 
-    for arrays, attrs in judged("attention"):
-        arrays = [array.astype(dtype) for array in arrays]
+    for drawn, attrs in judged("attention"):
+        arrays = [array.astype(dtype) for array in drawn]
         loops = loops_of("attention", arrays, 2, machine, **attrs)
         results = run_loops(loops, arrays, as_run)
         assert not judge("attention", arrays, results, attrs), (attrs, arrays, results)
