@@ -209,6 +209,7 @@ def test_a_clean_report_says_where_to_climb() -> None:
     text = StringIO()
     terminal.show_report(Console(file=text), report, Path("folder"))
     assert "next: conformance run --resume folder\n" in text.getvalue()
+    assert "conformance run --resume ." in page(document_of(report))
     report.reduced, report.left = ["one half alone"], 0
     assert "next: conformance run --backend=toy --level=ops\n" in shown(report)
     assert "reduced, so it certifies nothing: one half alone\n" in shown(report)
