@@ -1,1 +1,0 @@
-"""Template as a device of bringup."""
