@@ -217,6 +217,18 @@ def test_licences(licence: str, tmp_path: Path) -> None:
         assert re.search(r"\(c\) 20\d\d,? Acme Inc\.", text)
 
 
+def test_the_package_of_the_repository_is_one_of_these(tmp_path: Path) -> None:
+    """Else make it again, see CONTRIBUTING.md."""
+    place = ROOT / "backends/template"
+    author = "The bringup developers"
+    files = generate(tmp_path / "x", Names.of("Template"), "kernels", author=author)
+    made = {str(f.relative_to(tmp_path / "x")): f.read_text("utf-8") for f in files}
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=place, capture_output=True, text=True, check=False
+    ).stdout.split()
+    assert {n: (place / n).read_text("utf-8") for n in tracked or made} == made
+
+
 @pytest.mark.parametrize(("depth", "language"), DIFFERENT)
 def test_the_suite_passes_at_once(depth: str, language: str, tmp_path: Path) -> None:
     package_of(tmp_path / "x", depth, language)
