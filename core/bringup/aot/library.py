@@ -62,11 +62,10 @@ def make_library(
         )
     arrays = [array for function in functions for array in function.held]
     files: dict[str, bytes] = {}
-    weights_file = ""
+    file = b""
     if weights == "external" and arrays:
         held, offsets, file = external(arrays)
-        weights_file = f"{name}.safetensors"
-        files[weights_file] = file
+        files[f"{name}.safetensors"] = file
     else:
         held, offsets = embedded(arrays)
     units = [
@@ -82,7 +81,7 @@ def make_library(
     ]
     linked = backend.link(units, held, target, replace(options, name=name))
     interface = Interface(
-        name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file,
+        name, target, tuple(functions), linked.arena_bytes, options.threads, len(file),
         linked.driver, linked.weights_bytes,
     )  # fmt: skip
     files = {
