@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from bringup.aot.weights import embedded, external
 from bringup.aot.wrappers import wrappers
 from bringup.backend.device import Backend
 from bringup.backend.link import LinkOptions, LinkUnit
-from bringup.errors import BringupError
+from bringup.errors import OpTypeError
 from bringup.records import record
 
+#: Where the arrays stand that functions hold: in the code, or in a file beside it.
 WeightsPlace = OneOf["embedded", "external"]
 
 
@@ -33,8 +35,13 @@ class Library:
     arena_bytes: Mapping[str, int]
     files: Mapping[str, bytes] = field(repr=False)
 
-    def write(self, folder: str | Path) -> list[Path]:
-        """Write the files into a folder, which is made if it is not there; their paths."""
+    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the files into a folder, which is made if it is not there; their paths.
+
+        Raises OpTypeError for what is no path, OSError where nothing can be written.
+        """
+        if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
+            raise OpTypeError(f"write: {folder!r} is no folder", fix="give a str")
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         paths = [place / name for name in self.files]
@@ -54,12 +61,8 @@ def make_library(
 ) -> Library:
     """A library of functions, by a backend that makes machine code.
 
-    Raises UnsupportedError, CompileError, and BringupError for an option that is none.
+    Raises UnsupportedError, CompileError, and BringupError for names that clash.
     """
-    if weights not in ("embedded", "external"):
-        raise BringupError(
-            f"weights are no {weights!r}", fix="say weights='embedded' or weights='external'"
-        )
     arrays = [array for function in functions for array in function.held]
     files: dict[str, bytes] = {}
     file = b""
