@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 from typing import Literal as OneOf
 
 from bringup.aot.header import Interface, c_header
@@ -13,8 +14,9 @@ from bringup.aot.interface import Function
 from bringup.aot.weights import embedded, external
 from bringup.aot.wrappers import wrappers
 from bringup.backend.device import Backend
-from bringup.backend.link import LinkOptions, LinkUnit
-from bringup.errors import OpTypeError
+from bringup.backend.link import Linked, LinkOptions, LinkUnit
+from bringup.backend.vendor_errors import REPORT, vendor_call
+from bringup.errors import BackendError, OpTypeError
 from bringup.records import record
 
 #: Where the arrays stand that functions hold: in the code, or in a file beside it.
@@ -82,7 +84,13 @@ def make_library(
         )
         for f in functions
     ]
-    linked = backend.link(units, held, target, replace(options, name=name))
+    with vendor_call(backend, "link"):
+        linked: Any = backend.link(units, held, target, replace(options, name=name))
+    if not isinstance(linked, Linked) or len(linked.arena_bytes) != len(units):
+        raise BackendError(
+            f"{type(backend).__name__}.link gave {linked!r}, no Linked with an arena for each unit",
+            fix=REPORT,
+        )
     interface = Interface(
         name, target, tuple(functions), linked.arena_bytes, options.threads, len(file),
         linked.driver, linked.weights_bytes,
