@@ -9,7 +9,7 @@ from bringup_conformance.reporting.compare import Comparison, Cost, Group, compa
 from bringup_conformance.reporting.reports import Document
 
 #: Changes of one kind that are named, those that are not folded away, and ops with other times.
-MAX_NAMED, MAX_OPEN, MAX_TIMES = 200, 48, 12
+MAX_NAMED, MAX_OPEN, MAX_TIMES = 200, 24, 12
 _LOOKS = {"worse": "fail", "better": "ok", "": "none"}
 
 
