@@ -312,7 +312,7 @@ class Backend(ABC):
         """
         raise UnsupportedError(
             f"backend {self.name!r} makes no libraries",
-            fix="export the program itself, and load it where the device is",
+            fix="export with target='program', and load the file where the device is",
         )
 
 
