@@ -62,7 +62,12 @@ class NoHardware(Exception):
 
 @record
 class BufferView:
-    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``."""
+    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``.
+
+    handle: as `Device.alloc` or an `Executable` gave it.
+    offset: a multiple of `Capabilities.alignment`.
+    type: its ``shape``, its ``dtype``, a `bringup.dtypes.DType`, and its ``nbytes``.
+    """
 
     handle: Handle
     offset: int
