@@ -19,6 +19,7 @@ _OUTSIDE = {
     "about/changes.md": "CHANGELOG.md",
     "about/design.md": "DESIGN.md",
     "about/contributing.md": "CONTRIBUTING.md",
+    "about/template.md": "backends/template/README.md",
     "about/c.md": "backends/c/README.md",
 }
 _PLACES = {path: place for place, path in _OUTSIDE.items()}

@@ -55,10 +55,11 @@ BACKENDS = (
     "backends/cuda/emulator/bringup_cuda_emulator",
     "backends/opencl/bringup_opencl",
     "backends/simulator/bringup_simulator",
+    "backends/template/bringup_template",
 )
 BACKEND_PACKAGES = (
     "bringup_aot", "bringup_c", "bringup_cpu", "bringup_cuda", "bringup_cuda_emulator",
-    "bringup_opencl", "bringup_simulator",
+    "bringup_opencl", "bringup_simulator", "bringup_template",
 )  # fmt: skip
 #: What stands on another: a different driver beneath the same code, and what tests the suite.
 STANDS_ON = (

@@ -1,0 +1,1 @@
+"""Template as a device of bringup."""
