@@ -620,6 +620,17 @@ class SimpleBackend(Backend):
         """The loops of a kernel and the steps of the function given; None without a renderer."""
         return None if self._render is None else scheduled_loops(step, self._schedule)
 
+    def scheduled_step(
+        self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False
+    ) -> Sequence[Scheduled]:
+        """Those of the library and the steps of the function given; none without a renderer."""
+        from bringup.program.loops import step_loops
+
+        loops = step_loops(step, prefix, self.target(target), in_place=in_place)
+        if self._render is None or loops is None:
+            return ()
+        return [scheduled_func(func, self._schedule) for func in dict.fromkeys(loops.funcs)]
+
     def lower(self, program: Program, target: str = "") -> Lowered:
         """What the function given renders of the kernel or the loops of each step, equal ones once;
         no assembly.

@@ -331,6 +331,33 @@ def test_what_is_stored_row_by_row_is_prefetched_only_behind_a_tile_of_sums() ->
     assert "llvm.prefetch" not in text_of(as_run(launch.kernel))[1]
 
 
+def multiplied(x: Value, y: Value) -> Value:
+    return rows.dot_general(x, y, batch=((0,), (0,)), contract=((2,), (1,)))
+
+
+# The bytes of all factors and of one decide, and how often one is read.
+@pytest.mark.parametrize(
+    ("shapes", "asks"),
+    [
+        (((512, 64, 64), (512, 64, 64)), 2),
+        (((512, 96, 96), (512, 96, 96)), 2),
+        (((2048, 32, 32), (2048, 32, 32)), 2),
+        (((8, 64, 64), (8, 64, 64)), 0),
+        (((4096, 12, 12), (4096, 12, 12)), 0),
+        (((2048, 6, 64), (2048, 64, 64)), 0),
+        (((64, 200, 200), (64, 200, 200)), 0),
+    ],
+    ids=str,
+)
+def test_factors_in_memory_are_prefetched_while_those_before_them_are_multiplied(
+    shapes: tuple[tuple[int, ...], ...], asks: int
+) -> None:
+    (launch,) = fuse(graph_of(multiplied, *(f32[shape] for shape in shapes)), Limits())
+    assert launch.kernel is not None
+    text = text_of(as_run(launch.kernel))[1]
+    assert text.count("call void @llvm.prefetch") == asks
+
+
 # -- folds with lanes along the grid, of sizes at which their loops change -------------------------
 
 

@@ -69,6 +69,8 @@ class LoopRules:
     shuffled; gathers take longer.
     far_bytes: so many bytes apart, 64 lines share 4 of the 64 sets of a usual first-level cache,
     which has room for 8 to 12 lines in each.
+    member_bytes: of factors that are asked for while those before them are multiplied: with these
+    they are in half of a core's cache of 1 MiB.
     square: lanes of the largest square that is transposed in registers: a vector of f32 in
     registers of 512 bits.
     seam_part: at most one part in so many of a row is peeled off at its ends: what is peeled runs
@@ -92,6 +94,7 @@ class LoopRules:
     cross_block: int = 64
     near_stride: int = 4
     far_bytes: int = 1024
+    member_bytes: int = 1 << 18
     square: int = 16
     seam_part: int = 4
     seam_points: int = 1 << 14
