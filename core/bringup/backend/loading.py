@@ -232,7 +232,10 @@ def _fix(candidate: Candidate, error: BaseException) -> str:
     if isinstance(error, ImportError | OSError) and missing:
         return install(missing)
     if isinstance(error, ModuleNotFoundError):
-        return f"install the Python module {error.name!r}, or reinstall {candidate.distribution}"
+        return (
+            f"install the Python module {error.name!r}, or reinstall {candidate.distribution};"
+            " a driver is imported where a device is opened, not with the plugin"
+        )
     if isinstance(error, ImportError | OSError):
         return f"install the library it needs, or reinstall {candidate.distribution}"
     return _report(candidate.distribution)
