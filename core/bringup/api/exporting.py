@@ -14,8 +14,8 @@ from bringup.api.arguments import choice_of, flag_of, integer_of
 from bringup.api.program_files import Call, calls_of, program_pieces, traced_alone
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
-from bringup.backend.registry import core_backends, load
-from bringup.errors import BackendError, BringupError, OpTypeError
+from bringup.backend.registry import core_backends, list_backends, load
+from bringup.errors import BringupError, OpTypeError
 from bringup.lazy import LazyTable
 from bringup.records import record
 from bringup.runtime.compiler import lower_graph
@@ -152,9 +152,9 @@ def backend_of(target: str) -> tuple[Backend, str]:
     name, _, architecture = target.partition(":")
     try:
         return load(name), architecture
-    except BackendError:
-        raise  # it is there, and broken
     except BringupError as error:
+        if any(status.name == name for status in list_backends()):
+            raise  # it is there, and broken
         known = [known for own in core_backends() for known in load(own).link_targets()]
         known += [*SOURCES, PROGRAM]
         raise BringupError(
