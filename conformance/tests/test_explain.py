@@ -588,6 +588,33 @@ def test_a_step_that_ends_the_process_is_found_from_another(
     assert found.what == ("the device died while it ran alone: its process ended with SIGSEGV")
 
 
+RAISES = "raise ValueError(f'no size {operands[0].size}')"
+
+
+def test_the_line_of_the_plugin_that_raised_is_told_wherever_the_error_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, RAISES)
+    file = failing_file(DeviceTarget.named("toy"), case(STEPS), tmp_path)
+    source = (tmp_path / "toy" / "plugin_toy.py").read_text("utf-8").splitlines()
+    number = next(n for n, text in enumerate(source, 1) if "raise ValueError" in text)
+    line = f"in plugin_toy.py:{number} (misbehave)"
+    met = json.loads(file.read_text("utf-8"))["problem"]["what"]
+    failure, cause = reproduce.explain(file)
+    assert cause is not None
+    for what in (met, failure.problem["what"], cause.what, file.with_suffix(".py").read_text()):
+        assert line in what
+
+
+def test_a_crash_is_made_small_as_the_same_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, RAISES)
+    failure, _ = reproduce.explain(failing_file(DeviceTarget.named("toy"), case(STEPS), tmp_path))
+    assert [x for x in ("add(", "exp(", "mul(") if x in failure.shown["ir"]] == ["add("]
+    assert "DeviceError: add: ValueError: no size" in failure.problem["what"]
+
+
 # Scripts.
 
 

@@ -5,14 +5,16 @@ Whatever the device raises is a result.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
 import numpy as np
 
 import bringup as bu
 from bringup.dtypes import BY_NAME
-from bringup.errors import DeviceLostError, UnsupportedError
+from bringup.errors import BringupError, DeviceLostError, UnsupportedError
 from bringup.graph.elements import format_element
 from bringup.ops.table import Kind, lookup
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
@@ -27,6 +29,8 @@ from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
 _MAX_TEXT = 2000
+# Packages whose lines say nothing about a backend.
+_OURS = ("bringup", "bringup_conformance")
 
 Judgement = tuple[Verdict, Problem | None]
 #: What each output may be, by number of data set.
@@ -275,7 +279,26 @@ def problem_kind(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An exception as text: its class and message."""
+    """An exception as text: its class and message, and the line of the backend that raised it."""
     if isinstance(error, RemoteError):
         return str(error)
-    return f"{type(error).__name__}: {error}"[:_MAX_TEXT]
+    line = _line_of_backend(error)
+    return f"{type(error).__name__}: {error}"[:_MAX_TEXT] + (f"\n  in {line}" if line else "")
+
+
+def _line_of_backend(error: BaseException) -> str:
+    """The innermost line of the package that core called and that raised the error, such as
+    ``bringup_chip/ops.py:33 (tensor)``; empty if only core took part.
+    """
+    raised = error.__cause__ if isinstance(error, BringupError) and error.__cause__ else error
+    package, found = "", ""
+    for frame, line in traceback.walk_tb(raised.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        first = module.partition(".")[0]
+        if first in _OURS or package not in ("", first):
+            continue
+        package, code = first, frame.f_code
+        path = PurePath(code.co_filename)
+        depth = module.count(".") + 1 + (path.stem == "__init__")
+        found = f"{'/'.join(path.parts[-depth:])}:{line} ({code.co_name})"
+    return found
