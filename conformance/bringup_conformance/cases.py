@@ -142,11 +142,11 @@ class Problem:
 
     def alike(self, other: Problem) -> bool:
         """Whether another run went wrong in the same way: a hang in one phase of a program is not
-        a hang in another, nor what one op raises what another does.
+        a hang in another, nor what one op raises or shares what another does.
         """
         if self.kind != other.kind:
             return False
-        if self.kind == "crash":
+        if self.kind in ("crash", "broken"):
             return without_numbers(self.what) == without_numbers(other.what)
         return self.kind != "hang" or self.phase == other.phase
 

@@ -36,7 +36,7 @@ from bringup_conformance.diagnosis.locate import locate
 from bringup_conformance.diagnosis.step_programs import PlacedValue
 from bringup_conformance.diagnosis.step_subsets import FailingSteps, StepSubsets
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.running import attempt
+from bringup_conformance.execution.running import attempt, run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
@@ -44,6 +44,7 @@ from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
+from bringup_conformance.rules.carried import general_rules
 from bringup_selftest import corpus
 from bringup_selftest.device import Reference
 from bringup_selftest.editing import each_body, each_step
@@ -516,6 +517,29 @@ def test_the_command_shows_the_kernel_and_the_file_keeps_it(
         0, "passes now: fusion/programs/f32/0\n"
     )  # fmt: skip
     assert json.loads(Path(file).read_text("utf-8")) == document
+
+
+def shares(call: corpus.OpCall) -> None:
+    """Puts the result where the operand is."""
+    call.out[0].handle.start = call.views[0].handle.start
+
+
+def test_a_result_in_the_memory_of_an_operand_is_told_with_its_op(tmp_path: Path) -> None:
+    target = spoilt({"reshape": shares})
+    (unit,) = (u for u in levels.ops(plan_of(target, 0)) if (u.op, u.dtype) == ("reshape", "i8"))
+    whole = next(item for item in unit.make() if isinstance(item, Case))
+    problem = run_case(target, replace(whole, rules=general_rules(whole, deterministic=True)))
+    found = "reshape: output 0 shares memory with operand 0: overwriting that changes it"
+    assert problem.problem is not None
+    assert (problem.problem.kind, problem.problem.what) == ("broken", found)
+    assert problem.problem.rules == ("aliasing.outputs-own",)
+    file = failing_file(target, whole, tmp_path)
+    failure, cause = reproduce.explain(file, target)
+    assert cause is not None
+    assert (cause.kind, cause.name, failure.problem["what"]) == ("op", "reshape", found)
+    added = case("graph f(%0: f32[9], %1: f32[3]) {\n  %2: f32[3] = add(%1, %1)\n  return %2\n}")
+    assert attempt(spoilt({"add": shares}), added)[1].what.startswith("add: output 0 shares")  # type: ignore[union-attr]
+    assert run_case(right(), added).problem is None
 
 
 def zeros(call: corpus.OpCall) -> Array:

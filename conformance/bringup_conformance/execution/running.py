@@ -18,7 +18,12 @@ from bringup.errors import BringupError, DeviceLostError, UnsupportedError
 from bringup.graph.elements import format_element
 from bringup.ops.table import Kind, lookup
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
-from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.execution.targets import (
+    DeviceTarget,
+    Runnable,
+    SharedMemoryError,
+    Target,
+)
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.residuals import judge_residuals
@@ -250,8 +255,9 @@ def _problem_of(error: Exception, when: str = "", data: int = 0, fuse: bool = Tr
     log, phase = "", ""
     if isinstance(error, RemoteError):
         log, phase = error.log, error.phase
-    what = error_text(error) if phase else when + error_text(error)
-    return Problem(problem_kind(error), what, data, fuse, log=log, phase=phase)
+    kind = problem_kind(error)
+    what = error_text(error) if phase or kind == "broken" else when + error_text(error)
+    return Problem(kind, what, data, fuse, log=log, phase=phase)
 
 
 def is_lost(target: Target) -> bool:
@@ -271,6 +277,8 @@ def problem_kind(error: BaseException) -> str:
     """The kind of problem that an exception of a device is."""
     if isinstance(error, RemoteError):
         return error.kind
+    if isinstance(error, SharedMemoryError):
+        return "broken"
     if isinstance(error, MemoryError):
         return "oom"
     if isinstance(error, UnsupportedError):
@@ -280,7 +288,7 @@ def problem_kind(error: BaseException) -> str:
 
 def error_text(error: BaseException) -> str:
     """An exception as text: its class and message, and the line of the backend that raised it."""
-    if isinstance(error, RemoteError):
+    if isinstance(error, RemoteError | SharedMemoryError):
         return str(error)
     line = _line_of_backend(error)
     return f"{type(error).__name__}: {error}"[:_MAX_TEXT] + (f"\n  in {line}" if line else "")
