@@ -27,7 +27,7 @@ from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import rows
 from bringup.passes.base import Pass
 from bringup.program.program import KernelStep, Program, Slot, Step
-from bringup_conformance import cli
+from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.diagnosis import reproduce
 from bringup_conformance.diagnosis.cause import Cause
@@ -659,6 +659,25 @@ def test_a_script_shows_its_failure_alone(tmp_path: Path, monkeypatch: pytest.Mo
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (status, "")
         assert done.stdout.splitlines()[-1].startswith(last)
+
+
+def test_a_check_names_the_steps_of_its_programs_and_has_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = spoilt({"reshape": shares}, "sharing")
+    report = run(target, "runtime", only="runtime/aliasing/input-returned", report=tmp_path)
+    (failure,) = report.failures
+    assert failure.problem["what"].endswith("\n  steps of the programs up to there: reshape")
+    assert failure.file is not None
+    text = failure.file.with_suffix(".py").read_text("utf-8")
+    found = {"sharing": target, "right": right()}
+    monkeypatch.setattr(DeviceTarget, "named", found.__getitem__)
+    for name, status in (("sharing", 1), ("right", 0)):
+        monkeypatch.setattr(sys, "argv", ["failure-000.py", name])
+        with pytest.raises(SystemExit) as caught:
+            exec(compile(text, "failure-000.py", "exec"), {"__name__": "script"})
+        assert caught.value.code == status
+    assert capsys.readouterr().out.endswith("it passes\n")
 
 
 def test_a_script_of_large_arrays_makes_them_by_recipes(

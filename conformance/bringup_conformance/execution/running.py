@@ -6,17 +6,21 @@ Whatever the device raises is a result.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
 import bringup as bu
+from bringup.backend.device import Executable
 from bringup.dtypes import BY_NAME
 from bringup.errors import BringupError, DeviceLostError, UnsupportedError
 from bringup.graph.elements import format_element
 from bringup.ops.table import Kind, lookup
+from bringup.program.program import Program
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
 from bringup_conformance.execution.targets import (
     DeviceTarget,
@@ -34,6 +38,8 @@ from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
 _MAX_TEXT = 2000
+# Programs of a check whose steps are told: the last ones.
+_PROGRAMS = 8
 # Packages whose lines say nothing about a backend.
 _OURS = ("bringup", "bringup_conformance")
 
@@ -48,17 +54,51 @@ def run_item(target: Target, item: Case | Check) -> Outcome:
 
 
 def run_check(target: Target, check: Check) -> Outcome:
-    """Run a check; never raises what the device raises.  Raises NotOffered."""
+    """Run a check; never raises what the device raises.  Raises NotOffered.
+
+    A problem names the steps of the programs that the check had compiled.
+    """
     # Programs of earlier items hold memory, and checks measure and fill the memory.
     if not check.host:
         bu.clear_caches()
-    try:
-        problem = check.run(target)
-    except NotOffered:
-        raise
-    except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-        problem = _problem_of(error)
+    with _programs_of(target) as programs:
+        try:
+            problem = check.run(target)
+        except NotOffered:
+            raise
+        except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
+            problem = _problem_of(error)
+    if problem is not None and programs:
+        shown = "; ".join(["…"] * (len(programs) > _PROGRAMS) + programs[-_PROGRAMS:])
+        what = f"{problem.what}\n  steps of the programs up to there: {shown}"
+        problem = replace(problem, what=what)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
+
+
+@contextmanager
+def _programs_of(target: Target) -> Iterator[list[str]]:
+    """The steps of each program that the device is given meanwhile, by name, equal ones once."""
+    device = target.device.device if isinstance(target, DeviceTarget) else None
+    held: dict[str, Any] | None = getattr(device, "__dict__", None)
+    programs: list[str] = []
+    if device is None or held is None:
+        yield programs
+        return
+    compile_, before = device.compile, held.get("compile")
+
+    def recorded(program: Program) -> Executable:
+        names = ", ".join(step.name for step in program.steps)
+        if names and names not in programs:
+            programs.append(names)
+        return compile_(program)
+
+    held["compile"] = recorded
+    try:
+        yield programs
+    finally:
+        del held["compile"]
+        if before is not None:
+            held["compile"] = before
 
 
 def run_case(target: Target, case: Case) -> Outcome:

@@ -214,8 +214,7 @@ def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
     from bringup_conformance.reporting.scripts import script  # which imports this module
 
     path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if not is_check(failure):
-        path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
+    path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
 
 
 def put(path: Path, text: str) -> Path:
