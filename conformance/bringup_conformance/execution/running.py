@@ -18,7 +18,6 @@ import bringup as bu
 from bringup.backend.device import Executable
 from bringup.dtypes import BY_NAME
 from bringup.errors import BringupError, DeviceLostError, UnsupportedError
-from bringup.graph.elements import format_element
 from bringup.ops.table import Kind, lookup
 from bringup.program.program import Program
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
@@ -33,7 +32,7 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.residuals import judge_residuals
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.special import judge_cells, operands
-from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
+from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge, text_of
 from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
@@ -204,7 +203,7 @@ def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Ver
             return mismatch
         flat = np.ravel_multi_index(mismatch.index, value.shape) if value.shape else 0
         elements = [(arrays[v].flat[flat if v.shape else 0], v) for v in instr.operands]
-        return replace(mismatch, operands=tuple(format_element(x, v.dtype) for x, v in elements))
+        return replace(mismatch, operands=tuple(text_of(x, v.dtype) for x, v in elements))
 
     return replace(verdict, mismatches=tuple(map(with_operands, verdict.mismatches)))
 
