@@ -290,7 +290,9 @@ def _show_failure(console: Console, failure: Failure, cause: str, others: Sequen
     """One failure.  others: names of the failures that may have the same cause."""
     summary = failure.to_json()
     mode = f"{summary['mode']}, " if summary["program"] else ""
-    print_line(console, f"FAIL {summary['name']} ({mode}{summary['kind']})", "bold red")
+    print_line(
+        console, f"FAIL {views.headline(failure.document)} ({mode}{summary['kind']})", "bold red"
+    )
     if summary["program"]:
         program = summary["program"].splitlines()
         print_line(console, "\n".join(program[:MAX_LINES]))
