@@ -127,13 +127,12 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
     Raises ParseError, KeyError, TypeError or ValueError if it is none.
     """
-    graph = parse_graph(data["ir"], find)
     return Case(
         name=data["name"],
         level=data["level"],
         op=data["op"],
         dtype=data["dtype"],
-        graph=graph,
+        graph=(graph := parse_graph(data["ir"], find)),
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
         cells=tuple(map(_cells_from_json, data.get("cells", ()), graph.outputs)),
         bitwise=bool(data.get("bitwise")),
