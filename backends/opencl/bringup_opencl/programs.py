@@ -17,18 +17,19 @@ def build(context: cl.Context, machine: Machine, source: str) -> cl.Program:
     flags = list(dialect_of(machine).flags)
     key = object_key(Emitted(source), machine.platform, machine.name, machine.version, *flags)
     objects = ObjectCache(user_cache_path("bringup") / "opencl", limit=256 << 20)
-    stored = objects.get(key)
-    if stored is not None:
-        try:
-            binary = cl.Program(context, context.devices, [stored.data])
-            return binary.build(options=flags)
-        except cl.Error:  # of a driver that calls itself the same and is another one
-            pass
-    program = _compile(context, source, flags)
-    (binary_,) = program.get_info(cl.program_info.BINARIES)
-    if binary_:
-        objects.put(key, StoredObject(binary_))
-    return program
+    stored, program = objects.get(key), None
+    if stored is None:
+        program = _compile(context, source, flags)
+        (binary,) = program.get_info(cl.program_info.BINARIES)
+        if not binary:
+            return program
+        stored = StoredObject(binary)
+        objects.put(key, stored)
+    try:
+        # A new program too is run by its binary: some drivers would compile it once more.
+        return cl.Program(context, context.devices, [stored.data]).build(options=flags)
+    except cl.Error:  # of a driver that calls itself the same and is another one
+        return program or _compile(context, source, flags)
 
 
 def _compile(context: cl.Context, source: str, flags: Sequence[str]) -> cl.Program:

@@ -24,6 +24,7 @@ from bringup.c.names import Names
 from bringup.c.vectors import (
     OPERATORS,
     has_one_mask,
+    is_copied,
     is_straight,
     touches_own,
     vector_registers,
@@ -173,6 +174,8 @@ class _Function:
         #: The straight loop that is being written, and the scalars that are vectors in it.
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
+        #: The elements of vectors in memory, which loops of lanes read by their index.
+        self.copied: dict[Load, str] = {}
         self.in_threads = False
         #: Conditions of the threads that a loop has, where others go along to its barriers.
         self.present: list[str] = []
@@ -404,7 +407,7 @@ class _Function:
         return f"({text})" if text.startswith("-") else text
 
     def load(self, stmt: Load) -> str:
-        element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
+        element = self.copied.get(stmt) or self.element_of(stmt.buffer, stmt.index, stmt.operands)
         element = f"{element} != 0" if stmt.result.dtype.name == "bool" else element
         tests = self.tests(stmt.mask, stmt.operands)
         if not tests:
@@ -539,10 +542,23 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        yield from self.copied_vectors(stmt)
         if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
-            yield self.dialect.lanes
+            yield self.dialect.lanes.format(lanes=stmt.axis.size)
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(body))
+
+    def copied_vectors(self, loop: For) -> Iterator[str]:
+        """Arrays of the vectors that the lanes of a loop read."""
+        for stmt in statements(loop.body):
+            if isinstance(stmt, Load) and stmt.buffer in self.vectors and is_copied(stmt, loop):
+                index = stmt.index.substitute(self.constants)
+                vector, lanes = self.register(stmt.buffer, index), loop.axis.size
+                name = self.names.fresh(f"{vector}_lanes")
+                copy = self.dialect.vector_store
+                yield f"{self.lib.memory_type(stmt.buffer.dtype)} {name}[{lanes}];"
+                yield copy.format(name=vector, first=f"{name}[0]", lanes=lanes)
+                self.copied[stmt] = f"{name}[{self.loop_name(loop)}]"
 
     # -- straight loops ----------------------------------------------------------------------------
 
