@@ -70,8 +70,8 @@ def dialect_of(machine: Machine) -> Dialect:
     dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
-    if machine.kind == "cpu":
-        # Compilers that prefer shorter vectors take those that a function asks for.
+    if machine.kind == "cpu" and machine.vector_bits > 256:
+        # Clang halves such vectors where loops of lanes become some, unless a function asks.
         hint = f"__attribute__((min_vector_width({machine.vector_bits}))) void"
         dialect = replace(dialect, kernel=dialect.kernel.replace("void", hint, 1))
     if machine.kind != "gpu":

@@ -44,8 +44,11 @@ def softmax(machine: Machine) -> Func:
 def test_a_processor_has_vectors_in_work_items() -> None:
     func = softmax(POCL)
     assert geometry(func).threads == 0
-    assert "typedef float8 bu_f32x8;" in render_c(func, dialect_of(POCL))
-    assert target_of(POCL).lanes(32) == 8
+    source = render_c(func, dialect_of(POCL))
+    assert "typedef float16 bu_f32x16;" in source
+    assert "assume_safety) vectorize_width(16)" in source
+    assert "__kernel __attribute__((min_vector_width(512))) void k0" in source
+    assert target_of(POCL).lanes(32) == 16
 
 
 def test_a_thread_of_a_processor_runs_units_that_follow_each_other() -> None:

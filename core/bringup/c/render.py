@@ -17,6 +17,7 @@ import numpy as np
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import WIDE, Dialect
+from bringup.c.geometry import geometry, nest, threads_of, units
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
@@ -25,6 +26,7 @@ from bringup.c.vectors import (
     OPERATORS,
     has_one_mask,
     is_copied,
+    is_length,
     is_straight,
     touches_own,
     vector_registers,
@@ -50,7 +52,6 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.text import print_stmt
-from bringup.records import record
 
 
 def render_c(func: Func, dialect: Dialect) -> str:
@@ -97,55 +98,9 @@ def symbol(func: Func, dialect: Dialect) -> str:
     return Names(dialect).fresh(func.name)
 
 
-def units(func: Func) -> int:
-    """The iterations of the outermost parallel loops, which calls share; 1 if there are none."""
-    return math.prod(loop.axis.size for loop in _nest(func.body, ("parallel", "block"))[0])
-
-
 def scratch_bytes(func: Func, dialect: Dialect) -> int:
     """The bytes of scratch that a call needs, or each thread where the dialect has threads."""
     return scratch_layout(func, shared=bool(dialect.spaces["shared"])).size
-
-
-@record
-class Geometry:
-    """How many threads of a dialect that has them run a function.
-
-    blocks: at most so many are of use.  threads: of each block; 0 if any number will do.
-    """
-
-    blocks: int
-    threads: int
-
-
-def geometry(func: Func) -> Geometry:
-    """The blocks and threads that the loops of a function name."""
-    loops = [s for s in statements(func.body) if isinstance(s, For)]
-    sizes = [_threads((loop,)) for loop in loops if loop.kind == "thread"]
-    blocks, _ = _nest(func.body, ("block",))
-    return Geometry(math.prod(loop.axis.size for loop in blocks), max(sizes, default=0))
-
-
-def _nest(body: Sequence[Stmt], kinds: Sequence[str]) -> tuple[list[For], Sequence[Stmt]]:
-    """The loops of these kinds that are alone round everything, and what is in them."""
-    loops: list[For] = []
-    while len(body) == 1:
-        (stmt,) = body
-        if not isinstance(stmt, For) or stmt.kind not in kinds or stmt.end is not None:
-            break
-        loops.append(stmt)
-        body = stmt.body
-    return loops, body
-
-
-def _threads(body: Sequence[Stmt]) -> int:
-    """The threads that nested ``thread`` loops of a block need."""
-    counts = [
-        _threads(s.body) * (s.axis.size if isinstance(s, For) and s.kind == "thread" else 1)
-        for s in body
-        if isinstance(s, For | If)
-    ]
-    return max(counts, default=1)
 
 
 #: Parameters have lines of their own where they do not fit one of so many columns.
@@ -216,15 +171,15 @@ class _Function:
         if self.dialect.begin or not self.dialect.pointer:
             yield from self.pointers()
         if not self.dialect.has_threads:
-            loops, body = _nest(self.func.body, ("parallel", "block"))
+            loops, body = nest(self.func.body, ("parallel", "block"))
             yield from self.range(loops, body)
             return
         yield from self.shared()
-        loops, body = _nest(self.func.body, ("parallel",))
+        loops, body = nest(self.func.body, ("parallel",))
         if loops:
             yield from self.strided(loops, body, "unit")
             return
-        loops, body = _nest(self.func.body, ("block",))
+        loops, body = nest(self.func.body, ("block",))
         if self.has_threads:
             yield from self.strided(loops, body, "block")
         else:
@@ -544,7 +499,9 @@ class _Function:
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
         yield from self.copied_vectors(stmt)
         if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
-            yield self.dialect.lanes.format(lanes=stmt.axis.size)
+            lanes = stmt.axis.size
+            width = self.dialect.width if is_length(lanes, self.dialect) else ""
+            yield self.dialect.lanes + width.format(lanes=lanes)
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
         yield from _block(head, self.body(body))
 
@@ -692,7 +649,7 @@ class _Function:
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
-        inner = self.inner[stmt.axis] = _threads(stmt.body)
+        inner = self.inner[stmt.axis] = threads_of(stmt.body)
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
         if not outer_in_threads:
@@ -805,4 +762,4 @@ def _block(head: str, body: Iterator[str] | Sequence[str]) -> Iterator[str]:
     yield "}"
 
 
-__all__ = ["Geometry", "geometry", "render_all", "render_c", "scratch_bytes", "symbol", "units"]
+__all__ = ["render_all", "render_c", "scratch_bytes", "symbol"]

@@ -26,13 +26,15 @@ def is_straight(loop: For, dialect: Dialect) -> bool:
     """Whether each statement of a loop is one on vectors of all iterations: accesses go from
     element to element, or are the same for all.
     """
-    lanes = loop.axis.size
-    if loop.kind != "vector" or lanes < 2 or lanes & (lanes - 1):
-        return False
-    if lanes > (dialect.vector_lanes or lanes):
+    if loop.kind != "vector" or not is_length(loop.axis.size, dialect):
         return False
     straight = all(_is_straight(stmt, loop, dialect) for stmt in loop.body)
     return straight and _is_independent(loop)
+
+
+def is_length(lanes: int, dialect: Dialect) -> bool:
+    """Whether a vector may have so many elements."""
+    return lanes > 1 and not lanes & (lanes - 1) and lanes <= (dialect.vector_lanes or lanes)
 
 
 def _is_straight(stmt: Stmt, loop: For, dialect: Dialect) -> bool:
@@ -151,6 +153,7 @@ __all__ = [
     "OPERATORS",
     "has_one_mask",
     "is_copied",
+    "is_length",
     "is_straight",
     "touches_own",
     "unrolled_axes",
