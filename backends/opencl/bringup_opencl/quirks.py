@@ -79,13 +79,22 @@ BROKEN = (
         "the compiler of this PoCL does not know the processor, and then refuses every kernel",
     ),
 )
+#: Drivers whose programs are compiled by each process: platform, version, and why.
+UNKEPT = (
+    (
+        "Portable Computing Language",
+        "",
+        "it compiles a kernel anew for binaries, with groups of any size, and once more where a "
+        "program made of binaries first runs it, with groups of the launch's",
+    ),
+)
 
 
-def fault_of(platform: str, version: str) -> str:
-    """Why a driver cannot be used at all; empty if it can."""
-    for platforms, versions, why in BROKEN:
+def why(table: Iterable[tuple[str, str, str]], platform: str, version: str) -> str:
+    """What a table says of a driver; nothing if it is not there."""
+    for platforms, versions, text in table:
         if re.search(platforms, platform) and re.search(versions, version):
-            return why
+            return text
     return ""
 
 
@@ -107,4 +116,4 @@ def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
     return replace(dialect, functions=functions)
 
 
-__all__ = ["BROKEN", "QUIRKS", "Quirk", "fault_of", "quirks_of", "without_quirks"]
+__all__ = ["BROKEN", "QUIRKS", "UNKEPT", "Quirk", "quirks_of", "why", "without_quirks"]

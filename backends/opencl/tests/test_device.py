@@ -18,7 +18,7 @@ from bringup.runtime.devices import OpenDevice
 
 cl = pytest.importorskip("pyopencl", reason="no pyopencl")
 from bringup_opencl import backend as backends  # noqa: E402
-from bringup_opencl import programs  # noqa: E402
+from bringup_opencl import programs, quirks  # noqa: E402
 from bringup_opencl.device import OpenCLDevice  # noqa: E402
 from bringup_opencl.discovery import devices  # noqa: E402
 from bringup_opencl.machine import Machine  # noqa: E402
@@ -120,6 +120,7 @@ def test_a_program_is_built_once(
     device: OpenDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(quirks, "UNKEPT", ())
     sources: list[str] = []
     compile_ = programs._compile
 

@@ -12,7 +12,7 @@ from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import For, Func, Load, Shuffle, statements
 from bringup.program.program import KernelStep
 from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
-from bringup_opencl.quirks import QUIRKS, fault_of
+from bringup_opencl.quirks import BROKEN, QUIRKS, why
 
 F32 = bu.float32
 GPU = Machine(
@@ -122,6 +122,6 @@ def test_a_row_of_quirks_names_another_function() -> None:
 
 
 def test_a_driver_that_compiles_nothing_is_no_device() -> None:
-    assert not fault_of(POCL.platform, POCL.version)
+    assert not why(BROKEN, POCL.platform, POCL.version)
     unknown = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic 3.0-rc2"
-    assert "does not know the processor" in fault_of(POCL.platform, unknown)
+    assert "does not know the processor" in why(BROKEN, POCL.platform, unknown)
