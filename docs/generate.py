@@ -10,19 +10,37 @@ import contextlib
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import bringup
+import bringup.c
 from bringup import config
 from bringup.api import foreign_names
+from bringup.c import render_c
 from bringup.cli.ops import facts
-from bringup.ops.table import OpDef, all_ops
+from bringup.dtypes import STORED
+from bringup.errors import BringupError
+from bringup.kernel import Kernel
+from bringup.loops import Func, lower_kernel, parse_func, verify_func
+from bringup.loops.schedule import PRIMITIVES
+from bringup.ops.table import OpDef, Trait, all_ops
 from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
 from bringup_conformance.rules.cells import rules_of, shown
 from bringup_conformance.rules.contract import AREAS
+
+sys.path.append(str(Path(__file__).parent))  # behind all else: a file here is called site.py
+import forms
+from checks import ALIASED, CHECKED
+
+sys.path.append(str(Path(__file__).parents[1] / "core/tests/backend"))
+from seam import SEAM
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; change the code and run it again. -->"
@@ -37,9 +55,13 @@ def pages() -> dict[str, str]:
         "rules.md": rules_page(),
         "environment.md": environment_page(),
         "api.md": api_page(API, NAMESPACES),
-        "backend.md": api_page(BACKEND, ("backend",)),
-        "errors.md": api_page(ERRORS, ("errors",)),
+        "backend.md": seam_page(),
+        "seam-forms.md": api_page(SEAM_FORMS, SEAM_FORMS_MODULES),
+        "errors.md": api_page(ERRORS, {"bringup.errors": ()}),
         "names.md": names_page(),
+        "kernel-form.md": kernels_page(),
+        "loop-form.md": loops_page(),
+        "steps.md": steps_page(),
     }
 
 
@@ -158,22 +180,29 @@ finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive o
 
 
 #: Namespaces of the package, in the order of the page.
-NAMESPACES = (
-    "",
-    "nn",
-    "nn.init",
-    "linalg",
-    "fft",
-    "random",
-    "special",
-    "optim",
-    "prune",
-    "quant",
-    "tree",
-    "lax",
-    "amp",
-    "debug",
+NAMESPACES: dict[str, Sequence[str]] = dict.fromkeys(
+    (
+        "bringup",
+        "bringup.nn",
+        "bringup.nn.init",
+        "bringup.linalg",
+        "bringup.fft",
+        "bringup.random",
+        "bringup.special",
+        "bringup.optim",
+        "bringup.prune",
+        "bringup.quant",
+        "bringup.tree",
+        "bringup.lax",
+        "bringup.amp",
+        "bringup.debug",
+    ),
+    (),
 )
+#: What of the seam has a page of its own.
+SEAM_FORMS_MODULES = {
+    name: names for name, names in SEAM.items() if name not in ("bringup.backend", "bringup.errors")
+}
 
 API = """\
 # Functions and classes
@@ -189,11 +218,34 @@ BACKEND = """\
 
 {note}
 
-All that a backend needs of core: `from bringup.backend import ...`. What the suite holds a device
-to is in [Rules](rules.md), how a kernel reads in [The kernel form](../explanation/kernels.md),
-what stays as it is in [Stability](stability.md).
+All that a backend needs of core: `from bringup.backend import ...`. Below each class stands what
+the suite does with its fields and methods, by [rules](rules.md) where there are some, and what
+breaks where one is wrong. What renderers read has [a page of its own](seam-forms.md), as have
+[errors](errors.md). What stays as it is is in [Stability](stability.md).
+
+{aliasing}
 
 """
+
+SEAM_FORMS = """\
+# What renderers read
+
+{note}
+
+The rest of [the seam](backend.md): kernels, loops, schedules, C, and the types and graphs that they
+are made of. How they read is in [The kernel form](../explanation/kernels.md), [The loop
+form](../explanation/loops.md) and [Schedules](../explanation/schedules.md); what stays as it is is
+in [Stability](stability.md).
+
+"""
+
+ALIASING = """\
+## Which memory may be the same
+
+{table}
+
+Operands may be one memory (`aliasing.operand-twice`). The suite puts guard bands round all memory,
+and looks at every input, constant and earlier result after a call."""
 
 ERRORS = """\
 # Errors
@@ -202,6 +254,50 @@ ERRORS = """\
 
 Every error of bringup's own is a `BringupError`, and also of the class of Python that fits: an
 `OpTypeError` is a `TypeError`. The message says what is wrong, the line of your code, and the fix.
+
+"""
+
+KERNEL_FORM = """\
+---
+hide: [toc]
+---
+
+# Kernels beside C
+
+{note}
+
+Each part of [the kernel form](../explanation/kernels.md) with a program that has it, the kernel
+that core makes of the program, and the C that `bringup.c` makes of the kernel's loops before any
+schedule. The C is the function alone: the file has what it calls in front.
+
+"""
+
+LOOP_FORM = """\
+---
+hide: [toc]
+---
+
+# Loops beside C
+
+{note}
+
+Each part of [the loop form](../explanation/loops.md) with the C that `bringup.c` makes of it, in
+the dialect that is named where it is not C11. What a dialect refuses, it refuses with the message
+that stands in the place of C. The C is the function alone: the file has what it calls in front.
+
+"""
+
+STEPS = """\
+---
+hide: [toc]
+---
+
+# Schedule steps, before and after
+
+{note}
+
+Each primitive of [schedules](../explanation/schedules.md) with a function, a step, and the function
+after it: the shortest of the cases by which its tests hold it.
 
 """
 
@@ -317,20 +413,92 @@ def environment_page() -> str:
     return ENVIRONMENT.format(note=NOTE, table=cells)
 
 
-def api_page(head: str, namespaces: Sequence[str]) -> str:
-    """The public names of some namespaces, each with its signature and docstring."""
+def api_page(head: str, modules: Mapping[str, Sequence[str]]) -> str:
+    """Public names, each with its signature and docstring.
+
+    modules: of each its names, or none for all that it lists.
+    """
     lines: list[str] = []
-    for space in namespaces:
-        module = importlib.import_module("bringup")
-        for part in filter(None, space.split(".")):
-            module = getattr(module, part)
-        title = f"bringup.{space}" if space else "bringup"
+    for title, chosen in modules.items():
+        module = importlib.import_module(title) if title in SEAM else _namespace(title)
         lines += [f"## {title}", "", *_text(inspect.getdoc(module) or "")]
-        for name in sorted(module.__all__):
-            value = getattr(module, name)
-            if not inspect.ismodule(value):
+        values = {name: getattr(module, name) for name in sorted(chosen or module.__all__)}
+        constants = {name: v for name, v in values.items() if not _has_entry(v)}
+        if constants:
+            rows = [(f"`{n}`", *_constant(title, n, value)) for n, value in constants.items()]
+            lines += [*table(("name", "is", "meaning"), rows), ""]
+        for name, value in values.items():
+            if name not in constants and not inspect.ismodule(value):
                 lines += _entry(f"{title}.{name}", name, value)
     return head.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _namespace(title: str) -> Any:
+    module: Any = bringup
+    for part in title.split(".")[1:]:
+        module = getattr(module, part)
+    return module
+
+
+def _has_entry(value: object) -> bool:
+    """Whether a name is a class, a function or a module."""
+    kinds = (inspect.isclass, inspect.isroutine, inspect.ismodule)
+    return value is not Any and any(kind(value) for kind in kinds)
+
+
+def _constant(title: str, name: str, value: object) -> tuple[str, str]:
+    """What a constant is, and the comment that stands above it in its module."""
+    shown = re.sub(r"\b[a-z_]+(?:\.[a-z_]+)*\.(?=[A-Z])", "", repr(value))
+    if isinstance(value, UnionType):
+        shown = ", ".join(each.__name__ for each in get_args(value))
+    meaning = ""
+    for module in [m for n, m in sys.modules.items() if n.startswith("bringup.")]:
+        if getattr(module, name, None) is value and (source := _source(module)):
+            found = re.search(rf"((?:^#: .*\n)+){name}\b(: .*)? = ", source, re.MULTILINE)
+            if found is not None:
+                meaning = " ".join(re.findall(r"^#: (.*)$", found[1], re.MULTILINE))
+    opaque = shown.startswith("<") or len(shown) > 100
+    return (f"a `{type(value).__name__}`" if opaque else f"`{shown}`"), meaning
+
+
+@cache
+def _source(module: Any) -> str:
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsource(module)
+    return ""
+
+
+def seam_page() -> str:
+    """The names of `bringup.backend`, and which memory may be the same."""
+    in_place = ", ".join(f"`{row.name}`" for row in all_ops() if Trait.IN_PLACE in row.traits)
+    rows = [(kind.format(in_place=in_place), may) for kind, may in ALIASED]
+    aliasing = "\n".join(table(("", "what is written may be the memory of"), rows))
+    rules = {rule.id for rule in (*CONTRACT, *NUMERICS)}
+    for row in CHECKED.values():
+        for named in re.findall(r"`([a-z]+\.(?:[a-z0-9-]+|\*))`", row[0]):
+            assert any(re.fullmatch(named.replace("*", ".*"), rule) for rule in rules), named
+    assert CHECKED.keys() == set(_to_check()), CHECKED.keys() ^ set(_to_check())
+    return api_page(
+        BACKEND.replace("{aliasing}", ALIASING.format(table=aliasing)), {"bringup.backend": ()}
+    )
+
+
+def _to_check() -> Iterable[str]:
+    """What a backend declares and writes, as ``Class.name``."""
+    seam = bringup.backend
+    declared = (
+        *(seam.Capabilities, seam.Limits, seam.Numerics, seam.Shapes),
+        *(seam.Handshake, seam.DeviceInfo, seam.Target),
+    )
+    for kind in declared:
+        yield from (f"{kind.__name__}.{field.name}" for field in fields(kind))
+    written = (seam.Backend, seam.Device, seam.OpsDevice, seam.RenderingDevice, seam.LoopsDevice)
+    for kind in written:
+        for name in {**kind.__annotations__, **vars(kind)}:
+            above = any(name in {**b.__annotations__, **vars(b)} for b in kind.__mro__[1:-1])
+            if not name.startswith("_") and not above:
+                yield f"{kind.__name__}.{name}"
+    yield from ("OpsDevice.ops", "Executable.__call__")
 
 
 def _entry(path: str, name: str, value: object) -> Iterable[str]:
@@ -340,23 +508,100 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
     if same and path != f"bringup.{name}":
         yield from (f"`bringup.{name}`.", "")
         return
-    if value is Any or not (inspect.isclass(value) or inspect.isroutine(value)):
-        shown = re.sub(r" object at 0x[0-9a-f]+", "", repr(value))
-        yield from (f"`{shown}`" if len(shown) < 80 else f"A `{type(value).__name__}`.", "")
-        return
     if inspect.isfunction(value) and value.__name__ != name and not name.startswith("_"):
         yield from (f"`{value.__name__}` under another name.", "")
         return
-    if not getattr(value, "_is_protocol", False):
-        yield from ("```text", f"{name}{_signature(value)}", "```", "")
+    # A class that is made as its base is, and a protocol, which is not made at all, have none.
+    protocol = getattr(value, "_is_protocol", False)
+    if not inspect.isclass(value) or ({"__init__", "__new__"} & {*vars(value)} and not protocol):
+        yield from ("```text", _wrapped(f"{name}{_signature(value)}"), "```", "")
     yield from _text(inspect.getdoc(value) or "")
     if inspect.isclass(value):
-        for method in sorted(vars(value)):
-            function = getattr(value, method)  # some are looked up when they are asked for
-            doc = inspect.getdoc(function)
-            if not method.startswith("_") and inspect.isfunction(function) and doc:
+        rows = [
+            (f"`{key.partition('.')[2]}`", *texts)
+            for key, texts in CHECKED.items()
+            if key.startswith(f"{name}.") and path == f"bringup.backend.{name}"
+        ]
+        if rows:
+            yield from (*table(("", "the suite", "if it is wrong"), rows), "")
+        for member in sorted(vars(value)):
+            attribute = inspect.getattr_static(value, member)
+            function = getattr(value, member)  # some are looked up when they are asked for
+            doc = inspect.getdoc(attribute if isinstance(attribute, property) else function)
+            if not doc or (member.startswith("_") and not (protocol and member == "__call__")):
+                continue
+            called = f"{member}{_signature(function)}" if inspect.isfunction(function) else member
+            if inspect.isfunction(function) or isinstance(attribute, property):
                 said = escaped(doc.partition(">>>")[0].rstrip())
-                yield from (f"* `{method}{_signature(function)}`: {said}", "")
+                yield from (f"* `{called}`: {said}", "")
+
+
+def kernels_page() -> str:
+    """Programs, their kernels, and the C of these."""
+    lines: list[str] = []
+    for form in forms.KERNELS:
+        lines += [f"## {form.title}", "", form.says, "", *_fenced("py", form.text), ""]
+        for kernel in _kernels(form.text):
+            func = lower_kernel(kernel)
+            lines += _beside(("text", str(kernel)), ("c", _function(func, form.dialect)))
+    return KERNEL_FORM.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _kernels(text: str) -> Sequence[Kernel]:
+    """The kernels of a program, which is an expression and the types of its arguments."""
+    names = {"bu": bringup, **{dtype.name: dtype for dtype in STORED}}
+    program, *types = eval(f"({text})", names)
+    kernels: Sequence[Kernel] = bringup.jit(program).lower(*types, target="cpu:x86-64-v3").kernels
+    return kernels
+
+
+def loops_page() -> str:
+    """Functions of the loop level, and the C of these."""
+    lines: list[str] = []
+    for form in forms.LOOPS:
+        text = inspect.cleandoc(form.text)
+        func = parse_func(text)
+        assert str(func) == text, f"{form.title}: {func}"
+        verify_func(func)
+        dialect = "" if form.dialect == "C11" else f" In the dialect `{form.dialect}`."
+        lines += [f"## {form.title}", "", f"{form.says}{dialect}".strip(), ""]
+        lines += _beside(("text", text), ("c", _function(func, form.dialect)))
+    return LOOP_FORM.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def steps_page() -> str:
+    """Every primitive of schedules with a function before and after it."""
+    lines: list[str] = []
+    for name, (case, before, steps, after) in sorted(forms.steps().items()):
+        doc = inspect.getdoc(PRIMITIVES[name]) or ""
+        says = escaped(doc.partition("\n\n")[0])
+        lines += [f"## {name}", "", f"{says} Here: {case}." if case else says, ""]
+        lines += [*_fenced("text", inspect.cleandoc(steps)), ""]
+        lines += _beside(*(("text", inspect.cleandoc(text)) for text in (before, after)))
+    return STEPS.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _function(func: Func, dialect: str) -> str:
+    """The C of a function without what it calls, or why the dialect refuses it."""
+    try:
+        source = render_c(func, getattr(bringup.c, dialect))
+    except BringupError as error:
+        return f"/* {error} */"
+    start = re.search(rf"^.*\b{func.name}\(", source, re.MULTILINE)
+    assert start is not None
+    return source[start.start() :].rstrip()
+
+
+def _beside(*columns: tuple[str, str]) -> Iterable[str]:
+    """Blocks of code side by side, where the window is wide enough."""
+    yield from ('<div class="beside" markdown>', "")
+    for language, text in columns:
+        yield from (*_fenced(language, text), "")
+    yield from ("</div>", "")
+
+
+def _fenced(language: str, text: str) -> Iterable[str]:
+    return (f"```{language}", text, "```")
 
 
 def _signature(function: Any) -> str:
@@ -364,6 +609,22 @@ def _signature(function: Any) -> str:
     with contextlib.suppress(ValueError, TypeError):
         return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
     return "(…)"
+
+
+def _wrapped(call: str) -> str:
+    """A signature with a line for each parameter, where it is too long for one."""
+    if len(call) <= 80:
+        return call
+    parts, depth, start = list[str](), 0, call.index("(") + 1
+    for place in range(start, len(call)):
+        depth += (call[place] in "([{") - (call[place] in ")]}")
+        if depth < 0 or (depth == 0 and call[place] == ","):
+            parts.append(call[start:place].strip())
+            start = place + 1
+        if depth < 0:
+            break
+    lines = "".join(f"    {part},\n" for part in parts)
+    return f"{call.partition('(')[0]}(\n{lines}){call[start:]}"
 
 
 def _text(doc: str) -> Iterable[str]:
@@ -387,9 +648,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str
 
 def escaped(text: str) -> str:
     """Text that neither ends a cell nor becomes HTML or emphasis."""
-    for character in "|<*":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("\n", " ")
+
+    def part(text: str, code: bool) -> str:
+        for character in "|" if code else "|<*":
+            text = text.replace(character, f"\\{character}")
+        return text.replace("\n", " ")
+
+    parts = re.split(r"(``.+?``|`[^`]+`)", text, flags=re.DOTALL)
+    return "".join(part(text, number % 2 == 1) for number, text in enumerate(parts))
 
 
 def _tier(row: Facts) -> str:

@@ -42,6 +42,7 @@ _COMMANDS = (
         "reports:compare",
         "Tell two reports apart.",
         "conformance compare yesterday today",
+        "conformance compare yesterday today --html compared.html",
         "conformance compare --last --backend mydevice",
     ),
     (

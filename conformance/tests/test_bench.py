@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_cli import conformance, status
 
@@ -127,6 +130,25 @@ def test_the_page_has_the_roofline_every_row_and_schedules() -> None:
     assert any(each.schedule and each.schedule in words for each in found.launches)
     assert text.count("<circle") == sum(1 for row in found.rows if row.flops)
     assert "1.00" in words, "compared with itself"
+
+
+def test_names_in_the_picture_cover_neither_each_other_nor_points() -> None:
+    found = measured("add", "product")
+    draws = np.random.default_rng(3)
+    crowd = [
+        replace(found.rows[0], name=f"program {n}", flops=int(f), bytes=int(b))
+        for n, (f, b) in enumerate(draws.integers(10**6, 10**8, (40, 2)))
+    ]
+    text = page(replace(found, rows=tuple(crowd)), None)
+    picture = text.partition('class="plot"')[2].partition("</svg>")[0]
+    names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label">([^<]+)', picture)
+    assert len(names) == len(crowd)
+    boxes = [(float(x), float(x) + 6.5 * len(name), float(y)) for x, y, name in names]
+    for one, other in combinations(boxes, 2):
+        assert one[1] < other[0] or other[1] < one[0] or abs(one[2] - other[2]) > 11
+    for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', picture):
+        inside = [b for b in boxes if b[0] < float(x) < b[1] and b[2] - 9 < float(y) < b[2] + 3]
+        assert not inside
 
 
 def test_the_command_writes_a_report_and_compares_with_it(tmp_path: Path) -> None:

@@ -133,6 +133,28 @@ def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
     assert not list(folder.glob("failure-*.json"))
 
 
+def test_a_run_is_compared_with_an_earlier_one(
+    named: dict[str, DeviceTarget], tmp_path: Path
+) -> None:
+    earlier, folder = tmp_path / "earlier", tmp_path / "now"
+    asked = ("run", "--backend=toy", "--level=ops", "--jobs=0")
+    named["toy"] = right("toy")
+    assert conformance(*asked, "--only=neg/f32,exp/f32", f"--report={earlier}").exit_code == 0
+    same = conformance(
+        *asked, "--only=neg/f32,exp/f32", f"--report={folder}", f"--against={earlier}"
+    )
+    assert same.exit_code == 0
+    assert same.stdout.splitlines()[-1] == "the same"
+    less = conformance(
+        *asked, "--only=neg/f32", f"--report={folder}", f"--against={folder}", "--json"
+    )
+    assert less.exit_code == 1  # nothing fails, but exp is not tested any more
+    found = json.loads(less.stdout)
+    assert found["failed"] == 0
+    assert [change["op"] for change in found["comparison"]["lost"]] == ["exp"]
+    assert 'id="compared"' in (folder / "report.html").read_text("utf-8")
+
+
 def test_a_device_that_is_not_there_ends_with_2(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +305,7 @@ def test_runs_that_nobody_named_a_folder_for_are_kept_and_compared(
     assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", first.name)
     assert isinstance(conformance("compare", "--last").exception, BringupError)
     assert conformance(*asked, "smoke/exp").exit_code == 0
-    assert conformance("compare", "--last").stdout == "the same\n"
+    assert conformance("compare", "--last").stdout.splitlines()[-1] == "the same"
     assert conformance(*asked, "smoke/log,smoke/exp").exit_code == 0
     compared = conformance("compare", "--last", "--backend=cpu").stdout
     assert "gained: log f32: not tested, now right" in compared

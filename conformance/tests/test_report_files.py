@@ -187,6 +187,9 @@ def changed(document: Document, edit: str) -> Document:
             whole["rules"]["floor.f32.of-minus-zero"] = {"passed": 1, "failed": 0}
         case "drift":
             rows["abs", "f32"].update(ratio=0.75, ulp=1.55)
+        case "slow":
+            whole["cases"][0]["seconds"] = 2.0
+            whole["costs"]["kernels"] = 7
         case "lose":
             whole["results"] = [row for row in whole["results"] if row["op"] != "abs"]
             whole["cases"] = [each for each in whole["cases"] if each["op"] != "abs"]
@@ -194,12 +197,12 @@ def changed(document: Document, edit: str) -> Document:
     return Document(whole, document.failures)
 
 
-@pytest.mark.parametrize("edit", ["break", "mend", "drift", "lose"])
+@pytest.mark.parametrize("edit", ["break", "mend", "drift", "slow", "lose"])
 def test_compare_tells_what_changed(edit: str, snapshot: SnapshotAssertion) -> None:
     text = StringIO()
     found = compare(later(), later(edit))
     assert found.worse is (edit in ("break", "lose"))
-    assert not found.same
+    assert found.same is (edit == "slow")
     terminal.show_comparison(Console(file=text), found)
     assert text.getvalue() == snapshot
 
@@ -208,6 +211,33 @@ def test_equal_reports_are_the_same() -> None:
     found = compare(later(), later())
     assert found.same
     assert not found.worse
+
+
+def test_a_page_tells_what_differs_from_an_earlier_report() -> None:
+    before, after = later("mend"), later()
+    text = page(after, before)
+    reader = check_page(text)
+    assert "compared" in reader.ids
+    assert "#failure-0" in reader.links
+    section = text.partition('<section id="compared"')[2].partition("</section>")[0]
+    assert '<span class="state fail">worse</span>' in section
+    assert '<a href="#failure-0">ops/floor/f32/0</a>' in section
+    assert "time of cases in both (6)" in section
+    assert 'title="floor f32: 0 passed, 1 failed; 9 elements; before: passed"' in text
+    assert text.count('class="cell fail changed"') == 1
+    assert 'class="cell ok changed"' not in text
+    assert 'id="compared"' not in page(after)
+    same = page(after, after)
+    assert '<span class="state none">the same</span> as the run of' in same
+
+
+def test_a_case_that_is_new_or_gone_is_neither_worse_nor_the_same() -> None:
+    whole = json.loads(json.dumps(later().whole))
+    whole["cases"][0]["name"] = "ops/abs/f32/1"
+    found = compare(later(), Document(whole, later().failures))
+    assert (found.new, found.gone) == (("ops/abs/f32/1",), ("ops/abs/f32/0",))
+    assert not found.worse
+    assert not found.same
 
 
 def test_compare_ends_with_1_if_the_later_report_is_worse(tmp_path: Path) -> None:
@@ -223,6 +253,7 @@ def test_compare_ends_with_1_if_the_later_report_is_worse(tmp_path: Path) -> Non
     assert status("a", "a") == 0
     assert status("a", "b") == 0
     assert status("b", "a") == 1
-    assert status("a", "c", "--json") == 1
+    assert status("a", "c", "--json", "--html", str(tmp_path / "compared.html")) == 1
+    assert 'id="compared"' in (tmp_path / "compared.html").read_text("utf-8")
     with pytest.raises(Exception, match="no report of this suite"):
         reports.read(Path(__file__))

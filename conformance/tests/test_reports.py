@@ -30,7 +30,7 @@ from bringup.html.layout import place
 from bringup_conformance import Report
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
-from bringup_conformance.reporting import reports, roots, terminal
+from bringup_conformance.reporting import reports, roots, terminal, views
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.reports import Tally, document_of
 
@@ -199,7 +199,41 @@ def test_what_an_op_does_not_take_is_no_gap() -> None:
     add(report, Outcome(replace(taken, op="add", dtype="i8"), Verdict(0, 1)))
     text = page(document_of(report))
     assert 'title="floor takes no i8"' in text
-    assert 'title="abs i8: not tested"' in text
+    assert 'title="abs i8: left out of this run"' in text
+
+
+def test_what_a_run_left_out_looks_like_nothing_else() -> None:
+    report = Report("toy", "ops", 0, only="exp")
+    for op in ("exp", "max", "pad", "softmax"):
+        add(report, Outcome(replace(case(f"ops/{op}/f32/0", one("abs")), op=op), Verdict(0, 1)))
+    add(report, Outcome(replace(case("ops/and/bool/0", one("abs")), op="and"), Verdict(0, 1)))
+    report.environment = {
+        "capabilities": {
+            "ops": {"max": ["f32", "f64"]},
+            "kernels": {"exp": ["f32", "f16"], "and": ["bool"]},
+        }
+    }
+    document = document_of(report)
+    rows = {row.op: row for row in views.matrix(document)}
+    names = ("f32", "f16", "f64", "i32", "")
+    assert [rows["exp"].state(name) for name in names] == ["ok", "", "no", "absent", "absent"]
+    # A kernel moves whatever dtype some claim holds, and a composite is decomposed.
+    for op in ("pad", "softmax"):
+        states = [rows[op].state(name) for name in ("f32", "f16", "f64", "bf16")]
+        assert states == ["ok", "", "", "no"]
+    text = page(document)
+    check_page(text)
+    assert "f64" not in views.columns(rows.values())
+    add(report, Outcome(replace(case("ops/max/f64/0", one("abs")), op="max"), Verdict(0, 1)))
+    text = page(document_of(report))
+    assert 'class="cell none" title="pad f64: left out of this run">·</td>' in text
+    assert 'class="cell no" title="exp f64: unsupported: the device does not declare it"' in text
+    assert 'class="cell absent" title="and takes no f64"></td>' in text
+    left = dict(views.untested(document_of(report)))
+    assert left["dtypes"] == ["f16"]
+    assert "abs" in left["elementwise"]
+    assert "exp" not in left["elementwise"]
+    assert "Left out of this run entirely" in text
 
 
 def test_a_page_of_everything() -> None:
@@ -211,7 +245,7 @@ def test_a_page_of_everything() -> None:
     assert ">fails</span>" in body
     assert 'title="abs f32: 1 passed, 0 failed; 100 elements; worst error 0.50' in body
     assert "exp f64: unsupported" in body
-    assert 'class="cell none" title="exp f32: not tested"' in body
+    assert 'class="cell none" title="exp f32: left out of this run"' in body
     assert 'class="node op guilty"' in body
     for verb in ("explain", "replay", "shrink"):  # each to be copied alone
         assert f"<code>conformance {verb} failure-001.json</code>" in body

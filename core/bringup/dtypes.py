@@ -86,6 +86,7 @@ class DType:
         return self.kind in ("int", "float")
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:
+        """The type of arrays of this shape: ``f32[4, 8]``."""
         from bringup.types import TensorType  # the type level stands on this one
 
         return TensorType(shape if isinstance(shape, tuple) else (shape,), self)
@@ -151,8 +152,10 @@ c128 = DType("c128", "complex128", "complex", 128, np.dtype(np.complex128))
 
 #: What ops compute with; floats of 8 bits are only moved, chosen and converted: see `STORED`.
 ALL: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+#: Those of integers, signed ones first.
 INTS: tuple[DType, ...] = (i8, i16, i32, i64, u8, u16, u32, u64)
 SIGNED_INTS: tuple[DType, ...] = (i8, i16, i32, i64)
+#: Those of floats that ops compute with.
 FLOATS: tuple[DType, ...] = (f16, bf16, f32, f64)
 NUMERIC: tuple[DType, ...] = INTS + FLOATS
 COMPLEX: tuple[DType, ...] = (c64, c128)

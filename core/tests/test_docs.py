@@ -33,12 +33,26 @@ def test_reference_pages_are_what_the_code_says() -> None:
         assert written[name] == text, f"{name} is stale: run python docs/generate.py"
 
 
+def test_the_page_of_the_seam_is_refused_without_a_row_for_each_field() -> None:
+    module = generator()
+    row = module.CHECKED.pop("Limits.rank")
+    try:
+        with pytest.raises(AssertionError, match=r"Limits\.rank"):
+            module.seam_page()
+        module.CHECKED["Limits.rank"] = ("looks at it; `limits.nonesuch`", "")
+        with pytest.raises(AssertionError, match=r"limits\.nonesuch"):
+            module.seam_page()
+    finally:
+        module.CHECKED["Limits.rank"] = row
+
+
 def test_cells_hold_no_bare_markup() -> None:
     module = generator()
     [head, rule, row] = module.table(("a", "b", "c"), [("|x|", "", "x * y < z")])
     assert head == "| a | c |"
     assert rule == "|---|---|"
     assert row == r"| \|x\| | x \* y \< z |"
+    assert module.escaped("`a * b | c` * `d`") == r"`a * b \| c` \* `d`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -118,7 +118,9 @@ def _wide_fma(module: Module, name: str) -> None:
     low = _product_error(b, x, y, product)
     first, rest = two_sum(b, z, low)
     high, error = two_sum(b, product, first)
-    b.ret(b.fadd(high, odd_sum(b, rest, error)))
+    exact = b.fadd(high, odd_sum(b, rest, error))
+    # Its sums lose the sign of a product that is -0.
+    b.ret(b.select(b.fcmp("oeq", product, const(f64, 0.0)), plain, exact))
 
 
 def _named(type_: Type) -> list[tuple[str, Type]]:

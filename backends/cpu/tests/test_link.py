@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
+import re
+import runpy
+import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -342,6 +347,15 @@ def test_multiply_adds_in_software_round_once(support: Callable[..., Any]) -> No
         assert Fraction(support("fmaf", x, y, z)) == _as_f32(exact)
 
 
+def test_multiply_adds_in_software_keep_the_signs_of_zeros(support: Callable[..., Any]) -> None:
+    small = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
+    for a, b, c in itertools.product(small, repeat=3):
+        wanted = a * b + c  # exact
+        for name in ("fma", "fmaf"):
+            found = support(name, a, b, c)
+            assert repr(found) == repr(wanted), (name, a, b, c)
+
+
 def _as_f32(exact: Fraction) -> Fraction:
     """The nearest f32, ties to even."""
     near = np.float32(exact.numerator / exact.denominator)
@@ -363,3 +377,88 @@ def test_only_what_code_calls_is_added() -> None:
     assert b"fma" not in small
     assert b"fma" not in own  # vectors of f32 have a function of their own
     assert b"fma" in more
+
+
+#: The networks whose sizes and times the page on libraries tells.
+NETWORKS = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "libraries.py"))
+
+
+def loaded_bytes(code: bytes) -> int:
+    """What of an object of ELF for 64 bits comes into memory."""
+    (start,), (size, count) = (
+        struct.unpack_from("<Q", code, 40),
+        struct.unpack_from("<2H", code, 58),
+    )
+    sections = (struct.unpack_from("<2I4Q", code, start + n * size) for n in range(count))
+    return sum(length for _, _, flags, _, _, length in sections if flags & 2)
+
+
+#: A network's name, the type of its argument, and the most bytes that it may need beyond weights.
+SIZES = (("mlp", f32[1, 784], 24 << 10), ("lenet", f32[1, 1, 28, 28], 48 << 10))
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(("name", "type_", "most"), SIZES, ids=lambda v: str(v))
+def test_networks_are_small_and_hold_their_weights_once(
+    name: str, type_: Any, most: int, small: bool
+) -> None:
+    """With code for three levels of x86-64."""
+    arrays, fn = NETWORKS[name.upper()], bu.jit(NETWORKS[name])
+    held = fn.export("model", type_, target=HOST, small=small).files["model.o"]
+    assert 0 < loaded_bytes(held) - sum(array.nbytes for array in arrays.values()) <= most
+    assert [held.count(array.tobytes()) for array in arrays.values()] == [1] * len(arrays)
+
+
+def test_frozen_weights_are_held_once() -> None:
+    """Laid out for one processor, with no second array of them as they were."""
+    frozen = bu.freeze(lambda p, x: bu.nn.relu(x @ p["w1"] + p["b1"]), NETWORKS["MLP"])
+    held = frozen.export("model", f32[32, 784], target="x86-64-v3").files["model.o"]
+    w = NETWORKS["MLP"]["w1"]
+    panels = w.reshape(784, 8, 16).swapaxes(0, 1).tobytes()
+    assert (held.count(w.tobytes()), held.count(panels)) == (0, 1)
+    assert loaded_bytes(held) < w.nbytes + (12 << 10)
+
+
+ARENA = """
+  static float x[MODEL_X_SIZE], y[MODEL_RESULT_SIZE];
+  model_args args = {x};
+  model_results results = {y};
+  int last = -1;
+  for (int n = 0; n < 2; n++) {
+    memset(arena, n ? 0x5a : 0xa5, sizeof arena);
+    if (model_run(&args, &results, arena)) return 60;
+    for (int at = 0; at < (int)sizeof arena; at++)
+      if (arena[at] != (n ? 0x5a : 0xa5) && at > last) last = at;
+  }
+  printf("%d %d\\n", last, MODEL_ARENA_BYTES);
+  return 0;
+"""
+
+
+@pytest.mark.parametrize(("name", "type_", "_most"), SIZES, ids=lambda v: str(v))
+def test_memory_is_that_of_the_arena_and_no_more(
+    name: str, type_: Any, _most: int, tmp_path: Path
+) -> None:
+    """The last line of it is used, and nothing behind it."""
+    fn = bu.jit(NETWORKS[name])
+    library = fn.export("model", type_, target="x86-64-v2")
+    last, size = map(int, run_c(tmp_path, library, ARENA).split())
+    assert size - 64 <= last < size
+
+
+def test_the_emulator_stops_where_its_file_of_faults_says(tmp_path: Path) -> None:
+    """A newer QEMU needs the file no more."""
+    emulator, compiler = shutil.which("qemu-riscv64"), shutil.which("riscv64-linux-gnu-gcc")
+    if not emulator or not compiler:
+        pytest.skip("needs qemu-riscv64 and riscv64-linux-gnu-gcc")
+    version = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
+    text = (Path(__file__).parents[1] / "aot" / "qemu-7.toml").read_text()
+    lines = re.findall(r"^#     (.*)$", text, re.MULTILINE)
+    first, last = lines.index(".globl _start"), lines.index("        ecall")
+    source, program = tmp_path / "convert.s", tmp_path / "convert"
+    source.write_text("\n".join(lines[first : last + 1]) + "\n")
+    build = [compiler, "-march=rv64gcv", "-nostdlib", "-static", source, "-o", program]
+    subprocess.run(build, check=True)
+    run = [emulator, "-cpu", "rv64,v=true,vext_spec=v1.0", program]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert ("decode_save_opc" in done.stderr) == ("version 7." in version.stdout), done.stderr

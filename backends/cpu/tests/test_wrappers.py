@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ import pytest
 import bringup as bu
 from bringup.aot.library import Library, WeightsPlace
 from bringup.aot.toolchain import host_compiler
+
+sys.path.append(str(Path(__file__).parents[3] / "core" / "tests" / "aot"))
+from c_program import need_rust
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="runs code of x86-64"
@@ -58,12 +61,7 @@ def run(command: Sequence[str], folder: Path) -> str:
 
 @VARIANTS
 def test_rust_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: int) -> None:
-    rustc = shutil.which("rustc")
-    if rustc is None:
-        pytest.skip("rustc is not installed")
-    version = tuple(map(int, run([rustc, "--version"], tmp_path).split()[1].split(".")[:2]))
-    if version < (1, 82):
-        pytest.skip(f"rustc {version} does not know 'unsafe extern'")
+    rust = need_rust()
     make(tmp_path, weights, threads)
     file = "&held.0, " if weights == "external" else ""
     lines = ["mod maths;", "#[repr(C, align(64))]", "struct File([u8; 65536]);", "fn main() {"]
@@ -80,7 +78,7 @@ def test_rust_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: in
     (tmp_path / "main.rs").write_text("\n".join([*lines, "}"]))
     for edition in ("2018", "2024"):
         flags = ["--edition", edition, "-D", "warnings", "-C", "link-arg=maths.o"]
-        run([rustc, *flags, "main.rs", "-o", "main"], tmp_path)
+        run([*rust, *flags, "main.rs", "-o", "main"], tmp_path)
     assert run(["./main"], tmp_path).split() == ["1", "16", *["1"] * len(RUST)]
 
 

@@ -107,10 +107,11 @@ DRIVER = HostDialect(
     driver=Driver(
         include="#include <cuda.h>",
         memory="CUdeviceptr",
-        queue="CUstream stream",
+        queue="CUstream",
         context=(),
         state=("CUmodule module", "CUfunction kernels[KERNELS]", "unsigned blocks[KERNELS]"),
         errors="CUresults, negated",
+        integers={"CUdeviceptr": "u64", "unsigned": "u32"},
     ),
     null="0",
     of="{memory}",

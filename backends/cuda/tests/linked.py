@@ -261,6 +261,79 @@ def example(driver: Driver, folder: Path, cuda: Path, path: Path) -> str:
     return f"{agreed} of {len(wanted)}"
 
 
+CPP = """\
+#include "maths.hpp"
+extern "C" int called(CUdeviceptr x, CUdeviceptr weights, CUdeviceptr y, const void *file) {
+  (void)file;
+  maths::device device;
+  int status = device.status();
+  if (status == MATHS_OK) status = device.upload(FILEweights, nullptr);
+  return status == MATHS_OK ? device.run({x, weights}, {y}, 0, nullptr) : status;
+}
+"""
+RUST = """\
+mod maths;
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn called(x: maths::Memory, weights: maths::Memory, result: maths::Memory,
+    file: *const core::ffi::c_void) -> i32 {
+    let _ = file;
+    let all = || unsafe {
+        let device = maths::Device::load()?;
+        device.upload(FILEweights, core::ptr::null_mut())?;
+        let args = maths::RunArgs { x, weights };
+        device.run(&args, &maths::RunResults { result }, 0, core::ptr::null_mut())
+    };
+    match all() { Ok(()) => 0, Err(code) => code }
+}
+"""
+
+
+def called(
+    driver: Driver, folder: Path, cuda: Path, path: Path, target: str, weights: Any
+) -> dict[str, list[float] | None]:
+    """What a library gives, and the codes of two calls, through its modules of C++ and Rust."""
+    from c_program import rust_compiler
+
+    import bringup as bu
+    from bringup.aot.toolchain import host_compiler
+
+    held = np.arange(1, 5, dtype=np.float32)
+    function = bu.jit(lambda x: x * held)
+    made = exported(
+        driver,
+        lambda: function.export("maths", bu.float32[4], target=target, weights=weights),
+    )
+    made.write(folder)
+    file = "file, " if weights == "external" else ""
+    (folder / "called.cpp").write_text(CPP.replace("FILE", file))
+    (folder / "called.rs").write_text(RUST.replace("FILE", file))
+    compiler = host_compiler()
+    assert compiler is not None
+    subprocess.run(
+        [*compiler, *WARNINGS, "-fPIC", f"-I{cuda}", "-c", "maths.c"], cwd=folder, check=True
+    )
+    cpp = [*compiler, "-x", "c++", "-std=c++11", *WARNINGS[1:], "-fPIC", "-fno-exceptions"]
+    subprocess.run([*cpp, f"-I{cuda}", "-c", "called.cpp"], cwd=folder, check=True)
+    link = ["-shared", "called.o", "maths.o", str(path), "-o", "C++.so"]
+    subprocess.run([*compiler, *link], cwd=folder, check=True)
+    languages = ["C++"]
+    if rust := rust_compiler():
+        flags = ["--edition", "2021", "-D", "warnings", "--crate-type", "cdylib", "-o", "Rust.so"]
+        flags += [word for file in ("maths.o", str(path)) for word in ("-C", f"link-arg={file}")]
+        subprocess.run([*rust, *flags, "called.rs"], cwd=folder, check=True)
+        languages.append("Rust")
+    x, y, place = driver.alloc(16), driver.alloc(16), driver.alloc(256)
+    driver.upload(x, held)
+    found: dict[str, list[float] | None] = {"called by Rust": None}
+    for language in languages:
+        function = ctypes.CDLL(str(folder / f"{language}.so")).called
+        function.argtypes = [ctypes.c_uint64] * 3 + [ctypes.c_char_p]
+        content = made.files.get("maths.safetensors")
+        codes = [function(x, place, memory, content) for memory in (y, 0)]
+        found[f"called by {language}"] = [*codes, *driver.download(y, held).tolist()]
+    return found
+
+
 def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
     from c_cases import CASES
     from c_program import flat
@@ -304,6 +377,7 @@ def main(folder: Path, target: str, weights: Any, names: Sequence[str]) -> None:
         facts["nowhere to put weights"] = linked("suite_upload", *file, ctypes.c_uint64(0), None)
     if "wide" in names:
         facts["digits as bringup says them"] = example(driver, folder, cuda, path)
+    facts |= called(driver, folder, cuda, path, target, weights)
     np.savez(folder / "results.npz", **results)
     (folder / "facts.json").write_text(json.dumps(facts))
 

@@ -105,6 +105,18 @@ def test_the_example_says_what_bringup_says(folders: dict[str, Path]) -> None:
     assert facts["digits as bringup says them"] == "70 of 70"
 
 
+@pytest.mark.parametrize(("run", "weights"), [("sm_80", "embedded"), ("sm_90a", "external")])
+@pytest.mark.parametrize("language", ["C++", "Rust"])
+def test_a_module_calls_the_library(
+    language: str, run: str, weights: str, folders: dict[str, Path]
+) -> None:
+    """Compiled with warnings as errors; the second call has no memory for a result."""
+    called = json.loads((folders[run] / "facts.json").read_text())[f"called by {language}"]
+    if called is None:
+        pytest.skip("rustc is not installed, or does not know 'unsafe extern'")
+    assert called == [CODES["OK"], CODES["NULL_POINTER"], 1.0, 4.0, 9.0, 16.0]
+
+
 @cache
 def library(target: str, **options: Any) -> Library:
     """The small network for a target."""
@@ -122,9 +134,9 @@ def test_the_header_has_the_interface_of_other_libraries() -> None:
         "CUdeviceptr x; /* f32[1,784] */",
         "CUdeviceptr weights; /* written by model_upload */",
         "int model_load(model_device *device);",
-        "int model_upload(CUdeviceptr weights, CUstream stream);",
+        "int model_upload(CUdeviceptr weights, CUstream queue);",
         "int model_run(const model_device *device, const model_args *args,",
-        "const model_results *results, CUdeviceptr arena, CUstream stream);",
+        "const model_results *results, CUdeviceptr arena, CUstream queue);",
     ):
         assert text in header
     weights = sum(-(-w.nbytes // 256) * 256 for w in MLP.values())
@@ -154,11 +166,9 @@ def test_functions_share_kernels_and_weights() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """A pool of threads, a function that has a name of the library's own, an unknown GPU."""
+    """A pool of threads, an unknown GPU."""
     with pytest.raises(UnsupportedError, match="a pool of 4 threads"):
         bu.jit(mlp).export("model", bu.float32[1, 784], target="cuda:sm_80", threads=4)
-    with pytest.raises(UnsupportedError, match="has a m_load of its own"):
-        bu.export("m", {"load": (mlp, bu.float32[1, 784])}, target="cuda:sm_80")
     with pytest.raises(UnsupportedError, match="no architecture 'sm_10'"):
         bu.jit(mlp).export("model", bu.float32[1, 784], target="cuda:sm_10")
 

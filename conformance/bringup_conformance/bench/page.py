@@ -16,12 +16,16 @@ from bringup.html.markup import (
     table,
     tag,
 )
+from bringup.records import record
 from bringup_conformance.bench import terminal
 from bringup_conformance.bench.measure import Bench, Row
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 900, 420, 64, 44
 #: Width of a character of the picture's text, and the height of a line.
 _CHARACTER, _LINE = 6.7, 12
+#: Half of a point with its edge, how far beside it names stand, and how many half lines above and
+#: below.
+_POINT, _GAP, _REACH = 5, 8, 40
 
 
 def page(found: Bench, other: Bench | None) -> str:
@@ -114,25 +118,54 @@ def _axis(
 
 
 def _marks(points: Sequence[tuple[Row, float, float]]) -> Iterator[Markup]:
-    """Points, the highest first, with their names, each below those that it would overlap."""
-    taken: list[tuple[float, float, float]] = []
+    """Points with their names, each as near to its point as there is room."""
+    taken = [_Box(x - _POINT, y - _POINT, 2 * _POINT, 2 * _POINT) for _, x, y in points]
     for row, x, y in points:
-        width = _CHARACTER * len(row.name)
-        # Names stand left of their points where the picture ends.
-        left = x - 7 - width if x + 7 + width > _WIDTH else x + 7
-        line = y
-        while any(
-            a < left + width and left < b and abs(line - other) < _LINE for a, b, other in taken
-        ):
-            line += 1
-        taken.append((left, left + width, line))
+        label = _label(row.name, x, y, taken)
+        taken.append(label)
         speed = f"{row.flops / row.seconds / 1e9:.1f} GFLOP/s"
+        end = label.x if label.x > x else label.x + label.width
+        far = abs(label.y + label.height / 2 - y) > label.height
+        leader = f"M{x:.1f} {y:.1f}L{end:.1f} {label.y + label.height / 2:.1f}"
         yield tag(
             "g",
             tag("title", f"{row.name}: {speed}, {row.share:.0%} of its roof"),
+            tag("path", d=leader, class_="leader") if far else None,
             tag("circle", cx=x, cy=y, r=4, class_="point"),
-            tag("text", row.name, x=left, y=line + 4, class_="label"),
+            tag("text", row.name, x=label.x, y=label.y + label.height - 3, class_="label"),
         )
+
+
+@record
+class _Box:
+    """A rectangle of the picture.  x, y: its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def meets(self, other: _Box) -> bool:
+        """Whether two rectangles have a point in common."""
+        across = self.x < other.x + other.width and other.x < self.x + self.width
+        return across and self.y < other.y + other.height and other.y < self.y + self.height
+
+
+def _label(name: str, x: float, y: float, taken: Sequence[_Box]) -> _Box:
+    """The nearest place for a name beside its point that meets nothing; right of it if there is a
+    choice.
+    """
+    width = _CHARACTER * len(name)
+    tops = [y - _LINE / 2 + n * _LINE / 2 for n in range(-_REACH, _REACH)]
+    lefts = [left for left in (x + _GAP, x - _GAP - width) if _LEFT < left < _WIDTH - width]
+    places = [
+        _Box(left, top, width, _LINE)
+        for top in sorted(tops, key=lambda top: abs(top + _LINE / 2 - y))
+        for left in lefts
+        if 0 < top < _HEIGHT - _BOTTOM - _LINE
+    ]
+    free = (place for place in places if not any(place.meets(other) for other in taken))
+    return next(free, places[0])
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -156,7 +189,7 @@ def _bars(found: Bench) -> Markup:
             for name, each in by_name.items()
         ]
         columns = [(family, None), *((size, "number") for size in sizes)]
-        tables.append(table(columns, body, f"Shares of the roof: {family}", "wide"))
+        tables.append(table(columns, body, f"Shares of the roof: {family}", "shares"))
     words = tag(
         "p",
         "How much of the roof that it meets first each program reaches. More than 100 % is reached "
@@ -177,15 +210,14 @@ def _rows(found: Bench, other: Bench | None) -> Markup:
     texts = [terminal.cells(row, terminal.match(other, row)) for row in found.rows]
     kept = [n for n in range(len(terminal.HEAD)) if any(row[n] for row in texts)]
     columns = [(terminal.HEAD[n], None if n < 2 else "number") for n in kept]
-    body = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            (tag("td", row[n], class_=None if n < 2 else "number") for n in kept[1:]),
-        )
-        for row in texts
-    ]
-    return table(columns, body, "All programs", "wide")
+    body = []
+    for name, same in groupby(texts, key=lambda row: row[0]):
+        rows = list(same)
+        for number, row in enumerate(rows):
+            head = tag("th", name, scope="rowgroup", rowspan=len(rows)) if not number else None
+            cells = (tag("td", row[n], class_=None if n < 2 else "number") for n in kept[1:])
+            body.append(tag("tr", head, cells))
+    return table(columns, body, "All programs", "rows")
 
 
 def _launches(found: Bench) -> Markup | None:

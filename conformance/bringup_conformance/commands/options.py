@@ -70,6 +70,13 @@ ReportFolder = Annotated[
         " which keeps the last 10.",
     ),
 ]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="REPORT_DIR",
+        help="An earlier report that this run is compared with: status 1 if it is worse.",
+    ),
+]
 Corpus = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder from which level soak goes on, and that it fills."),

@@ -31,6 +31,12 @@ def compare(
     backend: Annotated[
         str, typer.Option(metavar="NAME", help="With --last: the device; the one that ran last.")
     ] = "",
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also the later report's page, compared: 'compared.html'."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Tell what broke between two reports, what was mended, and what drifted.
@@ -41,7 +47,12 @@ def compare(
         before, after = folders.last_two(backend)
     if before is None or after is None:
         raise BringupError("two reports are compared", fix="name their folders, or add --last")
-    comparison = compare_reports(reports.read(before), reports.read(after))
+    earlier, later = reports.read(before), reports.read(after)
+    comparison = compare_reports(earlier, later)
+    if html is not None:
+        from bringup_conformance.reporting.html import page  # which takes a while to import
+
+        failures.put(html, page(later, earlier))
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), ensure_ascii=False))
     else:

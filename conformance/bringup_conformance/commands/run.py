@@ -22,8 +22,9 @@ from bringup_conformance.execution.journal import Journal, job_of
 from bringup_conformance.execution.schedule import resembling
 from bringup_conformance.reporting import certificate as certificates
 from bringup_conformance.reporting import folders, terminal
+from bringup_conformance.reporting.compare import Comparison, compare
 from bringup_conformance.reporting.failures import TIMEOUT
-from bringup_conformance.reporting.reports import Report
+from bringup_conformance.reporting.reports import Report, document_of, read
 
 
 def run(
@@ -39,6 +40,7 @@ def run(
     few_kernels: options.FewKernels = None,
     report: options.ReportFolder = None,
     resume: options.Resume = None,
+    against: options.Against = None,
     corpus: options.Corpus = None,
     expect: options.Expect = None,
     unclaimed: options.Unclaimed = False,
@@ -65,6 +67,7 @@ def run(
         raise BringupError(
             "a part of a run gives no certificate", fix="leave out the selection and fraction"
         )
+    before = None if against is None else read(against)
     folder = resume or report or folders.new(backend)
     expected = None if expect is None else expectations.load(expect)
     with terminal.progress(level, as_json=as_json) as show, interruptible():
@@ -72,12 +75,14 @@ def run(
             backend, level, seed, jobs=jobs, only=only, fraction=part, time_budget=time_budget,
             timeout=timeout, report=folder, resume=resume is not None, few_kernels=few_kernels,
             command=("conformance", *sys.argv[1:]), on_progress=show, expect=expected,
-            unclaimed=unclaimed, corpus=corpus,
+            unclaimed=unclaimed, corpus=corpus, against=before,
         )  # fmt: skip
-    _show(whole, folder, as_json, verbose)
+    comparison = None if before is None else compare(before, document_of(whole))
+    _show(whole, folder, comparison, as_json, verbose)
     if certificate is not None:
         certify(whole, certificate, expected)
-    raise typer.Exit(0 if whole.ok else 1)
+    worse = comparison is not None and comparison.worse
+    raise typer.Exit(0 if whole.ok and not worse else 1)
 
 
 def _part(fraction: str) -> tuple[int, int] | None:
@@ -111,14 +116,20 @@ def _resumed(context: typer.Context, folder: Path) -> Journal:
     return journal
 
 
-def _show(report: Report, folder: Path, as_json: bool, verbose: bool) -> None:
+def _show(
+    report: Report, folder: Path, comparison: Comparison | None, as_json: bool, verbose: bool
+) -> None:
     """Print a report; ends the command if it was interrupted or nothing was run."""
     nothing = report.passed + report.failed == 0
     if as_json:
-        typer.echo(json.dumps(report.to_json(), ensure_ascii=False))
+        data = report.to_json()
+        more = {} if comparison is None else {"comparison": comparison.to_json()}
+        typer.echo(json.dumps({**data, **more}, ensure_ascii=False))
     elif not nothing or report.unsupported or report.interrupted:
         terminal.show_expected(Console(), report)
         terminal.show_report(Console(), report, folder, verbose=verbose)
+        if comparison is not None:
+            terminal.show_comparison(Console(), comparison)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     if nothing:

@@ -37,7 +37,7 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import TIMEOUT, is_check
 from bringup_conformance.reporting.folders import locked
-from bringup_conformance.reporting.reports import Report
+from bringup_conformance.reporting.reports import Document, Report
 from bringup_conformance.reporting.results import Result
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
@@ -108,6 +108,7 @@ class Options:
     that are expected are not looked into.
     unclaimed: whether to try, in a process of its own, what the device does not declare.
     corpus: a folder from which level soak resumes, and where it keeps what it finds.
+    against: an earlier report, with which the page of this one compares it.
     """
 
     jobs: int | None = None
@@ -124,6 +125,7 @@ class Options:
     expect: Expectations | None = None
     unclaimed: bool = False
     corpus: Path | None = None
+    against: Document | None = None
 
 
 class Keywords(TypedDict, total=False):
@@ -143,6 +145,7 @@ class Keywords(TypedDict, total=False):
     expect: Expectations | None
     unclaimed: bool
     corpus: Path | None
+    against: Document | None
 
 
 def run(
@@ -181,7 +184,7 @@ def run(
             with suppress(OSError):  # nothing was run
                 folder.rmdir()
             raise
-        report.write_all(folder)
+        report.write_all(folder, chosen.against)
     return report
 
 

@@ -232,9 +232,10 @@ class Report:
         text = json.dumps(self.whole(), indent=1, ensure_ascii=False)
         return failures.put(folder / "report.json", text + "\n")
 
-    def write_all(self, folder: Path) -> None:
+    def write_all(self, folder: Path, against: Document | None = None) -> None:
         """Write it also as ``junit.xml``, for build servers, and as ``report.html``, for people.
 
+        against: an earlier report, with which the page compares this one.
         Raises OSError.
         """
         from bringup_conformance.reporting.html import page  # which takes a while to import
@@ -243,7 +244,7 @@ class Report:
         self.write(folder)
         document = document_of(self)
         failures.put(folder / "junit.xml", junit(document))
-        failures.put(folder / "report.html", page(document))
+        failures.put(folder / "report.html", page(document, against))
 
 
 @record

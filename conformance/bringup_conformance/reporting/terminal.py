@@ -45,6 +45,8 @@ MAX_CHANGES = 20
 #: Broken rules that are named.
 MAX_RULES = 8
 _STYLES = {"ok": "green", "FAIL": "bold red", "no": "yellow"}
+# What stands for the states without a word.
+_CELLS = {"": ".", "absent": ""}
 
 
 @contextmanager
@@ -186,6 +188,7 @@ def show_report(
     if verbose or count <= MAX_ROWS:
         for kind, rows in tables:
             _show_kind(console, kind, rows)
+        print_line(console, "no: not supported  .: left out of this run")
     else:
         print_line(console, f"{count} ops and areas: tables with -v, and in the report")
     for op, reason, dtypes in views.unsupported(document):
@@ -310,7 +313,7 @@ def _show_kind(console: Console, kind: str, rows: Sequence[Row]) -> None:
     body = []
     for row in rows:
         total = row.total
-        cells: list[str] = [row.cells[n].state if n in row.cells else "" for n in dtypes]
+        cells = [_CELLS.get(state := row.state(name), state) for name in dtypes]
         counts = (str(total.passed), str(total.failed) if total.failed else "")
         body.append([row.op, *cells, *counts, *map(views.number, (total.ratio, total.ulp))])
     head = (kind, *(name or "any" for name in dtypes), "passed", "failed", "of bound", "ULP")
@@ -333,31 +336,30 @@ def show_comparison(console: Console, comparison: Comparison) -> None:
     """What differs between two reports, the worst first."""
     for text in comparison.differs:
         print_line(console, f"differs: {text}", "yellow")
-    groups: tuple[tuple[str, str, Sequence[object]], ...] = (
-        ("broke", "bold red", comparison.broke),
-        ("new and failing", "bold red", comparison.failing),
-        ("rule broken", "bold red", comparison.rules_broken),
-        ("lost", "red", comparison.lost),
-        ("rule not tested any more", "red", comparison.rules_gone),
-        ("mended", "green", comparison.mended),
-        ("rule kept again", "green", comparison.rules_mended),
-        ("gained", "green", comparison.gained),
-        ("rule tested now", "green", comparison.rules_new),
-        ("drifted", "", comparison.drifts),
-    )
+    styles = {"worse": "red", "better": "green", "": ""}
     counts = []
-    for title, style, items in groups:
-        most = MAX_CHANGES if "red" in style else MAX_CHANGES // 4
+    for title, look, items in comparison.groups():
+        most = MAX_CHANGES if look == "worse" else MAX_CHANGES // 4
         for item in items[:most]:
-            print_line(console, f"{title}: {item}", style)
+            print_line(console, f"{title}: {item}", styles[look])
         if len(items) > most:
-            print_line(console, f"{title}: … and {len(items) - most:,} more", style)
+            print_line(console, f"{title}: … and {len(items) - most:,} more", styles[look])
         if items:
-            plural = title if len(items) == 1 else title.replace("rule ", "rules ")
-            counts.append(f"{len(items):,} {plural}")
-    verdict = "worse" if comparison.worse else "the same" if comparison.same else "not worse"
-    text = f"{verdict}: {', '.join(counts)}" if counts else verdict
+            counts.append(f"{len(items):,} {title if len(items) == 1 else _plural(title)}")
+    costs = (
+        ("", comparison.costs),
+        ("slower: ", comparison.slower),
+        ("faster: ", comparison.faster),
+    )
+    for title, items in costs:
+        for cost in items[: MAX_CHANGES // 4]:
+            print_line(console, f"{title}{cost}")
+    text = f"{comparison.verdict}: {', '.join(counts)}" if counts else comparison.verdict
     print_line(console, text, "bold red" if comparison.worse else "bold green")
+
+
+def _plural(title: str) -> str:
+    return title.replace("rule ", "rules ").replace("case", "cases")
 
 
 def show_contents(contents: Mapping[str, Any]) -> None:

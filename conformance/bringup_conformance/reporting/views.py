@@ -15,7 +15,7 @@ from typing import Literal
 from bringup.cli import output
 from bringup.dtypes import STORED
 from bringup.html.markup import visible
-from bringup.ops.table import Kind, find
+from bringup.ops.table import Kind, all_ops, find
 from bringup.records import record
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.levels import LEVELS
@@ -25,9 +25,11 @@ from bringup_conformance.reporting.reports import Document, Tally
 
 #: The kind of the areas of the runtime contract, which stand in the place of ops.
 CONTRACT = "runtime"
+#: What `untested` has beside the kinds of ops.
+DTYPES = "dtypes"
 #: The column of cases without a dtype.
 NO_DTYPE = ""
-State = Literal["ok", "FAIL", "no", ""]
+State = Literal["ok", "FAIL", "no", "", "absent"]
 
 
 @record
@@ -49,11 +51,24 @@ class Cell:
 
 @record
 class Row:
-    """An op, all programs, or an area of the runtime contract, with its cells by dtype."""
+    """An op, all programs, or an area of the runtime contract, with its cells by dtype.
+
+    absent: dtypes that it does not take.  undeclared: those that the device does not declare.
+    """
 
     kind: str
     op: str
     cells: Mapping[str, Cell]
+    absent: frozenset[str] = frozenset()
+    undeclared: frozenset[str] = frozenset()
+
+    def state(self, dtype: str) -> State:
+        """As of a cell.  What has no cell is absent if the row takes no such dtype, no if the
+        device does not declare it, and else was left out of the run.
+        """
+        if dtype in self.cells:
+            return self.cells[dtype].state
+        return "absent" if dtype in self.absent else "no" if dtype in self.undeclared else ""
 
     @property
     def total(self) -> Tally:
@@ -107,8 +122,50 @@ def matrix(document: Document) -> list[Row]:
         reasons = dict.fromkeys((*cell.reasons, each["reason"]))
         of_op[each["dtype"]] = Cell(cell.tally, tuple(reasons))
     order = [*(kind.value for kind in Kind), PROGRAMS, CONTRACT]
-    rows = [Row(kind_of(op), op, of_op) for op, of_op in cells.items()]
+    rows = [
+        Row(kind_of(op), op, of_op, _absent(op), _undeclared(document, op))
+        for op, of_op in cells.items()
+    ]
     return sorted(rows, key=lambda row: order.index(row.kind))
+
+
+_DTYPES = frozenset(dtype.name for dtype in STORED)
+# Kinds of ops for which a device need not declare more than the dtype.
+_FREE = (Kind.SOURCE, Kind.MOVEMENT, Kind.CONTROL)
+
+
+def _absent(op: str) -> frozenset[str]:
+    """The columns in which there can be nothing of an op."""
+    row = find(op)
+    if row is not None:
+        return (_DTYPES | {NO_DTYPE}) - {dtype.name for dtype in row.dtypes}
+    return frozenset({NO_DTYPE}) if op == PROGRAMS else _DTYPES | {NO_DTYPE}
+
+
+def _undeclared(document: Document, op: str) -> frozenset[str]:
+    """The dtypes that the device does not declare for an op; for one that can be decomposed, and
+    for programs, those that it does not declare at all.
+    """
+    capabilities = document.whole.get("environment", {}).get("capabilities", {})
+    claims = [*capabilities.get("ops", {}).items(), *capabilities.get("kernels", {}).items()]
+    row = find(op)
+    if row is not None and row.decompose is None and row.kind not in _FREE:
+        claims = [(claim, names) for claim, names in claims if claim in row.claims]
+    declared = {name for _, names in claims for name in names}
+    return _DTYPES - declared if capabilities else frozenset()
+
+
+def untested(document: Document) -> list[tuple[str, list[str]]]:
+    """What the run left out entirely: ops by kind, and the dtypes that the device declares."""
+    rows = matrix(document)
+    known = {row.op for row in rows}
+    kinds = [
+        (kind.value, [row.name for row in all_ops() if row.kind is kind and row.name not in known])
+        for kind in Kind
+    ]
+    dtypes = _DTYPES.difference(_undeclared(document, PROGRAMS), columns(rows))
+    named = [(DTYPES, [dtype.name for dtype in STORED if dtype.name in dtypes])]
+    return [(kind, names) for kind, names in (*named, *kinds) if names]
 
 
 def by_kind(document: Document) -> list[tuple[str, list[Row]]]:

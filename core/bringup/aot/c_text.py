@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 
 
 def function_text(head: str, params: Sequence[str], body: Sequence[str]) -> str:
-    """A function of C, which says so of parameters that it does not use."""
+    """A function of C, which says so of parameters that it does not use.
+
+    Members of structs, behind ``->``, may have the names of parameters.
+    """
     text = "\n".join(body)
     names = (re.split(r"[ *]", param)[-1] for param in params)
-    unused = [f"(void){name};" for name in names if not re.search(rf"\b{name}\b", text)]
+    unused = [f"(void){name};" for name in names if not re.search(rf"(?<!->)\b{name}\b", text)]
     lines = (f"  {line}" for line in (*unused, *body))
     taken = ",\n    ".join(params)
     return "\n".join([f"{head}(\n    {taken}) {{", *lines, "}"])

@@ -118,7 +118,7 @@ class _File:
         rows = rows or ['{"", 0, 0, 0, 0}']
         own = [text.replace("NAME", name) for text in (dialect.unload, dialect.load)]
         last = [*self.tables(), *self.functions, *own]
-        run = _RUN.replace("NAME", name).replace("QUEUE", dialect.driver.queue.rpartition(" ")[0])
+        run = _RUN.replace("NAME", name).replace("QUEUE", dialect.driver.queue)
         functions = {key: text.replace("NAME", name) for key, text in dialect.functions.items()}
         parts = [
             _HEAD.format(version=VERSION, name=name),
@@ -145,11 +145,6 @@ class _File:
     def add(self, unit: LinkUnit, commands: Sequence[Command]) -> int:
         """Write the function of a unit; the bytes of its arena."""
         name, driver, program = self.options.name, self.dialect.driver, unit.program
-        if unit.symbol.removeprefix(f"{name}_") in ("device", "load", "unload", "upload"):
-            raise UnsupportedError(
-                f"every library that is launched has a {unit.symbol} of its own",
-                fix="give the function another name",
-            )
         held = self.held(unit)
         captured = len(program.inputs) - unit.arguments
         frame = _Frame(self, program, held[captured:])
@@ -166,7 +161,7 @@ class _File:
             *self.checks(unit, arena_bytes),
             f"const bu_address whole = {whole};",
             "const bu_call call = {",
-            f"  device, {driver.queue.rpartition(' ')[2].lstrip('*')},",
+            "  device, queue,",
             f"  {of.format(memory=weights) if unit.weights else weights},",
             f"  bu_at(whole, {base}), bu_at(whole, {rows}),",
             "};",
@@ -174,7 +169,8 @@ class _File:
             f"return {run}(&call, buffers, whole);",
         ]
         params = [f"const {name}_device *device", f"const {unit.prefix}_args *args"]
-        params += [f"const {unit.prefix}_results *results", f"{driver.memory} arena", driver.queue]
+        params += [f"const {unit.prefix}_results *results", f"{driver.memory} arena"]
+        params.append(f"{driver.queue} queue")
         self.functions.append(function_text(f"int {unit.symbol}", params, body))
         return arena_bytes
 
@@ -223,16 +219,15 @@ class _File:
         ] or ["{0, 0, 0}"]
         source = self.weights.data if prefix is None else prefix
         lines = ["int status;", _TRY.format(call="bu_check(weights)")]
-        params = [f"{driver.memory} weights", driver.queue]
+        params = [f"{driver.memory} weights", f"{driver.queue} queue"]
         if prefix is not None:
             params.insert(0, "const void *file")
             lines.insert(0, f"if (file == NULL) return {_NULL_POINTER};")
             test = "memcmp(file, bu_weights, sizeof bu_weights)"
             lines.append(f"if ({test} != 0) return {_WRONG_WEIGHTS};")
         base = "bu_weights" if prefix is None else "(const unsigned char *)file"
-        queue = driver.queue.rpartition(" ")[2].lstrip("*")
         address = self.dialect.of.format(memory="weights")
-        call = f"bu_write({queue}, bu_at({address}, piece->place), {base} + piece->start,"
+        call = f"bu_write(queue, bu_at({address}, piece->place), {base} + piece->start,"
         lines += [
             f"for (int n = 0; n < {len(rows)}; n++) {{",
             "  const bu_piece *const piece = &bu_pieces[n];",

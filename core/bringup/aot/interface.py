@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bringup.aot.weights import HeldArray
@@ -47,9 +47,14 @@ class Function:
     held: tuple[HeldArray, ...] = ()
 
 
-def members(names: Iterable[str], types: Iterable[TensorType]) -> tuple[Member, ...]:
-    """A member for each array, under its name or one like it that is free."""
-    taken: set[str] = set()
+def members(
+    names: Iterable[str], types: Iterable[TensorType], others: Sequence[Member] = ()
+) -> tuple[Member, ...]:
+    """A member for each array, under its name or one like it that is free.
+
+    others: those of the same function.  Constants of the header have the names in capitals.
+    """
+    taken = {member.name.upper() for member in others}
     pairs = zip(names, types, strict=True)
     return tuple(Member(_free(identifier(name), taken), type_) for name, type_ in pairs)
 
@@ -69,17 +74,17 @@ def check_name(name: Any) -> None:
         or name in KEYWORDS | _OF_RUST
     ):
         raise BringupError(
-            f"a library cannot be called {name!r}: it is no name in C",
+            f"a library cannot be called {name!r}: it is no name in C, C++ and Rust",
             fix="use letters, digits and underscores, such as 'model'",
         )
 
 
 def _free(name: str, taken: set[str]) -> str:
     free, number = name, 1
-    while free in taken:
+    while free.upper() in taken:
         number += 1
         free = f"{name}_{number}"
-    taken.add(free)
+    taken.add(free.upper())
     return free
 
 

@@ -7,9 +7,10 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal as OneOf
 
-from bringup.aot.header import Interface, c_header, cpp_header, js_module, rust_module
+from bringup.aot.header import Interface, c_header
 from bringup.aot.interface import Function
 from bringup.aot.weights import embedded, external
+from bringup.aot.wrappers import wrappers
 from bringup.backend.device import Backend
 from bringup.backend.link import LinkOptions, LinkUnit
 from bringup.errors import BringupError
@@ -88,19 +89,11 @@ def make_library(
         f"{name}{linked.suffix}": linked.data,
         **{f"{name}{suffix}": data for suffix, data in linked.files.items()},
         f"{name}.h": c_header(interface).encode(),
-        **(_wrappers(interface) if linked.driver is None else {}),
+        **wrappers(interface),
         **files,
     }
     arenas = {f.symbol: n for f, n in zip(functions, linked.arena_bytes, strict=True)}
     return Library(name, target, arenas, files)
-
-
-def _wrappers(library: Interface) -> dict[str, bytes]:
-    """The files for other languages than C, of functions that read the caller's memory."""
-    name = library.name
-    files = {f"{name}.hpp": cpp_header(library), f"{name}.rs": rust_module(library)}
-    files |= {f"{name}.mjs": js_module(library)} if library.target == "wasm32" else {}
-    return {file: text.encode() for file, text in files.items()}
 
 
 __all__ = ["Library", "WeightsPlace", "make_library"]

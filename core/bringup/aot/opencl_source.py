@@ -181,7 +181,7 @@ DRIVER = HostDialect(
             "#include <CL/cl.h>"
         ),
         memory="cl_mem",
-        queue="cl_command_queue queue",
+        queue="cl_command_queue",
         context=("cl_context context", "cl_device_id id"),
         state=("cl_program program", "cl_kernel kernels[KERNELS]"),
         errors="errors of OpenCL",

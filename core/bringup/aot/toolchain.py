@@ -15,12 +15,11 @@ from tempfile import TemporaryDirectory
 
 from bringup.errors import BringupError, CompileError
 
-#: What ``ziglang`` calls a target, where it is not our name.
+#: The system and processor of targets that are called by a level of it.
+_TRIPLES: Mapping[str, str] = {f"x86-64-v{level}": "x86_64-linux-gnu" for level in (2, 3, 4)}
+#: What the tools of GNU and ``ziglang`` call targets, where it is not our name.
+_GNU: Mapping[str, str] = {"thumbv7em-none-eabihf": "arm-none-eabi"}
 _ZIG: Mapping[str, str] = {
-    "x86-64-v2": "x86_64-linux-gnu",
-    "x86-64-v3": "x86_64-linux-gnu",
-    "x86-64-v4": "x86_64-linux-gnu",
-    "riscv64-linux-gnu+v": "riscv64-linux-gnu",
     "wasm32": "wasm32-freestanding",
     "thumbv7em-none-eabihf": "thumb-freestanding-eabihf",
 }
@@ -30,21 +29,35 @@ def host_compiler() -> tuple[str, ...] | None:
     """``BRINGUP_CC``, else cc, gcc or clang on the path, else clang of ``ziglang``, else None."""
     if setting := os.environ.get("BRINGUP_CC"):
         return tuple(shlex.split(setting))
-    for name in ("cc", "gcc", "clang"):
+    return tool(("cc", "gcc", "clang"), "")
+
+
+def tool(names: Sequence[str], zig: str | None, kind: str = "cc") -> tuple[str, ...] | None:
+    """The first of these commands on the path, else that of ``ziglang``, else None.
+
+    zig: what this calls the target, empty for this machine; None leaves it out.  kind: ``cc`` for a
+    compiler, ``ar`` for what makes static libraries.
+    """
+    for name in names:
         if path := shutil.which(name):
             return (path,)
-    return (*_zig(), "cc") if find_spec("ziglang") else None
-
-
-def _zig() -> tuple[str, ...]:
-    return sys.executable, "-m", "ziglang"
+    if zig is None or not find_spec("ziglang"):
+        return None
+    target = ("-target", zig) if zig and kind == "cc" else ()
+    return (sys.executable, "-m", "ziglang", kind, *target)
 
 
 def linked(kind: str, name: str, data: bytes, symbols: Sequence[str], target: str) -> bytes:
     """An object as a ``static`` or a ``shared`` library; of ``wasm32``, a module.
 
-    Raises BringupError where no tool is for the target, CompileError with what the linker said.
+    Raises BringupError where no tool is for the target, or no system that loads a shared library;
+    CompileError with what the linker said.
     """
+    if kind == "shared" and "-none-" in target:
+        raise BringupError(
+            f"nothing loads a shared library on {target}, which has no operating system",
+            fix="make a static one, or keep the object file",
+        )
     with TemporaryDirectory(prefix="bringup-link-") as folder:
         source, result = Path(folder) / f"{name}.o", Path(folder) / "result"
         source.write_bytes(data)
@@ -69,30 +82,28 @@ def _flags(symbols: Sequence[str], target: str) -> Sequence[str]:
     return ("-nostdlib", "-Wl,--no-entry", *exported)
 
 
-def _tool(name: str, target: str) -> Sequence[str]:
+def _tool(kind: str, target: str) -> Sequence[str]:
     """A tool for a target.  Raises BringupError."""
-    triple = _ZIG.get(target, target) if target != "wasm32" else target
+    triple = _TRIPLES.get(target, target.partition("+")[0])
+    prefix = _GNU.get(triple, triple)
+    names = {"cc": [f"{prefix}-gcc", f"{prefix}-cc"], "ar": [f"{prefix}-ar", "llvm-ar"]}[kind]
+    found = None
     if triple.partition("-")[0] == platform.machine().replace("AMD64", "x86_64"):
-        own = host_compiler() if name == "cc" else (shutil.which(name) or "",)
-        if own and own[0]:
-            return own
-    for tool in (f"{triple}-gcc", f"{triple}-cc") if name == "cc" else (f"{triple}-{name}",):
-        if path := shutil.which(tool):
-            return (path,)
-    if find_spec("ziglang"):
-        kind = ("-target", _ZIG.get(target, target)) if name == "cc" else ()
-        return (*_zig(), name, *kind)
-    raise BringupError(
-        f"there is no linker for {target}",
-        fix="install the wheel ziglang, or keep the object file and link it yourself",
-    )
+        found = host_compiler() if kind == "cc" else tool((kind,), None)
+    found = found or tool(names, _ZIG.get(triple, triple), kind)
+    if found is None:
+        raise BringupError(
+            f"there is no linker for {target}",
+            fix="install the wheel ziglang, or keep the object file and link it yourself",
+        )
+    return found
 
 
-def suffix_of(kind: str, target: str) -> str:
-    """What the file of a library ends with."""
+def file_name(kind: str, name: str, target: str) -> str:
+    """What the file of a library is called."""
     if kind == "static":
-        return ".a"
-    return ".wasm" if target == "wasm32" else ".so"
+        return f"lib{name}.a"
+    return f"{name}.wasm" if target == "wasm32" else f"lib{name}.so"
 
 
-__all__ = ["host_compiler", "linked", "suffix_of"]
+__all__ = ["file_name", "host_compiler", "linked", "tool"]

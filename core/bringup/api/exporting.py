@@ -17,6 +17,7 @@ from bringup.backend.link import LinkOptions
 from bringup.backend.registry import core_backends, load
 from bringup.errors import BringupError, OpTypeError
 from bringup.lazy import LazyTable
+from bringup.records import record
 from bringup.runtime.compiler import lower_graph
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def export(
     weights: WeightsPlace = "embedded",
     small: bool = False,
     threads: int = 1,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Library:
     """Several functions as one library, which share the code that they have in common.
 
@@ -53,21 +55,12 @@ def export(
     >>> sorted(bu.export("maths", functions, target="wasm32").arena_bytes)
     ['maths_square', 'maths_twice']
     """
-    from bringup.api.jit import Jitted, jit
-
-    check_name(name)
+    options = options_of(weights, small, threads, metadata)
     calls = calls_of(functions)
-    if target == PROGRAM:
-        return _program_file(name, calls)
-    backend, architecture = backend_of(target)
-    made = []
-    for own_name, (fn, args, _) in calls.items():
-        check_name(own_name)
-        jitted = fn if isinstance(fn, Jitted) else jit(fn)
-        prefix = f"{name}_{own_name}"
-        made.append(_function(jitted, prefix, prefix, args, {}, backend, architecture))
-    options = options_of(small, threads)
-    return make_library(name, made, backend, architecture, weights=weights, options=options)
+    for own in calls:
+        check_name(own)
+    prefixes = [f"{name}_{own}" for own in calls]
+    return _library(name, calls, prefixes, prefixes, target, options)
 
 
 def export_one(
@@ -76,30 +69,69 @@ def export_one(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     target: str,
-    weights: WeightsPlace,
-    options: LinkOptions,
+    options: ExportOptions,
 ) -> Library:
     """One function as a library; see the method ``export`` of a jitted function."""
+    calls = {graph_name(jitted._fn): (jitted, args, kwargs)}
+    return _library(name, calls, [name], [f"{name}_run"], target, options)
+
+
+def _library(
+    name: str,
+    calls: Mapping[str, Call],
+    prefixes: Sequence[str],
+    symbols: Sequence[str],
+    target: str,
+    options: ExportOptions,
+) -> Library:
+    """A library of functions.  prefixes, symbols: of each in C."""
+    from bringup.api.jit import Jitted, jit
+
     check_name(name)
     if target == PROGRAM:
-        return _program_file(name, {graph_name(jitted._fn): (jitted, args, kwargs)})
+        options.check_for_program()
+        file = b"".join(program_pieces(calls, options.metadata or {}))
+        return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
+    if options.metadata is not None:
+        raise BringupError(
+            f"export: a library for {target} holds no metadata", fix="leave metadata out"
+        )
     backend, architecture = backend_of(target)
-    made = _function(jitted, name, f"{name}_run", args, kwargs, backend, architecture)
-    return make_library(name, [made], backend, architecture, weights=weights, options=options)
+    made = []
+    for (fn, args, kwargs), prefix, symbol in zip(calls.values(), prefixes, symbols, strict=True):
+        jitted = fn if isinstance(fn, Jitted) else jit(fn)
+        made.append(_function(jitted, prefix, symbol, args, kwargs, backend, architecture))
+    return make_library(
+        name, made, backend, architecture, weights=options.weights, options=options.link
+    )
 
 
-def _program_file(name: str, calls: Mapping[str, Call]) -> Library:
-    """Functions for any device; see `bringup.save`."""
-    file = b"".join(program_pieces(calls, {}))
-    return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
+@record
+class ExportOptions:
+    """What `export` takes beside functions and a target."""
+
+    weights: WeightsPlace
+    link: LinkOptions
+    metadata: Mapping[str, Any] | None
+
+    def check_for_program(self) -> None:
+        """Raise BringupError for what a program file does not choose."""
+        if self.weights != "embedded" or self.link != LinkOptions():
+            raise BringupError(
+                "export: a program file holds its weights, and the device that runs it compiles it",
+                fix="leave weights, small and threads out",
+            )
 
 
-def options_of(small: bool, threads: int) -> LinkOptions:
-    """How to compile.  Raises OpTypeError, and BringupError for less than one thread."""
+def options_of(
+    weights: WeightsPlace, small: bool, threads: int, metadata: Mapping[str, Any] | None
+) -> ExportOptions:
+    """The options, checked.  Raises OpTypeError, and BringupError for less than one thread."""
     count = integer_of("export", "threads", threads)
     if count < 1:
         raise BringupError(f"export: {count} threads", fix="give 1 or more")
-    return LinkOptions(small=flag_of("export", "small", small), threads=count)
+    link = LinkOptions(small=flag_of("export", "small", small), threads=count)
+    return ExportOptions(weights, link, metadata)
 
 
 def backend_of(target: str) -> tuple[Backend, str]:
@@ -148,20 +180,14 @@ def _function(
         argument_name(jitted._fn, path).removeprefix("argument ").rpartition(" of ")[0]
         for path in call.treedef.paths("arguments")
     ]
-    results = entry.function.result.paths("result")
+    arguments = members(names, program.inputs[:passed])
+    results = members(entry.function.result.paths("result"), program.outputs, arguments)
     held = [
         HeldArray(f"{symbol}.weight{n}", type_, elements_of(np.asarray(array)))
         for n, (array, type_) in enumerate(zip(captured, program.inputs[passed:], strict=True))
     ]
     held += constants_of(program, symbol)
-    return Function(
-        prefix,
-        symbol,
-        program,
-        members(names, program.inputs[:passed]),
-        members(results, program.outputs),
-        tuple(held),
-    )
+    return Function(prefix, symbol, program, arguments, results, tuple(held))
 
 
-__all__ = ["backend_of", "export", "export_one"]
+__all__ = ["backend_of", "export", "export_one", "options_of"]

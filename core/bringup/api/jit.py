@@ -7,7 +7,7 @@ import inspect
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -163,6 +163,7 @@ class Jitted(Generic[P, R]):
         weights: WeightsPlace = "embedded",
         small: bool = False,
         threads: int = 1,
+        metadata: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Library:
         """A library of this function, made ahead of time: for C, C++ and Rust, without Python.
@@ -171,11 +172,12 @@ class Jitted(Generic[P, R]):
         args, kwargs: types such as ``f32[1, 784]``, or what `lower` takes.
         target: a processor and its system, such as ``x86_64-linux-gnu``, ``aarch64-linux-gnu`` or
         ``wasm32``, or ``backend:target``; ``c11`` for C source, of any processor; ``opencl-c`` for
-        OpenCL C with a host file of C.
+        OpenCL C with a host file of C; ``program`` for a program file, which `load` reads.
         weights: where the arrays stand that the function holds: ``embedded`` in the code, or
         ``external``, in a file of the format safetensors that the program maps into memory.
         small: whether little code counts for more than speed.
         threads: the most workers that share a call, through a function that the caller gives.
+        metadata: what else a program file shall tell, as of `save`.
         Raises UnsupportedError for a target that is unknown, or lacks something.
 
         >>> library = bu.jit(lambda x: x + 1).export("model", bu.float32[8], target="wasm32")
@@ -184,8 +186,8 @@ class Jitted(Generic[P, R]):
         """
         from bringup.api.exporting import export_one, options_of
 
-        options = options_of(small, threads)
-        return export_one(self, name, args, kwargs, target, weights, options)
+        options = options_of(weights, small, threads, metadata)
+        return export_one(self, name, args, kwargs, target, options)
 
     def _alike(self, *, fuse: bool) -> Jitted[P, R]:
         """The same function with or without fusion, which reuses no memory of its arguments."""

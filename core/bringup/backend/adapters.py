@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # importing bringup loads nothing of loops but their targets
     from bringup.loops.form import Func
     from bringup.loops.schedule import Schedule, Scheduled
 
-#: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
+#: ``function(*operands, out=result, **attrs)`` on views of buffers; see `OpsDevice`.
 OpFunction = Callable[..., object]
 
 

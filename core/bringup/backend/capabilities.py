@@ -17,6 +17,7 @@ API_LEVEL = 1
 #: The version of the op table.
 OPSET = 1
 
+#: Dtypes by claim: an op (``"add"``), or one kind of it (``"reduce.add"``).
 Claims = Mapping[str, frozenset[DType]]
 #: Those of loops and branches, of a device that runs them as wholes.
 CONTROL_CLAIMS: Claims = dict.fromkeys(("while", "scan", "case"), frozenset(STORED))

@@ -67,10 +67,11 @@ class Driver:
 
     include: the lines that include the header that has them.
     memory: the type of memory on the device: arguments, results, the arena and the weights.
-    queue: the parameter for what runs work in order.
+    queue: the type of what runs work in order.
     context: the parameters for where code is loaded.
     state: the members of what ``NAME_load`` fills and ``NAME_run`` reads.
     errors: what the negative codes of functions are.
+    integers: the types of these that are integers, and what Rust calls each; others are pointers.
     """
 
     include: str
@@ -79,6 +80,7 @@ class Driver:
     context: tuple[str, ...]
     state: tuple[str, ...]
     errors: str
+    integers: Mapping[str, str] = field(default_factory=dict)
 
 
 @record

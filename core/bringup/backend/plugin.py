@@ -26,8 +26,10 @@ import pluggy
 from bringup.backend.capabilities import Handshake
 from bringup.backend.device import Backend
 
+#: The group of entry points by which plugins are found.
 GROUP = "bringup.backends"
 hookspec = pluggy.HookspecMarker("bringup")
+#: The decorator of the two hooks of a plugin's module, `bringup_handshake` and `bringup_backend`.
 hookimpl = pluggy.HookimplMarker("bringup")
 
 

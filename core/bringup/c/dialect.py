@@ -152,6 +152,7 @@ def _overloaded(*ops: str, **renamed: str) -> dict[str, tuple[str, str]]:
     return {op: (name, name) for op, name in names.items()}
 
 
+#: Plain C, for gcc, clang and whatever else compiles C of 2011.
 C11 = Dialect(
     name="C11",
     types=_types(
@@ -188,6 +189,7 @@ _SHORT = _types("char, short, int, long", "uchar, ushort, uint, ulong")
 
 # The errors that OpenCL 1.2 allows in full profile (table 7.2) are too large for exp, log, sin,
 # tanh, pow, erf, atan and atan2.
+#: OpenCL C of version 1.2.
 OPENCL = Dialect(
     name="OPENCL",
     types=_SHORT,
@@ -230,6 +232,7 @@ OPENCL = Dialect(
 )  # fmt: skip
 
 # The errors of CUDA's functions stand in the appendix "Mathematical Functions" of its guide.
+#: CUDA C++.
 CUDA = Dialect(
     name="CUDA",
     types=_types(
@@ -266,6 +269,7 @@ CUDA = Dialect(
 )  # fmt: skip
 
 
+#: HIP C++: CUDA, but for shuffles.
 HIP = replace(
     CUDA,
     name="HIP",
@@ -276,6 +280,7 @@ HIP = replace(
 
 # Metal's functions are too far off for exp, log, sin, tan, tanh, pow, atan and atan2; it has no
 # erf, expm1 and log1p; its fmod rounds.
+#: The Metal Shading Language.
 METAL = Dialect(
     name="METAL",
     types=_SHORT,
@@ -319,6 +324,7 @@ METAL = Dialect(
     flags=("-fno-fast-math",),
 )  # fmt: skip
 
+#: All of them, by their names.
 DIALECTS: Mapping[str, Dialect] = {d.name: d for d in (C11, OPENCL, CUDA, HIP, METAL)}
 
 __all__ = ["C11", "CUDA", "DIALECTS", "HIP", "METAL", "OPENCL", "WIDE", "Dialect"]

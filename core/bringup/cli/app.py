@@ -38,6 +38,21 @@ Weights = Annotated[
         autocompletion=shell.one_of("embedded", "external"),
     ),
 ]
+Functions = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FUNCTION",
+        help="file.py:function, module:function or file.bringup:entry.  Several have their"
+        " types behind them, and may have other names in front: NAME=file.py:function(TYPES).",
+    ),
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="What else a program file shall tell: JSON or a text; may be repeated.",
+    ),
+]
 Types = Annotated[
     list[str] | None,
     typer.Argument(metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."),
@@ -300,10 +315,11 @@ def tune(
         "bringup build model.py:predict --args 'f32[1,784]' --target aarch64-linux-gnu",
         "bringup build model.py:predict --args 'f32[1,784]' --target wasm32 --kind shared --small",
         "bringup build model.py:predict --args 'f32[1,784]' --target c11 --weights external",
+        "bringup build 'a.py:encode(f32[8])' 'a.py:decode(f32[4])' --name codec --target program",
     ),
 )
 def build(
-    subject: Function,
+    subjects: Functions,
     target: Annotated[
         str,
         typer.Option(
@@ -336,13 +352,14 @@ def build(
         bool, typer.Option("--small", help="Little code counts for more than speed.")
     ] = False,
     threads: Annotated[int, typer.Option(metavar="N", help="The most workers of a call.")] = 1,
+    metadata: Metadata = None,
     json: Json = False,
 ) -> None:
-    """Make a library of a function, for programs without Python: an object or C source, headers."""
+    """Make a library of functions, for programs without Python: an object or C source, headers."""
     from bringup.cli import build as command
 
     command.show(
-        subject,
+        subjects,
         [word for text in args or [] for word in text.split()],
         target,
         name=name,
@@ -351,5 +368,6 @@ def build(
         weights=weights,
         small=small,
         threads=threads,
+        metadata=metadata or [],
         as_json=json,
     )

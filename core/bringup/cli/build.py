@@ -1,21 +1,23 @@
-"""``bringup build``: a function as a library for a processor, made ahead of time."""
+"""``bringup build``: functions as a library for a processor, made ahead of time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from bringup.aot.library import Library, WeightsPlace
-from bringup.aot.toolchain import linked, suffix_of
+from bringup.aot.library import Library
+from bringup.aot.toolchain import file_name, linked
+from bringup.api.exporting import export
 from bringup.cli.output import document, line, size_text
 from bringup.cli.shell import found_wrong
-from bringup.cli.subject import PROGRAM_FILE, function_of, names_function
+from bringup.cli.subject import PROGRAM_FILE, functions_of
 from bringup.errors import BringupError
 
 
 def show(
-    subject: str,
+    subjects: Sequence[str],
     types: Sequence[str],
     target: str,
     *,
@@ -25,24 +27,26 @@ def show(
     weights: str,
     small: bool,
     threads: int,
+    metadata: Sequence[str],
     as_json: bool,
 ) -> None:
     """Make the library, write its files, and say what they are.
 
-    subject, types: as in `bringup.cli.dump.show`, but no file of IR text.  name: of the library,
-    the function's by default.  kind: object, static or shared.  Raises BringupError.
+    subjects, types: as in `functions_of`.  name: of the library, that of its only function or of
+    the program file by default.  kind: object, static or shared.  metadata: texts ``KEY=VALUE``.
+    Raises BringupError.
     """
-    if not names_function(subject):
-        raise BringupError(
-            f"{subject} names no function", fix="name file.py:function or module:function"
-        )
-    function, arguments = function_of(subject, types)
-    name = name or Path(subject.rpartition(":")[2]).name.removesuffix(PROGRAM_FILE)
-    place = cast("WeightsPlace", weights)  # others are refused there
+    functions = functions_of(subjects, types)
+    name = name or _name_of(subjects, functions)
+    options: dict[str, Any] = {"target": target, "weights": weights, "small": small}
+    options |= {"threads": threads, "metadata": _metadata(metadata)}
     try:
-        library = function.export(
-            name, *arguments, target=target, weights=place, small=small, threads=threads
-        )
+        if len(functions) == 1:
+            [(function, arguments)] = functions.values()
+            library = function.export(name, *arguments, **options)
+        else:
+            calls = {own: (function, *args) for own, (function, args) in functions.items()}
+            library = export(name, calls, **options)
     except BringupError as error:
         raise found_wrong(error)  # noqa: B904  (the same object)
     if kind != "object" and f"{name}.o" not in library.files:
@@ -55,10 +59,35 @@ def show(
     if kind != "object":
         symbols = tuple(library.arena_bytes)
         data = linked(kind, name, library.files[f"{name}.o"], symbols, library.target)
-        path = Path(folder) / f"{'lib' if library.target != 'wasm32' else ''}{name}"
-        paths.append(path.with_suffix(suffix_of(kind, library.target)))
+        paths.append(Path(folder) / file_name(kind, name, library.target))
         paths[-1].write_bytes(data)
     _report(library, paths, as_json=as_json)
+
+
+def _name_of(subjects: Sequence[str], functions: Iterable[str]) -> str:
+    """The name of a library that is given none.  Raises BringupError."""
+    if len(subjects) == 1 and subjects[0].endswith(PROGRAM_FILE):
+        return Path(subjects[0]).stem
+    first, *others = functions
+    if others:
+        raise BringupError(
+            f"{first}, {', '.join(others)} are a library without a name", fix="give one: --name"
+        )
+    return first
+
+
+def _metadata(texts: Sequence[str]) -> dict[str, Any] | None:
+    """Values that are JSON as it has them, others as texts.  Raises BringupError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise BringupError(f"metadata {text!r} has no value", fix="say KEY=VALUE")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found or None
 
 
 def _report(library: Library, paths: Sequence[Path], *, as_json: bool) -> None:

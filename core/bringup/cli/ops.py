@@ -38,8 +38,16 @@ def show(name: str, *, as_json: bool) -> None:
 
 
 def row_of(name: str) -> OpDef | None:
-    """The op of that name, None for no name.  Raises BringupError for an unknown one."""
-    row = find(name) or KERNEL_OPS.get(name)
+    """The op of that name, or of that claim, such as ``reduce.add``; None for no name.
+
+    Raises BringupError for an unknown one.
+    """
+    op, dot, _ = name.partition(".")
+    row = find(op) or KERNEL_OPS.get(op)
+    if dot and row is not None and name not in row.claims:
+        raise BringupError(
+            f"no op is claimed as {name!r}", fix=f"claims of {op}: {', '.join(row.claims)}"
+        )
     if row is None and name:
         close = difflib.get_close_matches(name, [*MODULE_OF, *KERNEL_OPS], n=3)
         raise BringupError(
@@ -70,17 +78,21 @@ def _one(op: OpDef) -> None:
     line()
     facts: list[tuple[str, str]] = [
         ("kind", op.kind.value),
-        ("stands in", "the bodies of kernels alone" if op.name in KERNEL_OPS else ""),
-        ("operands", "one or more" if op.arity is None else str(op.arity)),
-        ("tier", _tier(op)),
-        ("dtypes", _dtypes(op)),
-        ("claims", ", ".join(op.claims)),
-        ("accuracy", _accuracies(op)),
-        ("laws", ", ".join(sorted(t.value for t in op.traits))),
-        ("derivative", "yes" if op.vjp is not None else "none of its own"),
-        ("decomposes", "yes" if op.decompose is not None else "no"),
-        ("since opset", str(op.since)),
+        ("operands", _operands(op)),
     ]
+    if op.name in KERNEL_OPS:
+        facts += [("stands in", "the bodies of kernels alone"), ("claims", "none is needed")]
+    else:
+        facts += [
+            ("tier", _tier(op)),
+            ("dtypes", _dtypes(op)),
+            ("claims", ", ".join(op.claims)),
+            ("accuracy", _accuracies(op)),
+            ("laws", ", ".join(sorted(t.value for t in op.traits))),
+            ("derivative", "yes" if op.vjp is not None else "none of its own"),
+            ("decomposes", "yes" if op.decompose is not None else "no"),
+            ("since opset", str(op.since)),
+        ]
     table(("fact", "value"), [row for row in facts if row[1]])
     if op.attrs:
         line()
@@ -139,6 +151,12 @@ def facts(op: OpDef) -> dict[str, Any]:
             for s in op.special
         ],
     }
+
+
+def _operands(op: OpDef) -> str:
+    if op.name in KERNEL_OPS:
+        return "the values that its indices name: d0, d1, …"
+    return "one or more" if op.arity is None else str(op.arity)
 
 
 def _tier(op: OpDef) -> str:

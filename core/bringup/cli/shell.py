@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ FOUND_WRONG = 1
 NOT_RUN = 2
 INTERRUPTED = 130
 
+_TYPER = os.path.dirname(os.path.abspath(typer.__file__))
 # Typer brings a copy of click, or depends on it, by version; this class of either is public.
 _UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 
@@ -127,6 +129,8 @@ def run(app: Callable[..., Any], command: str) -> None:
         _report_usage(error, command)
     except BringupError as error:
         status = getattr(error, "status", NOT_RUN)
+        if error.location is not None and error.location.file.startswith(_TYPER):
+            error.location = None  # nobody's line called the command
         fail(str(error), None, what=error.what, inner=error.fix)
     except OSError as error:
         status = NOT_RUN

@@ -9,15 +9,16 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bringup.backend.registry import load
 from bringup.cli.shell import found_wrong
-from bringup.errors import BringupError
+from bringup.errors import BringupError, ProgramFileError
 from bringup.graph.parser import parse_graph
 from bringup.ops import find
 from bringup.runtime.compiler import Compiled, lower_graph
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: What the names of program files end with.
 PROGRAM_FILE = ".bringup"
+#: A function with a name in front and the types of its arguments behind it; and one of these.
+_NAMED = re.compile(r"(?:(\w+)=)?(.*?)(?:\((.*)\))?", re.DOTALL)
+_TYPE = re.compile(r"[^\s,\[\]]+(?:\[[^\]]*\])?")
 
 
 def compiled_for(subject: str, types: Sequence[str], target: str) -> Compiled:
@@ -52,6 +56,38 @@ def names_function(subject: str) -> bool:
     return ":" in subject or subject.endswith(PROGRAM_FILE)
 
 
+def functions_of(
+    texts: Sequence[str], types: Sequence[str]
+) -> dict[str, tuple[Jitted[..., Any], list[Any]]]:
+    """The functions of texts ``NAME=file.py:function(TYPES)``, and their arguments, by names.
+
+    NAME is the function's if it is left out, and TYPES are ``types``.  A program file without an
+    entry stands for all of its entries.  Raises BringupError.
+    """
+    found: dict[str, tuple[Jitted[..., Any], list[Any]]] = {}
+    for text in texts:
+        parts = _NAMED.fullmatch(text)
+        assert parts is not None
+        name, subject, own = parts.groups()
+        if not names_function(subject):
+            raise BringupError(
+                f"{subject} names no function", fix="name file.py:function or module:function"
+            )
+        words = types if own is None else _TYPE.findall(own)
+        names = [name or subject.rpartition(":")[2]]
+        subjects = [subject]
+        if name is None and ":" not in subject:
+            names = list(_entries(subject))
+            subjects = [f"{subject}:{entry}" for entry in names]
+        for each, one in zip(names, subjects, strict=True):
+            if each in found:
+                raise BringupError(
+                    f"two functions are called {each}", fix=f"name one of them: other={one}"
+                )
+            found[each] = function_of(one, words)
+    return found
+
+
 def function_of(subject: str, types: Sequence[str]) -> tuple[Jitted[..., Any], list[Any]]:
     """The function of a text, and the arguments that its types stand for."""
     from bringup.api.jit import Jitted, jit
@@ -66,16 +102,24 @@ def function_of(subject: str, types: Sequence[str]) -> tuple[Jitted[..., Any], l
     except TypeError as error:
         raise BringupError(
             f"{name}{inspect.signature(function)} does not take the types given: {error}",
-            fix=f"give one for each argument: {subject} 'f32[4,8]' …",
+            fix="give one for each argument, such as 'f32[4,8]'",
         ) from None
     return function if isinstance(function, Jitted) else jit(function), arguments
 
 
-def _entry(path: str, name: str) -> Jitted[..., Any]:
-    """An entry of a program file.  path: empty where the name is that of the file."""
+def _entries(path: str) -> Mapping[str, Jitted[..., Any]]:
+    """The entries of a program file."""
     from bringup.api.program_files import load
 
-    entries = load(path or name).entries
+    try:
+        return load(path).entries
+    except ProgramFileError as error:
+        raise found_wrong(error)  # noqa: B904  (the same object)
+
+
+def _entry(path: str, name: str) -> Jitted[..., Any]:
+    """An entry of a program file.  path: empty where the name is that of the file."""
+    entries = _entries(path or name)
     if not path and len(entries) == 1:
         return next(iter(entries.values()))
     if path and name in entries:

@@ -65,6 +65,7 @@ def picture(
         class_="program",
         width=round(placed.width),
         height=round(placed.height),
+        style=f"--width:{placed.width:.0f}px",
         viewBox=f"0 0 {placed.width:.0f} {placed.height:.0f}",
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bringup.errors import UnsupportedError
-from bringup.graph import Graph
+from bringup.graph import Graph, Instr
 from bringup.html import document
 from bringup.html.drawing import Node, drawing, picture
 from bringup.html.markup import Markup, code, join, pairs, scrolled, tag
@@ -64,8 +64,8 @@ def page(levels: Levels) -> str:
         pairs([(name, value) for name, value in facts]),
     )
     sections = [
-        ("As traced", "traced", graph_picture(levels.graph)),
-        ("After passes", "passes", graph_picture(levels.optimized)),
+        ("As traced", "traced", _graph(levels.graph)),
+        ("After passes", "passes", _graph(levels.optimized)),
         ("Launches", "launches", join(map(_program, levels.programs))),
         ("Kernels", "kernels", join(_kernels(levels))),
         ("Code", "code", join(_code(levels))),
@@ -80,6 +80,25 @@ def graph_picture(graph: Graph) -> Markup:
     return scrolled(drawing(graph), f"Graph {graph.name}")
 
 
+def _graph(graph: Graph) -> Markup:
+    """A picture of a graph, and those of the bodies of its loops and branches."""
+    parts = [graph_picture(graph)]
+    for instr in graph.instrs:
+        for name, body in _bodies(instr):
+            title = f"{name} of {instr.op.name}"
+            parts.append(tag("details", tag("summary", title), _graph(body), open=len(body) < 40))
+    return join(parts)
+
+
+def _bodies(instr: Instr) -> Iterator[tuple[str, Graph]]:
+    for name, value in instr.attrs.items():
+        if isinstance(value, Graph):
+            yield name, value
+        elif isinstance(value, tuple):
+            numbered = enumerate(value)
+            yield from ((f"{name} {n}", each) for n, each in numbered if isinstance(each, Graph))
+
+
 # -- a program -------------------------------------------------------------------------------------
 
 
@@ -89,6 +108,10 @@ def _program(program: Program) -> Markup:
         parts.append(scrolled(_launches(program), f"Launches of {program.name}"))
     parts += [scrolled(memory, "Memory")] if (memory := _memory(program)) else []
     parts.append(tag("details", tag("summary", "as text"), code(str(program))))
+    for step in program.steps:
+        for inner in getattr(step, "programs", ()):
+            title = f"{inner.name} of {step.name}"
+            parts.append(tag("details", tag("summary", title), _program(inner)))
     return join(parts)
 
 
@@ -183,13 +206,17 @@ def _kernels(levels: Levels) -> list[Markup]:
     parts = []
     both = zip(levels.kernels, levels.schedules, strict=True)
     for number, (kernel, scheduled) in enumerate(both):
-        inner = [tag("h4", "kernel"), code(str(kernel))]
-        if scheduled is not None:
-            inner += [tag("h4", "loops before the schedule"), code(str(scheduled.before))]
-            inner += [tag("h4", "schedule"), code(str(scheduled.steps))]
-            inner += [tag("h4", "loops after it"), code(str(scheduled.after))]
+        texts = [("kernel", str(kernel))]
+        if scheduled is not None and scheduled.steps.steps:
+            texts += [("loops before the schedule", str(scheduled.before))]
+            texts += [("schedule", str(scheduled.steps))]
+            texts += [("loops after it", str(scheduled.after))]
+        elif scheduled is not None:
+            texts += [("loops, which no schedule changes", str(scheduled.after))]
+        inner = (tag("div", tag("h4", title), code(text)) for title, text in texts)
+        side = tag("div", inner, class_="side")
         parts.append(
-            tag("details", tag("summary", f"{number}: {kernel!r}"), inner, open=number == 0)
+            tag("details", tag("summary", f"{number}: {kernel!r}"), side, open=number == 0)
         )
     names = {kernel.name for kernel in levels.kernels}
     parts += [

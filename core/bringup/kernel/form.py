@@ -178,9 +178,13 @@ class Stage:
 
 @record(memo=True)
 class Kernel:
-    """One launch; see the module's text.
+    """One launch: at every point of a grid, in any order, stages run one after the other.
 
+    grid: the axes of the points, numbered from 0.
+    buffers: inputs and outputs in the order of the launch's slots, and tiles, which have none.
+    stages: what each point runs; their own axes are numbered on from the grid's.
     source: the names of the graph instructions it computes, for people.
+    ``str`` gives all of it as text, which `bringup.kernel.parser.parse_kernel` reads.
     """
 
     #: The text that `content` made.

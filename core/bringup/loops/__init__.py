@@ -50,6 +50,10 @@ def __getattr__(name: str) -> Any:
     return getattr(module, name)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 __all__ = [
     "Alloc",
     "Barrier",

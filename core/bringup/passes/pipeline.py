@@ -8,6 +8,7 @@ from bringup.errors import UnsupportedError
 from bringup.passes.base import Available, Maker, Pass, everything
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
+from bringup.passes.defer import defer
 from bringup.passes.fold import fold
 from bringup.passes.outputs import (
     forward_loop_invariants,
@@ -18,8 +19,11 @@ from bringup.passes.simplify import canonicalise, cse, simplify
 
 #: The passes that a backend's own come after.  Simplification comes first because it knows better
 #: than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it makes;
-#: fold, canonicalise and cse stand for themselves so that any of them can be left out.
-PIPELINE: tuple[Maker, ...] = (simplify, decompose, fold, canonicalise, simplify, cse, dce)
+#: fold, canonicalise and cse stand for themselves so that any of them can be left out.  Functions
+#: are deferred before they are decomposed.
+PIPELINE: tuple[Maker, ...] = (
+    simplify, defer, decompose, fold, canonicalise, simplify, cse, dce,
+)  # fmt: skip
 
 
 def passes_for(
@@ -37,9 +41,9 @@ def passes_for(
     without: names of passes to leave out, to find the one at fault.
     Raises UnsupportedError for the name of one that cannot be left out.
 
-    >>> [each.name for each in passes_for(lambda instr: True)][:7]
-    ['simplify', 'decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
-    >>> [each.name for each in passes_for(lambda instr: True)][7:]
+    >>> [each.name for each in passes_for(lambda instr: True)][:8]
+    ['simplify', 'defer', 'decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
+    >>> [each.name for each in passes_for(lambda instr: True)][8:]
     ['forward_loop_invariants', 'materialize_outputs', 'split_concatenates']
     """
     passes = (

@@ -42,6 +42,7 @@ class Slot:
 class KernelStep:
     """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order.
 
+    location: the line of the user's code that it comes from.
     schedule: steps that were found for the kernel's loops; None for those of the device's choice.
     """
 
@@ -224,6 +225,7 @@ def _at_offsets(slots: Sequence[Slot], offsets: Sequence[int]) -> list[Slot]:
 #: Steps that run programs of their own.
 ControlStep = LoopStep | BranchStep
 
+#: What a program has in order: launches, op calls, loops and branches.
 Step = KernelStep | OpStep | ControlStep
 
 

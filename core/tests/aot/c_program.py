@@ -192,6 +192,20 @@ def compile_all(
     return program
 
 
+def rust_compiler() -> tuple[str, ...]:
+    """The command of a compiler of Rust that knows ``unsafe extern``; empty if there is none."""
+    path = shutil.which("rustc")
+    if path is None:
+        return ()
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return (path,) if tuple(map(int, version.split()[1].split(".")[:2])) >= (1, 82) else ()
+
+
+def need_rust() -> tuple[str, ...]:
+    """The same; skips the test if there is none."""
+    return rust_compiler() or pytest.skip("rustc 1.82 or later is not installed")
+
+
 def has_sanitizers(folder: Path) -> bool:
     """Whether the first compiler makes programs with sanitizers."""
     source = folder / "empty.c"
@@ -200,4 +214,7 @@ def has_sanitizers(folder: Path) -> bool:
     return subprocess.run(line, capture_output=True, check=False).returncode == 0
 
 
-__all__ = ["SANITIZERS", "compile_all", "compilers", "flat", "has_sanitizers", "main_of", "run"]
+__all__ = [
+    "SANITIZERS", "compile_all", "compilers", "flat", "has_sanitizers", "main_of", "need_rust",
+    "run", "rust_compiler",
+]  # fmt: skip

@@ -77,7 +77,7 @@ def library(**options: bool) -> Library:
 def test_the_files_and_their_interface() -> None:
     """The kernels are a file as well as a part of the C file; memory is that of OpenCL."""
     files = library().files
-    assert sorted(files) == ["model.c", "model.cl", "model.h"]
+    assert sorted(files) == ["model.c", "model.cl", "model.h", "model.hpp", "model.rs"]
     code = ", ".join(map(str, files["model.cl"][:8]))
     assert code in files["model.c"].decode()
     header = files["model.h"].decode()

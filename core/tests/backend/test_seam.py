@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -39,6 +42,17 @@ def test_the_list_is_whole() -> None:
     )
     assert said["bringup.backend.Capabilities.simulated"] == "field bool"
     assert said["bringup.loops.Func.content"] == "property"
+
+
+@pytest.mark.parametrize("name", seam.SEAM)
+def test_help_tells_of_every_name(name: str) -> None:
+    module = importlib.import_module(name)
+    page = pydoc.plain(pydoc.render_doc(module))
+    for each in seam.SEAM[name] or module.__all__:
+        assert re.search(rf"\b{each}\b", page), each
+        value = getattr(module, each)
+        if inspect.isroutine(value) or inspect.isclass(value):
+            assert inspect.getdoc(value), each
 
 
 OLD = {

@@ -19,9 +19,12 @@ from typer.testing import CliRunner, Result
 
 from bringup.backend.discovery import BackendStatus, Candidate, candidates, select
 from bringup.backend.probing import probe_elsewhere
+from bringup.cli import ops
 from bringup.cli.app import app, run
 from bringup.cli.output import table
 from bringup.config import VARIABLES
+from bringup.errors import BringupError
+from bringup.kernel.ops import KERNEL_OPS
 
 Install = Callable[..., Path]
 
@@ -314,6 +317,16 @@ def test_kernel_ops_are_told_too() -> None:
     result = bringup("ops", "load")
     assert result.exit_code == 0
     assert "the bodies of kernels alone" in result.stdout
+    for name in KERNEL_OPS:
+        assert bringup("ops", name).exit_code == 0
+        assert json.loads(bringup("ops", name, "--json").stdout)["name"] == name
+
+
+def test_an_op_answers_to_its_claims() -> None:
+    assert bringup("ops", "reduce.add").stdout == bringup("ops", "reduce").stdout
+    with pytest.raises(BringupError, match="no op is claimed as 'reduce") as caught:
+        ops.row_of("reduce.plus")
+    assert "claims of reduce: reduce.add, " in str(caught.value)
 
 
 def complete(words: str) -> list[str]:

@@ -78,7 +78,7 @@ def test_every_level_of_a_function(subject: str) -> None:
     text = result.stdout
     assert "graph forward(%0: f32[4,8], %1: f32[4,8]) {" in text
     assert "= exp(" in text
-    assert "07-dce, 08-forward_loop_invariants, 09-materialize_outputs" in text
+    assert "08-dce, 09-forward_loop_invariants, 10-materialize_outputs" in text
     assert "\nprogram forward(f32[4,8], f32[4,8]) -> (f32[4,8]) arena=0\n" in text
     assert "\nkernels: 1\nkernel k0" in text
     assert "\nkernels 1\n" in text

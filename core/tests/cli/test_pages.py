@@ -63,6 +63,8 @@ def test_a_page_has_every_level() -> None:
     assert f"{cost.arena_bytes:,} bytes" in page.text
     assert any("layer_norm, then" in title for title in page.titles), "the graph as traced"
     assert any(title.startswith("launches: ") for title in page.titles)
+    assert "body of scan" in page.text
+    assert "inputs: dot_general, then tanh" in "\n".join(page.titles), "the body of the loop"
 
 
 def test_memory_shows_buffers_that_are_needed_at_the_same_time_apart() -> None:

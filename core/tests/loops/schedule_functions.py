@@ -104,41 +104,6 @@ func f(x: in f32[4], y: out f32[12]) {
   }
 }
 """
-TILES = """
-func f(x: in f32[30], y: out f32[30]) {
-  for i in 6 parallel {
-    for j in 5 {
-      %0: f32 = x[i + 6*j]
-      %1: f32 = neg(%0)
-      y[5*i + j] = %1
-    }
-  }
-}
-"""
-HALO = """
-func f(x: in f32[12], y: out f32[10]) {
-  for i in 10 {
-    %0: f32 = x[i]
-    %1: f32 = x[i + 2]
-    %2: f32 = add(%0, %1)
-    y[i] = %2
-  }
-}
-"""
-PANEL = """
-func f(x: in f32[30], y: out f32[6]) {
-  for i in 6 {
-    %0: f32 = 0.0
-    y[i] = %0
-  }
-  for j in 5 {
-    for i in 6 {
-      %1: f32 = x[6*j + i]
-      y[i] add= %1
-    }
-  }
-}
-"""
 MASKED = """
 func f(x: in f32[10], y: out f32[10]) {
   for i in 10 {

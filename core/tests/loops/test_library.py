@@ -22,7 +22,6 @@ def interpret(func: Func, arrays: Sequence[Array]) -> None:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which long lines and long runs are cut, so that small ones are, too."""
-    monkeypatch.setattr("bringup.loops.library.sorting._LEAST_BLOCK", 4)
     monkeypatch.setattr("bringup.loops.library.scans._LEAST_CHUNK", 3)
     monkeypatch.setattr("bringup.loops.library.attention._BLOCK", 12)
     monkeypatch.setattr("bringup.loops.library.attention._FEW_BLOCK", 8)
@@ -92,8 +91,8 @@ LINES: list[tuple[tuple[int, ...], int]] = [
 @pytest.mark.parametrize("number", range(len(LINES)), ids=lambda number: str(LINES[number][0]))
 def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers alone, whose NaN all become one, and keys with payloads."""
-    monkeypatch.setattr("bringup.loops.library.vector_sorts._BLOCK_BYTES", 1 << 9)
-    monkeypatch.setattr("bringup.loops.library.vector_sorts._SHORT", 8)
+    monkeypatch.setattr("bringup.loops.library.sorting._BLOCK_BYTES", 1 << 9)
+    monkeypatch.setattr("bringup.loops.library.sorting._SHORT", 8)
     monkeypatch.setattr("bringup.loops.library.run_merges._PART", 32)
     rng, (shape, dim) = np.random.default_rng(number), LINES[number]
     machine = {"vector_bits": 32 * lanes, "registers": (16, 32)[number % 2], **PERMUTES}
@@ -109,6 +108,18 @@ def test_sorts_by_vectors(number: int, lanes: int, monkeypatch: pytest.MonkeyPat
             is_nan = want != want
             assert (got[~is_nan]).tobytes() == (want[~is_nan]).tobytes(), (attrs, x, got, want)
             assert np.array_equal(got != got, is_nan)
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i32", "u8"])
+def test_long_sorts_by_blocks_of_threads(dtype: str, descending: bool) -> None:
+    """The last tile of a line is not whole: what fills it comes behind all elements."""
+    rng = np.random.default_rng(3)
+    for length in (9, 16, 17):
+        x = few_values(rng, (length,), as_dtype(dtype))
+        attrs = {"dim": 0, "num_keys": 1, "descending": descending}
+        results = run_loops(loops_of("sort", [x], 1, THREADS, **attrs), [x], interpret)
+        assert results[0].tobytes() == reference("sort", [x], **attrs)[0].tobytes(), x
 
 
 @pytest.mark.parametrize(("name", "machine"), INEXACT, ids=str)

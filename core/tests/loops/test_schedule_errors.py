@@ -92,6 +92,22 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "precompute %0 . t i",
         "it depends on loop j",
     ),
+    "a fold at another place, as data says": (
+        """func f(p: in i32[2], x: in f32[4], y: inout f32[8]) {
+%a: i32 = p[0]
+%b: i32 = p[1]
+for i in 4 {
+%0: f32 = -0.0
+y[i + d0[0:4]](%a) = %0
+}
+for j in 4 {
+%1: f32 = x[j]
+y[j + d0[0:4]](%b) add= %1
+}
+}""",
+        "overwrite y",
+        "nothing folds into each element of y",
+    ),
     "a fold into what is not neutral": (SUM, "overwrite y", "nothing folds into each element of y"),
     "what stands beside one of two loops": (
         SIBLINGS.replace("for k", "for j").replace("[k]", "[j]").replace("+ k]", "+ j]"),
@@ -194,47 +210,6 @@ y[4*o + k] = %0
         "counts registers of y.a",
     ),
     "a name that is a kind of loop": (loop(COPY), "split i vector b 5", "cannot be called vector"),
-    "memory for no machine": (
-        loop(COPY),
-        "stage x i space=shared",
-        "copies do not lie in 'shared'",
-    ),
-    "a buffer that is not there": (loop(COPY), "stage z i", "nothing is read or written"),
-    "a layout of other loops": (
-        loop(COPY),
-        "split i a b 5\nstage x a layout=a",
-        "loop a of the layout does not choose its elements",
-    ),
-    "a layout with a dimension twice": (
-        loop(COPY),
-        "split i a b 5\nstage x . layout=a,b,b",
-        "does not say each dimension once",
-    ),
-    "half a dimension": (
-        loop(COPY),
-        "split i a b 5\nstage x . layout=a,b/2",
-        "does not say each dimension once",
-    ),
-    "an index that is no sum": (
-        loop("%0: f32 = x[(i)//2]\n y[i] = %0"),
-        "stage x .",
-        "is no loop",
-    ),
-    "a write that data decides": (
-        loop('%0: f32 = x[i]\n%1: bool = compare(%0, %0) {direction="eq"}\nif %1 {\n y[i] = %0\n}'),
-        "stage y .",
-        "depends on data",
-    ),
-    "a write that only a part of the loop does": (
-        loop("if 2 <= i < 5 {\n%0: f32 = x[i]\n y[3] = %0\n}"),
-        "stage y .",
-        "whether its elements are touched depends on 2 <= i[10] < 5",
-    ),
-    "other starts": (
-        loop("for j in 4 {\n%0: f32 = x[i]\n%1: f32 = x[j]\n%2: f32 = add(%0, %1)\ny[i] = %2\n}"),
-        "stage x i",
-        "have no common start",
-    ),
     "a buffer that nobody allocates": (SUM, "set_space r shared", "allocates no buffer r"),
     "an unknown space": (THREADS, "set_space s global", "nothing is allocated in 'global'"),
     "another kind for a block that shares memory": (

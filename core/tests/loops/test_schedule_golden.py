@@ -8,17 +8,14 @@ from schedule_functions import (
     BESIDE,
     CHUNKS,
     COND,
-    HALO,
     LINE,
     MASKED,
     NEST,
-    PANEL,
     PLAIN,
     ROLL,
     ROWS,
     SHIFT,
     SUM,
-    TILES,
     WITHIN,
 )
 from schedule_product_cases import PRODUCT_CASES
@@ -530,185 +527,6 @@ CASES: dict[str, tuple[str, str, str]] = {
               %0: f32 = x[4*i + j]
               %1: f32 = neg(%0)
               y[4*i + j] = %1
-            }
-          }
-        }
-        """,
-    ),
-    "stage: a tile of what is read, in another order": (
-        TILES,
-        """
-        stage x . layout=i,j
-        """,
-        """
-        func f(x: in f32[30], y: out f32[30]) {
-          alloc x.c: scratch f32[30]
-          for x.0 in 6 {
-            for x.1 in 5 {
-              %x: f32 = x[x.0 + 6*x.1]
-              x.c[5*x.0 + x.1] = %x
-            }
-          }
-          for i in 6 parallel {
-            for j in 5 {
-              %0: f32 = x.c[5*i + j]
-              %1: f32 = neg(%0)
-              y[5*i + j] = %1
-            }
-          }
-        }
-        """,
-    ),
-    "stage: a tile of what is written": (
-        TILES,
-        """
-        split i i.o i.i 4
-        split j j.o j.i 2
-        reorder i.o j.o i.i j.i
-        stage y j.o
-        """,
-        """
-        func f(x: in f32[30], y: out f32[30]) {
-          for i.o in 2 parallel {
-            for j.o in 3 {
-              alloc y.j.o: scratch f32[8]
-              for i.i in 4 until -4*i.o + 6 parallel {
-                for j.i in 2 until -2*j.o + 5 {
-                  %0: f32 = x[i.i + 4*i.o + 6*j.i + 12*j.o]
-                  %1: f32 = neg(%0)
-                  y.j.o[2*i.i + j.i] = %1
-                }
-              }
-              for y.out.0 in 4 until -4*i.o + 6 {
-                for y.out.1 in 2 until -2*j.o + 5 {
-                  %y: f32 = y.j.o[2*y.out.0 + y.out.1]
-                  y[20*i.o + 2*j.o + 5*y.out.0 + y.out.1] = %y
-                }
-              }
-            }
-          }
-        }
-        """,
-    ),
-    "stage: indices that differ by a constant": (
-        HALO,
-        """
-        split i i.o i.i 5
-        stage x i.o
-        """,
-        """
-        func f(x: in f32[12], y: out f32[10]) {
-          for i.o in 2 {
-            alloc x.i.o: scratch f32[7]
-            for x.0 in 7 {
-              %x: f32 = x[5*i.o + x.0]
-              x.i.o[x.0] = %x
-            }
-            for i.i in 5 {
-              %0: f32 = x.i.o[i.i]
-              %1: f32 = x.i.o[i.i + 2]
-              %2: f32 = add(%0, %1)
-              y[i.i + 5*i.o] = %2
-            }
-          }
-        }
-        """,
-    ),
-    "stage: panels": (
-        PANEL,
-        """
-        stage x . layout=i/4,j,i%4
-        """,
-        """
-        func f(x: in f32[30], y: out f32[6]) {
-          alloc x.c: scratch f32[40]
-          for x.0 in 2 {
-            for x.1 in 5 {
-              for x.2 in 4 {
-                %x: f32 = x[4*x.0 + 6*x.1 + x.2] if 0 <= 4*x.0 + x.2 < 6
-                x.c[20*x.0 + 4*x.1 + x.2] = %x
-              }
-            }
-          }
-          for i in 6 {
-            %0: f32 = 0.0
-            y[i] = %0
-          }
-          for j in 5 {
-            for i in 6 {
-              %1: f32 = x.c[4*j + 20*(i)//4 + (i)%4]
-              y[i] add= %1
-            }
-          }
-        }
-        """,
-    ),
-    "stage: registers of what is folded into": (
-        PANEL,
-        """
-        stage y j space=register
-        """,
-        """
-        func f(x: in f32[30], y: out f32[6]) {
-          for i in 6 {
-            %0: f32 = 0.0
-            y[i] = %0
-          }
-          for j in 5 {
-            alloc y.j: register f32[6]
-            for y.0 in 6 unroll {
-              %y: f32 = y[y.0]
-              y.j[y.0] = %y
-            }
-            for i in 6 unroll {
-              %1: f32 = x[6*j + i]
-              y.j[i] add= %1
-            }
-            for y.out.0 in 6 unroll {
-              %y_1: f32 = y.j[y.out.0]
-              y[y.out.0] = %y_1
-            }
-          }
-        }
-        """,
-    ),
-    "stage: masks of all loads": (
-        ROWS,
-        """
-        split i i.o i.i 2
-        distribute i.i
-        pad i.i
-        stage x i.o
-        """,
-        """
-        func f(x: in f32[15], y: out f32[5]) {
-          for i.o in 3 parallel {
-            alloc x.i.o: scratch f32[6]
-            for x.0 in 2 {
-              for x.1 in 3 {
-                %x: f32 = x[6*i.o + 3*x.0 + x.1] if 1 <= -2*i.o + -1*x.0 + 5 < 6
-                x.i.o[3*x.0 + x.1] = %x
-              }
-            }
-            alloc r: register f32[2]
-            alloc v1: register f32[2]
-            %0: f32 = -0.0
-            for i.i in 2 unroll {
-              r[i.i] = %0
-              %1: f32 = x.i.o[3*i.i]
-              v1[i.i] = %1
-            }
-            for i.i in 2 unroll {
-              %1_1: f32 = v1[i.i]
-              for j in 3 {
-                %2: f32 = x.i.o[3*i.i + j]
-                %3: f32 = sub(%2, %1_1)
-                r[i.i] add= %3
-              }
-            }
-            for i.i in 2 until -2*i.o + 5 unroll {
-              %4: f32 = r[i.i]
-              y[i.i + 2*i.o] = %4
             }
           }
         }

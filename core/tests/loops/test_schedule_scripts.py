@@ -62,13 +62,13 @@ reorder g1.o g0.o g0.i g1.i
 distribute g0.i g1.i
 reorder s0_0 g0.i g1.i
 pad g0.i g1.i
-stage b0 . layout=g1.o,s0_0,g1.i
-stage b1 . layout=g0.o,s0_0,g0.i
+precompute %1 . columns g1.o,s0_0,g1.i
+precompute %2 . rows g0.o,s0_0,g0.i
 hoist g1.i
 split g1.i g1.u g1.l 8
-split b0.2 b0.u b0.l 8
-vectorize g1.l b0.l
-parallelize b0.0 b1.0
+split columns.2 c.u c.l 8
+vectorize g1.l c.l
+parallelize columns.0 rows.0
 """
 
 #: A quarter of the sum of four neighbours on a torus: no mask is left between the seams.
@@ -85,9 +85,8 @@ TRANSPOSE = """
 split g0 g0.o g0.i 8
 split g1 g1.o g1.i 8
 reorder g0.o g1.o g0.i g1.i
-stage b0 g1.o layout=g1.i,g0.i
-stage b1 g1.o layout=g0.i,g1.i
-vectorize b0.1 b1.out.1
+precompute %0 g1.o tile g1.i,g0.i
+vectorize tile.1 g1.i
 """
 
 

@@ -88,12 +88,6 @@ class _Choices:
                          if isinstance(s, Store) and s.fold]  # fmt: skip
                 buffer = folds[self.below(len(folds))] if folds else "none"
                 return Step(name, (loop, buffer, *self.loops(func, 2)))
-            case "stage":
-                at = "." if self.below(3) == 0 else loop
-                buffers = list(dict.fromkeys(s.buffer.name for s in statements(func.body)
-                                             if isinstance(s, Load | Store)))  # fmt: skip
-                space = ("scratch", "scratch", "register")[self.below(3)]
-                return Step(name, (buffers[self.below(len(buffers))], at), (("space", space),))
             case "distribute":
                 space = ("register", "scratch")[self.below(2)]
                 to = ("parts", "innermost")[self.below(2)]

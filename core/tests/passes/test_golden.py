@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from bringup.dtypes import f32
 from bringup.errors import GraphError, UnsupportedError
-from bringup.graph import Graph, Instr
+from bringup.graph import Builder, Graph, Instr
 from bringup.graph.diff import diff_graphs
 from bringup.graph.verify import verify
+from bringup.ops.build import rows
 from bringup.ops.table import opdef
 from bringup.passes.base import Maker, everything
+from bringup.passes.check import check_values
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
+from bringup.passes.defer import defer
 from bringup.passes.fold import MAX_ELEMENTS, fold
 from bringup.passes.simplify import canonicalise, cse, simplify
 
 Parse = Callable[[str], Graph]
 
+WINDOW = {"window": (3, 2), "strides": (2, 2), "lo": (1, 0), "hi": (1, 0), "dilation": (1, 1)}
+POOL = ", ".join(['kind="max"', *(f"{name}={value}" for name, value in WINDOW.items())])
 CASES: dict[str, tuple[Maker, str, str]] = {
     "dce keeps inputs and what outputs need": (
         dce,
@@ -207,6 +214,31 @@ CASES: dict[str, tuple[Maker, str, str]] = {
         }
         """,
     ),
+    "defer: functions that nothing else reads, past padding too": (
+        defer,
+        """
+        graph f(%0: f32[4,6]) {
+          %1: f32[4,6] = neg(%0)
+          %2: f32[4,6] = tanh(%1)
+          %3: f32[4,6] = exp(%2)
+          %4: f32[2,3] = reduce_window(%3) {POOL}
+          %5: f32[2] = reduce(%4) {kind="min", dims=(1,)}
+          %6: f32[2] = logistic(%5)
+          return %6
+        }
+        """.replace("POOL", POOL),
+        """
+        graph f(%0: f32[4,6]) {
+          %1: f32[4,6] = neg(%0)
+          %2: f32[2,3] = reduce_window(%1) {POOL}
+          %3: f32[2] = reduce(%2) {kind="min", dims=(1,)}
+          %4: f32[2] = tanh(%3)
+          %5: f32[2] = exp(%4)
+          %6: f32[2] = logistic(%5)
+          return %6
+        }
+        """.replace("POOL", POOL),
+    ),
 }
 
 
@@ -220,14 +252,42 @@ def test_golden(name: str, parse: Parse) -> None:
     assert str(found) == inspect.cleandoc(after)
     verify(found)
     assert str(graph) == inspect.cleandoc(before), "the pass changed its argument"
+    check_values(make.__name__, graph, found)
 
 
-@pytest.mark.parametrize("make", [dce, cse, fold, canonicalise, simplify], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "make", [dce, cse, fold, canonicalise, simplify, defer], ids=lambda m: m.__name__
+)
 def test_a_second_run_changes_nothing(make: Maker, parse: Parse) -> None:
     for _, before, _ in CASES.values():
         once = dce(everything).run(make(everything).run(parse(before)))
         again = dce(everything).run(make(everything).run(once))
         assert diff_graphs(once, again) == ""
+
+
+KEPT: dict[str, tuple[str, dict[str, Any]]] = {
+    "another reader": ("tanh", {}),
+    "a function that costs little": ("relu", {}),
+    "NaN where the function has no value": ("log", {}),
+    "a function that falls, too": ("cosh", {}),
+    "a sum": ("tanh", {"kind": "add"}),
+    "as many results": ("tanh", {"strides": (1, 1), "hi": (1, 1)}),
+    "windows of nothing but padding": ("tanh", {"lo": (3, 0)}),
+    "windows whose gaps are over the elements": ("tanh", {"lo": (1, 0), "dilation": (4, 1)}),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_defer_keeps(name: str) -> None:
+    function, changes = KEPT[name]
+    builder = Builder()
+    x = builder.input(f32[4, 6])
+    with builder:
+        y = getattr(rows, function)(x)
+        outputs = [rows.reduce_window(y, **{"kind": "max", **WINDOW, **changes})]
+    outputs += [y] if name == "another reader" else []
+    graph = builder.build(outputs)
+    assert defer(everything).run(graph) is graph
 
 
 def test_fold_stops_at_its_limit(parse: Parse) -> None:

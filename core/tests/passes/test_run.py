@@ -58,7 +58,16 @@ def test_the_whole_pipeline(parse: Parse) -> None:
 
 
 def test_each_pass_can_be_left_out(parse: Parse) -> None:
-    names = ("simplify", "decompose", "fold", "canonicalise", "cse", "dce", "split_concatenates")
+    names = (
+        "simplify",
+        "defer",
+        "decompose",
+        "fold",
+        "canonicalise",
+        "cse",
+        "dce",
+        "split_concatenates",
+    )
     for name in names:
         passes = passes_for(everything, without=[name])
         run_pipeline(parse(TEXT), passes, context=PassContext(check=2))
@@ -75,17 +84,18 @@ def test_dumps_are_numbered_and_named(parse: Parse, tmp_path: Path) -> None:
     assert sorted(p.name for p in folders[0].iterdir()) == [
         "00-input.txt",
         "01-simplify.txt",
-        "02-decompose.txt",
-        "03-fold.txt",
-        "04-canonicalise.txt",
-        "05-simplify.txt",
-        "06-cse.txt",
-        "07-dce.txt",
-        "08-forward_loop_invariants.txt",
-        "09-materialize_outputs.txt",
-        "10-split_concatenates.txt",
+        "02-defer.txt",
+        "03-decompose.txt",
+        "04-fold.txt",
+        "05-canonicalise.txt",
+        "06-simplify.txt",
+        "07-cse.txt",
+        "08-dce.txt",
+        "09-forward_loop_invariants.txt",
+        "10-materialize_outputs.txt",
+        "11-split_concatenates.txt",
     ]
-    text = (folders[0] / "07-dce.txt").read_text(encoding="utf-8")
+    text = (folders[0] / "08-dce.txt").read_text(encoding="utf-8")
     assert parse(text).inputs[0].type is f32[4]
 
 
@@ -109,7 +119,7 @@ def test_timings_and_the_log(parse: Parse, caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.DEBUG, "bringup.passes"):
         run_pipeline(parse(TEXT), passes_for(everything), context=context)
     last = ["forward_loop_invariants", "materialize_outputs", "split_concatenates"]
-    assert [name for name, _ in times] == ["simplify", "decompose", "dce", *last]
+    assert [name for name, _ in times] == ["simplify", "defer", "decompose", "dce", *last]
     assert all(0 < seconds < 1 for _, seconds in times)
     assert caplog.messages[0].startswith("model: simplify: 4 -> ")
 

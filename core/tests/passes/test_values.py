@@ -19,6 +19,7 @@ from bringup.passes.base import Maker
 from bringup.passes.check import check_values
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
+from bringup.passes.defer import defer
 from bringup.passes.fold import fold
 from bringup.passes.known import split
 from bringup.passes.simplify import canonicalise, cse, simplify
@@ -146,7 +147,9 @@ def grown(numbers: list[int]) -> Graph:
 graphs = st.lists(st.integers(0, 209), min_size=6, max_size=90).map(grown)
 
 
-@pytest.mark.parametrize("make", [fold, canonicalise, simplify, cse, dce], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "make", [fold, canonicalise, simplify, defer, cse, dce], ids=lambda m: m.__name__
+)
 @settings(max_examples=50)
 @given(graph=graphs)
 def test_a_pass_keeps_values(make: Maker, graph: Graph) -> None:
@@ -196,6 +199,36 @@ def test_simplify_ends_at_a_fixpoint(graph: Graph) -> None:
     clean = dce(everything)
     once = clean.run(simplify(everything).run(graph))
     assert clean.run(simplify(everything).run(once)).key == once.key
+
+
+@st.composite
+def pooled(draw: st.DrawFn) -> Graph:
+    """Functions, then the extreme of windows."""
+    builder = Builder()
+    names = st.sampled_from(("tanh", "exp", "logistic", "erf", "atan", "sign", "neg"))
+    size, gap = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    pads = st.tuples(st.integers(-1, 2), st.integers(-1, 2))
+    x = builder.input(draw(st.sampled_from((f32, f16)))[4, 5])
+    with builder:
+        for name in draw(st.lists(names, min_size=1, max_size=3)):
+            x = getattr(rows, name)(x)
+        kind = draw(st.sampled_from(("max", "min")))
+        window = {
+            "window": (size, 2),
+            "dilation": (gap, 1),
+            "strides": (draw(st.integers(1, 2)), 2),
+        }
+        y = rows.reduce_window(x, kind=kind, **window, lo=draw(pads), hi=draw(pads))
+        outputs = [rows.reduce(y, kind=kind, dims=(0,))] if y.shape[0] > 1 else [y]
+    return builder.build([*outputs, x] if draw(st.integers(0, 4)) == 0 else outputs)
+
+
+@settings(max_examples=100)
+@given(graph=pooled())
+def test_deferred_functions_keep_values(graph: Graph) -> None:
+    after = defer(everything).run(graph)
+    verify(after)
+    check_values("defer", graph, after)
 
 
 def test_the_graphs_are_dense_in_what_rules_look_for() -> None:

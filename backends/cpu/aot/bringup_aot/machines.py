@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bringup.aot.library import Library
+from bringup.aot.toolchain import tool
 from bringup.backend import NoHardware
 from bringup.errors import DeviceError
 from bringup.records import record
@@ -27,13 +27,14 @@ class Machine:
     """A machine.
 
     target: what libraries are made for.
-    compiler: the usual one.  zig: what the wheel ``ziglang`` calls the target.
+    compiler: the usual one.  zig: what the wheel ``ziglang`` calls the target; None if programs are
+    to be of that compiler.
     flags: of the compiler.  emulator: what runs a program, before its path; empty for itself.
     """
 
     target: str
     compiler: str
-    zig: str
+    zig: str | None
     flags: tuple[str, ...] = ()
     emulator: tuple[str, ...] = ()
 
@@ -153,18 +154,18 @@ MACHINES: Sequence[Machine] = (
         ("-static",), ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128"),
     ),
     Browser("wasm32", "", "wasm32-wasi", ("-msimd128",)),
-    Board("thumbv7em-none-eabihf", "arm-none-eabi-gcc", "", _BOARD, _M4_RUN),
+    Board("thumbv7em-none-eabihf", "arm-none-eabi-gcc", None, _BOARD, _M4_RUN),
     # C source, for this machine: warnings are errors, and sanitizers watch.
-    Machine("c11", "gcc", "", _SANITIZED),
-    Machine("c11", "clang", "", _SANITIZED),
+    Machine("c11", "gcc", None, _SANITIZED),
+    Machine("c11", "clang", None, _SANITIZED),
     # And for others.
-    Machine("c11", "aarch64-linux-gnu-gcc", "", (*_C11, "-static"), ("qemu-aarch64",)),
-    Board("c11", "arm-none-eabi-gcc", "", (*_C11, *_BOARD), _M4_RUN),
+    Machine("c11", "aarch64-linux-gnu-gcc", None, (*_C11, "-static"), ("qemu-aarch64",)),
+    Board("c11", "arm-none-eabi-gcc", None, (*_C11, *_BOARD), _M4_RUN),
     Machine(
         "aarch64-linux-gnu+sve", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
         ("-static",), ("qemu-aarch64", "-cpu", "max,sve-max-vq=2,pauth=off"),
     ),
-    Launcher("opencl-c", "gcc", "", _C11),
+    Launcher("opencl-c", "gcc", None, _C11),
 )  # fmt: skip
 
 
@@ -174,23 +175,24 @@ def compiler(machine: Machine) -> Sequence[str]:
         raise NoHardware(f"{machine.emulator[0]} is not installed")
     if isinstance(machine, Browser) and not find_spec("wasmtime"):
         raise NoHardware("the wheel wasmtime is not installed")
-    if machine.compiler and (path := shutil.which(machine.compiler)):
-        if isinstance(machine, Launcher) and not _has_opencl(path):
-            raise NoHardware("CL/cl.h, libOpenCL or a platform of OpenCL is not installed")
-        return (path,)
-    if machine.zig and find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc", "-target", machine.zig)
-    raise NoHardware(f"neither {machine.compiler or 'a compiler'} nor the wheel ziglang is there")
+    found = tool((machine.compiler,), machine.zig)
+    if found is None:
+        raise NoHardware(
+            f"neither {machine.compiler or 'a compiler'} nor the wheel ziglang is there"
+        )
+    if isinstance(machine, Launcher) and not _has_opencl(found):
+        raise NoHardware("CL/cl.h, libOpenCL or a platform of OpenCL is not installed")
+    return found
 
 
 @cache
-def _has_opencl(compiler: str) -> bool:
+def _has_opencl(compiler: Sequence[str]) -> bool:
     """Whether a program finds a platform."""
     text = "#include <CL/cl.h>\nint main(void) { cl_uint n; return clGetPlatformIDs(0, 0, &n); }\n"
     with TemporaryDirectory(prefix="bringup-aot-") as folder:
         source, program = Path(folder) / "empty.c", Path(folder) / "empty"
         source.write_text(text)
-        link = [compiler, "-DCL_TARGET_OPENCL_VERSION=120", str(source), "-lOpenCL"]
+        link = [*compiler, "-DCL_TARGET_OPENCL_VERSION=120", str(source), "-lOpenCL"]
         built = subprocess.run([*link, "-o", str(program)], capture_output=True, check=False)
         return not built.returncode and not subprocess.run([program], check=False).returncode
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from bringup.html import document, text_of
 from bringup_conformance.reporting import roots, views
-from bringup_conformance.reporting.html import bounds, failing, heads, tables
+from bringup_conformance.reporting.html import bounds, compared, failing, heads, tables
 from bringup_conformance.reporting.reports import Document
 
 __all__ = ["page"]
 
 
-def page(report: Document) -> str:
-    """The text of the page."""
+def page(report: Document, against: Document | None = None) -> str:
+    """The text of the page.  against: an earlier report, which this one is compared with."""
     causes = roots.roots(report.failures, report.excused)
     sections = (
         ("Next", "next", heads.next_(report, causes)),
         ("Levels", "levels", heads.ladder(report)),
+        ("Compared", "compared", None if against is None else compared.section(against, report)),
         ("Failures", "failures", failing.failures(report, causes)),
-        ("Ops and dtypes", "matrix", tables.matrix(report)),
+        ("Ops and dtypes", "matrix", tables.matrix(report, against)),
         ("Errors", "errors", bounds.errors(report)),
         ("Rules", "rules", tables.rules(report)),
         ("Expected", "expected", tables.expected(report)),

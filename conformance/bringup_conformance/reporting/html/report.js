@@ -29,33 +29,67 @@ for (const table of document.querySelectorAll(".matrix")) {
   });
 }
 
-// Rows of ops by name and dtype, and those that fail; tables without any row go too.
-const matrices = document.querySelector(".matrices");
-if (matrices) {
+// A form that hides what does not match: by words, and by classes that something in it has.
+// choices: of each class the words of its choice.  matches: whether an item has all words.
+function filtered(place, items, hint, choices, matches, hidden) {
   const form = document.createElement("form");
   form.className = "filter";
   form.setAttribute("role", "search");
-  form.innerHTML = '<label>Ops <input type="search" placeholder="name, or name and dtype: exp f16"></label>' +
-    '<label><input type="checkbox"> only with failures</label><span aria-live="polite"></span>';
-  const [text, failing] = form.querySelectorAll("input"), count = form.querySelector("span");
-  const rows = [...matrices.querySelectorAll("tbody tr")];
-  const filter = () => {
+  const there = Object.entries(choices).filter(([look]) => items.some((item) => item.querySelector(look)));
+  const options = there.map(([look, words]) => `<option value="${look}">${words}</option>`).join("");
+  form.innerHTML = `<label>Filter <input type="search" placeholder="${hint}"></label>` +
+    (options && `<label>Show <select><option value="">all</option>${options}</select></label>`) +
+    '<span aria-live="polite"></span>';
+  const text = form.querySelector("input"), choice = form.querySelector("select"), count = form.querySelector("span");
+  form.addEventListener("input", () => {
     const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
     let left = 0;
-    for (const row of rows) {
-      const told = [...row.querySelectorAll("td.cell:not(.absent)")].map((cell) => cell.title);
-      const here = row.cells[0].textContent.toLowerCase();
-      const named = (words[0] === undefined || here.includes(words[0])) &&
-        words.slice(1).every((word) => told.some((each) => each.startsWith(`${here} ${word}`)));
-      row.hidden = !named || (failing.checked && !row.querySelector(".cell.fail"));
-      left += !row.hidden;
+    for (const item of items) {
+      item.hidden = !matches(item, words) || Boolean(choice?.value && !item.querySelector(choice.value));
+      left += !item.hidden;
     }
-    for (const each of matrices.children) each.hidden = !each.querySelector("tbody tr:not([hidden])");
-    count.textContent = left === rows.length ? "" : `${left} of ${rows.length}`;
-  };
-  form.addEventListener("input", filter);
+    hidden();
+    count.textContent = left === items.length ? "" : `${left} of ${items.length}`;
+  });
   form.addEventListener("submit", (e) => e.preventDefault());
-  matrices.before(form);
+  place.before(form);
+}
+
+// Rows of ops by name and dtype; tables without any row go too.
+const matrices = document.querySelector(".matrices");
+if (matrices) {
+  const looks = { ".cell.fail": "with failures", ".cell.no": "in part not declared",
+    ".cell.none": "in part left out", ".cell.changed": "not as before" };
+  const matches = (row, words) => {
+    const told = [...row.querySelectorAll("td.cell:not(.absent)")].map((cell) => cell.title);
+    const here = row.cells[0].textContent.toLowerCase();
+    return (words[0] === undefined || here.includes(words[0])) &&
+      words.slice(1).every((word) => told.some((each) => each.startsWith(`${here} ${word}`)));
+  };
+  const hidden = () => {
+    for (const each of matrices.children) each.hidden = !each.querySelector("tbody tr:not([hidden])");
+  };
+  filtered(matrices, [...matrices.querySelectorAll("tbody tr")], "exp f16", looks, matches, hidden);
+}
+
+// Failures by any of their words; headings of causes without any failure go too.
+const blocks = [...document.querySelectorAll("details.failure, .rest > ul > li")];
+if (blocks.length > 1) {
+  const causes = [...document.querySelectorAll("#failures > h3")];
+  const hidden = () => {
+    for (const cause of causes) {
+      const of = [];
+      for (let each = cause.nextElementSibling; each && each.tagName !== "H3"; each = each.nextElementSibling) {
+        of.push(...blocks.filter((block) => each.contains(block)));
+      }
+      cause.hidden = of.every((block) => block.hidden);
+    }
+    for (const rest of document.querySelectorAll(".rest")) {
+      rest.hidden = blocks.every((block) => !rest.contains(block) || block.hidden);
+    }
+  };
+  const matches = (block, words) => words.every((word) => block.textContent.toLowerCase().includes(word));
+  filtered(document.querySelector("#failures > h3"), blocks, "sort f32 hang", {}, matches, hidden);
 }
 
 // n and p go to the next and the previous failure.
@@ -63,7 +97,7 @@ const failures = [...document.querySelectorAll("details.failure")];
 let current = -1;
 addEventListener("keydown", (e) => {
   const step = { n: 1, p: -1 }[e.key];
-  if (!step || !failures.length || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input")) return;
+  if (!step || !failures.length || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select")) return;
   current = Math.min(Math.max(current + step, 0), failures.length - 1);
   location.hash = failures[current].id;
   failures[current].querySelector("summary").focus();

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from bringup.html.markup import Markup, join, scrolled, table, tag
-from bringup.ops.table import find
-from bringup_conformance.reporting import views
+from bringup_conformance.reporting import compare, views
 from bringup_conformance.reporting.reports import Document
-from bringup_conformance.reporting.views import Cell, Row
+from bringup_conformance.reporting.views import Cell, Row, State
 from bringup_conformance.rules import by_id
 
-_SIGNS = {"ok": "✓", "FAIL": "✗", "no": "–", "": "", "absent": ""}
+_SIGNS = {"ok": "✓", "FAIL": "✗", "no": "–", "": "·", "absent": ""}
 _LOOKS = {"ok": "ok", "FAIL": "fail", "no": "no", "": "none", "absent": "absent"}
 _LEGEND = (
     ("ok", "passes"),
     ("FAIL", "fails"),
-    ("no", "unsupported"),
-    ("", "not tested"),
+    ("no", "the device does not declare it"),
+    ("", "left out of this run"),
     ("absent", "no dtype of the op"),
 )
+_WAS = {"ok": "passed", "FAIL": "failed", "no": "not declared", "": "not tested"}
+_Places = Mapping[tuple[str, str], int]
+_Was = Mapping[tuple[str, str], Cell] | None
 _COUNTS = {
     "passed": "Cases and checks that passed",
     "failed": "Cases and checks that failed",
@@ -29,8 +31,9 @@ _COUNTS = {
 }
 
 
-def matrix(document: Document) -> Markup:
-    """A table for each kind of op."""
+def matrix(document: Document, against: Document | None) -> Markup:
+    """A table for each kind of op.  against: an earlier report, of which changes are marked."""
+    was = None if against is None else compare.cells(against)
     first: dict[tuple[str, str], int] = {}
     for n, failure in enumerate(document.failures):
         first.setdefault((failure["case"]["op"], failure["case"]["dtype"]), n)
@@ -40,6 +43,9 @@ def matrix(document: Document) -> Markup:
             tag("span", tag("span", _SIGNS[state], class_=f"cell {_LOOKS[state]}"), f" {word}")
             for state, word in _LEGEND
         ),
+        tag("span", tag("span", class_="cell changed"), " not as before")
+        if was is not None
+        else None,
         class_="legend",
     )
     hint = tag(
@@ -50,15 +56,31 @@ def matrix(document: Document) -> Markup:
     )
     kinds = views.by_kind(document)
     names = views.columns(row for _, rows in kinds for row in rows)
-    tables = [_kind(kind, rows, names, first) for kind, rows in kinds]
+    tables = [_kind(kind, rows, names, first, was) for kind, rows in kinds]
     facts = tag("p", class_="cell-facts", id="cell-facts", aria_live="polite")
-    return join((legend, hint, tag("div", tables, class_="matrices"), facts))
+    grid = tag("div", tables, class_="matrices")
+    return join((legend, hint, grid, _untested(document), facts))
+
+
+def _untested(document: Document) -> Markup | None:
+    """What has neither a row nor a column, since the run left it out."""
+    groups = views.untested(document)
+    if not groups:
+        return None
+    ops = sum(len(names) for kind, names in groups if kind != views.DTYPES)
+    dtypes = sum(len(names) for kind, names in groups if kind == views.DTYPES)
+    counts = [f"{n} {word}" for n, word in ((ops, "ops"), (dtypes, "dtypes")) if n]
+    summary = tag("summary", f"Left out of this run entirely: {' and '.join(counts)}")
+    items = (tag("li", tag("strong", kind), " ", ", ".join(names)) for kind, names in groups)
+    return tag("details", summary, tag("ul", items, class_="rules"))
 
 
 def _kind(
-    kind: str, rows: Sequence[Row], names: Sequence[str], first: Mapping[tuple[str, str], int]
+    kind: str, rows: Sequence[Row], names: Sequence[str], first: _Places, was: _Was
 ) -> Markup:
-    """The table of a kind of op.  names: of dtypes.  first: failures by op and dtype."""
+    """The table of a kind of op.  names: of dtypes.  first: failures by op and dtype.  was: cells
+    of the earlier report.
+    """
     corner = tag("th", "area" if kind == views.CONTRACT else "op", scope="col")
     heads = (tag("th", tag("span", name or "any"), scope="col", class_="dtype") for name in names)
     counts = (
@@ -71,15 +93,15 @@ def _kind(
         "table",
         tag("caption", caption),
         tag("thead", tag("tr", corner, heads, counts)),
-        tag("tbody", (_row(row, names, first) for row in rows)),
+        tag("tbody", (_row(row, names, first, was) for row in rows)),
         class_="matrix",
     )
     return scrolled(content, kind)
 
 
-def _row(row: Row, names: Sequence[str], first: Mapping[tuple[str, str], int]) -> Markup:
+def _row(row: Row, names: Sequence[str], first: _Places, was: _Was) -> Markup:
     total = row.total
-    cells = (_cell(row, name, first.get((row.op, name))) for name in names)
+    cells = (_cell(row, name, first.get((row.op, name)), was) for name in names)
     numbers = (
         f"{total.passed:,}",
         f"{total.failed:,}" if total.failed else "",
@@ -90,29 +112,32 @@ def _row(row: Row, names: Sequence[str], first: Mapping[tuple[str, str], int]) -
     return tag("tr", tag("th", row.op, scope="row"), cells, ends)
 
 
-def _cell(row: Row, name: str, failure: int | None) -> Markup:
-    cell = row.cells.get(name, Cell())
-    op = find(row.op)
-    has_dtype = op is None or not name or name in {dtype.name for dtype in op.dtypes}
-    state = cell.state or ("" if has_dtype else "absent")
+def _cell(row: Row, name: str, failure: int | None, was: _Was) -> Markup:
+    cell, state = row.cells.get(name, Cell()), row.state(name)
+    before = None if was is None or state == "absent" else was.get((row.op, name), Cell()).state
+    changed = before is not None and before != cell.state
+    title = _cell_title(row.op, name, cell, state)
+    link = failure is not None and state == "FAIL"
     sign = _SIGNS[state]
-    link = failure is not None and cell.state == "FAIL"
     part = f"--part:{100 * min(cell.tally.ratio, 1):.0f}%" if cell.tally.ratio else None
     return tag(
         "td",
         tag("a", sign, href=f"#failure-{failure}", tabindex=-1) if link else sign,
-        class_=f"cell {_LOOKS[state]}",
-        title=_cell_title(row.op, name, cell) if has_dtype else f"{row.op} takes no {name}",
+        class_=f"cell {_LOOKS[state]}{' changed' if changed else ''}",
+        title=f"{title}; before: {_WAS[before or '']}" if changed else title,
         style=part,
     )
 
 
-def _cell_title(op: str, name: str, cell: Cell) -> str:
+def _cell_title(op: str, name: str, cell: Cell, state: State) -> str:
     where, tally = f"{op} {name}".strip(), cell.tally
-    if cell.state == "":
-        return f"{where}: not tested"
-    if cell.state == "no":
-        return f"{where}: unsupported: {'; '.join(cell.reasons)}"
+    if state == "absent":
+        return f"{op} takes no {name}" if name else f"{op} has no cases without a dtype"
+    if state == "":
+        return f"{where}: left out of this run"
+    if state == "no":
+        reasons = "; ".join(cell.reasons) or "the device does not declare it"
+        return f"{where}: unsupported: {reasons}"
     text = f"{where}: {tally.passed:,} passed, {tally.failed:,} failed"
     text += f"; {tally.compared:,} elements"
     if tally.ratio:

@@ -17,6 +17,7 @@ from bringup.llvm.func.render import emit_func
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.text import Module
 from bringup.loops.form import ACCESSES, STRAIGHT, For, Func, statements
+from bringup.loops.library.calls import PERMUTES
 from bringup.loops.schedule import Schedule, Step, apply
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep
@@ -26,8 +27,6 @@ from bringup.target import Target
 #: Threads for which ops are cut, however many there are: results, such as those of sums in chunks,
 #: must not depend on their number.
 _THREADS = 16
-#: What the library is told: lanes of vectors change places in registers.
-_PERMUTES = "permute"
 #: The schedules of ops for which vectors along memory are not enough.
 _STEPS: LazyTable[Callable[[Func, Target], Schedule]] = LazyTable(
     {"attention": ("bringup.llvm.func.schedules.attention", "attention_steps")}
@@ -59,7 +58,7 @@ def emit_step(
     in_place: the first result has the memory of the first operand.
     Raises UnsupportedError for an op that the library does not have.
     """
-    shared = replace(target, threads=_THREADS, instructions=(*target.instructions, _PERMUTES))
+    shared = replace(target, threads=_THREADS, instructions=(*target.instructions, PERMUTES))
     loops = step_loops(step, f"{name}.", shared, in_place=in_place)
     if loops is None:  # pragma: no cover - only wrong claims
         raise UnsupportedError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bringup.dtypes import DType, f64
+from bringup.dtypes import DType, f64, i64
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.records import record
 from bringup.target import UNKNOWN, Target
@@ -34,7 +34,7 @@ class LibraryOp:
 _ORDER = ("compare", "select", "convert")
 _FIELD = ("add", "sub", "mul", "div", "sqrt", "abs", "neg", "max", *_ORDER)
 #: What numbers of elements are computed with.
-INDEX_OPS = ("add", "sub", "max", "min", "and", "shr", "bitcast", *_ORDER)
+INDEX_OPS = ("add", "sub", "max", "min", "and", "or", "xor", "shl", "shr", "bitcast", *_ORDER)
 LIBRARY: dict[str, LibraryOp] = {
     "attention": LibraryOp("attention", ("add", "sub", "mul", "div", "exp", *_ORDER)),
     "block_sparse_dot": LibraryOp("block_sparse", ("add", "mul", *_ORDER)),
@@ -45,7 +45,7 @@ LIBRARY: dict[str, LibraryOp] = {
     "lu": LibraryOp("factors", _FIELD),
     "qr": LibraryOp("reflections", _FIELD),
     "scatter": LibraryOp("scattering", ("convert",)),
-    "sort": LibraryOp("sorting", _ORDER),
+    "sort": LibraryOp("sorting", _ORDER, i64),
     "svd": LibraryOp("singular_values", _FIELD, f64),
     "triangular_solve": LibraryOp("factors", _FIELD),
 }

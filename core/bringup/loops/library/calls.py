@@ -8,6 +8,9 @@ from bringup.records import record
 from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
+#: Among the instructions of a machine: lanes of vectors change places in registers.
+PERMUTES = "permute"
+
 
 @record(eq=False)
 class OpCall:
@@ -35,6 +38,11 @@ class OpCall:
     def warp(self) -> int:
         """How many neighbouring threads exchange values."""
         return self.target.warp
+
+    @property
+    def permutes(self) -> bool:
+        """Whether lanes of vectors change places in registers."""
+        return PERMUTES in self.target.instructions
 
     @classmethod
     def of(cls, name: str, operands: Types, results: Types, attrs: Attrs, target: Target) -> OpCall:
@@ -92,4 +100,4 @@ class StepLoops:
         return tuple(tuple(number[buffer] for buffer in given) for given in self.arguments)
 
 
-__all__ = ["OpCall", "StepLoops"]
+__all__ = ["PERMUTES", "OpCall", "StepLoops"]

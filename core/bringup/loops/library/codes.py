@@ -89,8 +89,6 @@ class KeyCode:
 
     def is_nan(self, b: FuncBuilder, magnitude: Scalar) -> Scalar:
         """Whether a float is no number, by its bits but for the sign."""
-        if self.dtype.name == "f8e4m3fn":  # it has no infinity
-            return b.compare("eq", magnitude, self._constant(b, 0x7F))
         infinity = int.from_bytes(self.dtype.numpy.type(math.inf).tobytes(), "little")
         return b.compare("gt", magnitude, self._constant(b, infinity))
 

@@ -25,7 +25,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph.index import Bound, Expr
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.loops.form import Buffer, Func, Role, Scalar
-from bringup.loops.library.builder import FuncBuilder, below, data
+from bringup.loops.library.builder import FuncBuilder, at_least_one, below, data
 from bringup.loops.library.calls import OpCall, StepLoops
 from bringup.loops.library.codes import KeyCode
 from bringup.loops.library.exchange import BlockFold, threads_of
@@ -57,6 +57,15 @@ class SortLines:
     length: int
     inner: int
     order: Buffer | None = None
+
+    @classmethod
+    def of(cls, call: OpCall) -> SortLines:
+        """The lines of a sort's operands."""
+        shape, dim, descending = call.types[0].shape, call.attrs["dim"], call.attrs["descending"]
+        keys = call.operands[: call.attrs["num_keys"]]
+        codes = tuple(KeyCode(x.dtype, descending) for x in keys)
+        outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+        return cls(call, call.operands, call.results, codes, outer, shape[dim], inner)
 
     @property
     def count(self) -> int:
@@ -164,6 +173,7 @@ class _Tile:
 
     key: whose codes these are, or whose bits if not ``coded``.
     codes: where they are.  order: where they came from; None if that is not moved.
+    end: how many there are; those behind come last by their digits where it is None.
     """
 
     b: FuncBuilder
@@ -178,6 +188,7 @@ class _Tile:
     thread: Expr
     place: tuple[Expr, Expr]
     coded: bool
+    end: Expr | None = None
 
     def at(self, position: Expr) -> Expr:
         """Where an element is, such that neighbouring threads use different banks."""
@@ -203,6 +214,10 @@ class _Tile:
         count = data(_RADIX) * threads + self.thread
         with b.loop("j", items, "unroll") as j:
             digit = self.digit(b.load(own[0], j), shift, 1 << bits)
+            if self.end is not None:
+                left = self.end + (self.thread * items + j) * -1
+                exists = b.inside(at_least_one(left))
+                digit = b.op("select", exists, digit, b.constant((1 << bits) - 1, i32))
             before = b.load(self.counts, count, named=[digit])
             b.store(digits, j, digit)
             b.store(ranks, j, before)
@@ -242,7 +257,12 @@ class _Tile:
 
 @contextmanager
 def _tile(
-    b: FuncBuilder, lines: SortLines, key: KeyCode, shape: tuple[int, int], order: DType | None
+    b: FuncBuilder,
+    lines: SortLines,
+    key: KeyCode,
+    shape: tuple[int, int],
+    order: DType | None,
+    end: Expr | None = None,
 ) -> Iterator[_Tile]:
     """The memory of a tile, and the threads of a block.
 
@@ -258,9 +278,8 @@ def _tile(
     parts = b.alloc("parts", i32, threads // lines.call.warp, "shared")
     coded = moved is not None or key.is_exact
     with threads_of(b, lines.call, threads) as (thread, place):
-        yield _Tile(
-            b, lines.call, key, threads, items, codes, moved, counts, parts, thread, place, coded
-        )
+        memory = codes, moved, counts, parts
+        yield _Tile(b, lines.call, key, threads, items, *memory, thread, place, coded, end)
 
 
 def _sort_in_block(lines: SortLines) -> Func:
@@ -508,8 +527,10 @@ class _LongSort:
         order = i32 if lines.tracked else None
         with b.loop("o", lines.count, "block") as line, b.loop("c", self.tiles, "block") as number:
             bases = b.alloc("bases", i32, radix, "shared")
-            with _tile(b, lines, key, (threads, self.items), order) as tile:
-                begin = number * (threads * self.items)
+            begin, end = number * (threads * self.items), None
+            if key.descending and not kernel.coded and lines.length % (threads * self.items):
+                end = begin * -1 + lines.length  # no bits of a float come behind all others
+            with _tile(b, lines, key, (threads, self.items), order, end) as tile:
                 kernel.fill(tile, line, begin)
                 self._bases(tile, bases, (counts, sums), (line, number), radix)
                 shift = kernel.shift()
@@ -630,8 +651,7 @@ class _PassKernel:
         if self.coded:
             return b.constant(key.last, key.raw)
         nan = int.from_bytes(key.dtype.numpy.type(math.nan).tobytes(), "little")
-        first = int.from_bytes(key.dtype.numpy.type(-math.inf).tobytes(), "little")
-        return b.constant(first if key.descending else nan, key.raw)
+        return b.constant(nan, key.raw)
 
     def put(
         self, tile: _Tile, line: Expr, place: Scalar, code: Scalar, source: Scalar | None

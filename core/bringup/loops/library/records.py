@@ -2,8 +2,8 @@
 
 A single operand is sorted as numbers (`ValueCode`).  Otherwise a record holds the codes of the keys
 and the index of the element (`IndexedCode`).  The index makes the order stable, and then leads to
-the elements of every operand.  Records of at most 52 bits are compared as doubles, which are the
-fastest words.
+the elements of every operand.  In vectors, records of at most 52 bits are compared as doubles,
+which are the fastest words.
 """
 
 from __future__ import annotations
@@ -104,11 +104,12 @@ class ValueCode:
 class IndexedCode:
     """Elements that are sorted by codes of their keys, then by index.
 
-    keys: their codes.  size: number of indices.
+    keys: their codes.  size: number of indices.  doubles: records of few bits are doubles.
     """
 
     keys: tuple[KeyCode, ...]
     size: int
+    doubles: bool
 
     @property
     def bits(self) -> int:
@@ -132,7 +133,8 @@ class IndexedCode:
     @property
     def word(self) -> DType:
         """The dtype of a word."""
-        return f64 if sum(map(sum, self._fields())) <= _MANTISSA else i64
+        is_short = self.doubles and sum(map(sum, self._fields())) <= _MANTISSA
+        return f64 if is_short else i64
 
     def last(self, b: FuncBuilder) -> Record:
         """A record that comes after all others."""

@@ -1,8 +1,4 @@
-"""Sorts by vectors: networks sort blocks in the cache, and merges join blocks of long lines.
-
-Lines that are neighbours in memory are sorted each in its own lane.  Any other line is one block,
-or several blocks that fit the cache and are merged pair by pair.
-"""
+"""Sorts of lines in lanes, and of blocks, by networks: elements as records, and back."""
 
 from __future__ import annotations
 
@@ -15,60 +11,12 @@ from bringup.graph.index import ZERO, Bound, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.loops.form import Buffer, Func, Role
 from bringup.loops.library.builder import FuncBuilder, below, data
-from bringup.loops.library.calls import OpCall, StepLoops
+from bringup.loops.library.calls import OpCall
 from bringup.loops.library.codes import KeyCode
 from bringup.loops.library.float_order import FloatOrder
 from bringup.loops.library.networks import Block, Code, Network
 from bringup.loops.library.records import IndexedCode, Record, ValueCode
 from bringup.records import record
-
-#: The most bytes of a block, and of a line that is one block if there are many lines.
-_BLOCK_BYTES = 1 << 17
-_LINE_BYTES = 1 << 19
-#: So many lines keep the threads busy.
-_MANY_LINES = 16
-#: A merge of all records takes about as long as so many levels of a network.
-_MERGE_LEVELS = 26
-#: The most bytes of lines that are sorted in lanes, and the longest such line if each of them is
-#: contiguous.
-_COLUMN_BYTES = 1 << 19
-_SHORT = 64
-
-
-def vector_sort(call: OpCall) -> StepLoops:
-    """Sort ``outer * inner`` lines of ``length`` elements."""
-    from bringup.loops.library.run_merges import merged_blocks
-
-    lines = Lines.of(call)
-    if _sorts_columns(lines):
-        return StepLoops(call, (_columns(lines) if lines.inner > 1 else _short_lines(lines),))
-    block = max(lines.lanes**2, ceil_power_of_two(lines.length))
-    most = _LINE_BYTES if lines.count >= _MANY_LINES else _BLOCK_BYTES
-    if lines.bytes_of(block) <= most:
-        return StepLoops(call, (_single_blocks(lines, block),))
-    return merged_blocks(lines, _best_block(lines))
-
-
-def _best_block(lines: Lines) -> int:
-    """The block of a long line: large blocks need fewer merges, small ones less padding."""
-    sizes = [
-        n for n in range(2 * lines.lanes.bit_length(), 40) if lines.bytes_of(1 << n) <= _BLOCK_BYTES
-    ]
-
-    def cost(bits: int) -> int:
-        count = ceil_div(lines.length, 1 << bits)
-        levels = bits * (bits + 1) // 2 + _MERGE_LEVELS * (count - 1).bit_length()
-        return (count << bits) * levels
-
-    return 1 << min(sizes, key=cost)
-
-
-def _sorts_columns(lines: Lines) -> bool:
-    rows = ceil_power_of_two(lines.length)
-    count, fits = lines.inner, lines.bytes_of(rows * lines.lanes) <= _COLUMN_BYTES
-    if lines.inner == 1:
-        count, fits = lines.outer, lines.length <= _SHORT
-    return fits and 2 * count >= lines.lanes
 
 
 @record(eq=False)
@@ -93,9 +41,10 @@ class Lines:
         code: Code = ValueCode(call.types[0].dtype, descending)
         if len(call.operands) > 1:
             keys = call.operands[: call.attrs["num_keys"]]
-            code = IndexedCode(tuple(KeyCode(x.dtype, descending) for x in keys), shape[dim])
+            codes = tuple(KeyCode(x.dtype, descending) for x in keys)
+            code = IndexedCode(codes, shape[dim], doubles=call.permutes)
         levels = max(1, (5 if call.target.registers >= 32 else 4) - code.words)
-        lanes = call.target.lanes(code.word.bits)
+        lanes = call.target.lanes(code.word.bits) if call.permutes else 1
         outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
         return cls(call, code, outer, shape[dim], inner, lanes, levels)
 
@@ -284,7 +233,7 @@ class Sorter:
                     order.restore(*order.count(ZERO, order.length), ZERO, order.length)
 
 
-def _single_blocks(lines: Lines, size: int) -> Func:
+def single_blocks(lines: Lines, size: int) -> Func:
     """Sort lines that are one block of ``size`` records each."""
     sorter = lines.func()
     b, network = sorter.b, sorter.network
@@ -301,7 +250,7 @@ def _single_blocks(lines: Lines, size: int) -> Func:
     return b.func()
 
 
-def _columns(lines: Lines) -> Func:
+def columns(lines: Lines) -> Func:
     """Sort lines in lanes; elements of the same index are neighbours in memory."""
     sorter = lines.func()
     b, network, lanes = sorter.b, sorter.network, lines.lanes
@@ -324,7 +273,7 @@ def _columns(lines: Lines) -> Func:
     return b.func()
 
 
-def _short_lines(lines: Lines) -> Func:
+def short_lines(lines: Lines) -> Func:
     """Sort lines in lanes; each line is contiguous, so squares are transposed in registers."""
     sorter = lines.func()
     b, network, lanes, length = sorter.b, sorter.network, lines.lanes, lines.length
@@ -370,4 +319,4 @@ def _short_lines(lines: Lines) -> Func:
     return b.func()
 
 
-__all__ = ["Lines", "Sorter", "vector_sort"]
+__all__ = ["Lines", "Sorter", "columns", "short_lines", "single_blocks"]

@@ -148,7 +148,7 @@ class _Block:
         raise ScheduleError(
             f"a thread touches elements of {one.access.buffer.name} that another one "
             "touches, with no barrier between them",
-            fix="stage the buffer in shared memory, or bind another loop",
+            fix="precompute in shared memory what it reads, or bind another loop",
         )
 
 

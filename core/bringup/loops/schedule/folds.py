@@ -163,7 +163,7 @@ class _Update:
 
     @staticmethod
     def of(stmt: Stmt, buffer: str) -> _Update | None:
-        """What a statement does with a buffer; None if that is more, or depends on conditions."""
+        """What a statement does with a buffer; None if that is more, or depends on data."""
         nest: list[For] = []
         scalars: list[Let | Load] = []
         while isinstance(stmt, For):
@@ -172,7 +172,7 @@ class _Update:
             scalars += [s for s in before if isinstance(s, (Let, Load))]
             if not all(isinstance(s, (Let, Load)) and not _touches(s, buffer) for s in before):
                 return None
-        if not nest or not isinstance(stmt, Store) or stmt.mask:
+        if not nest or not isinstance(stmt, Store) or stmt.mask or stmt.operands:
             return None
         return _Update(tuple(nest), tuple(scalars), stmt)
 

@@ -191,7 +191,7 @@ def _with_zero_factors(
             return result
 
         value, factor = chosen(stmt.value), stmt.factor and chosen(stmt.factor)
-        how = stmt.fold, factor, stmt.precision, stmt.operands, stmt.atomic
+        how = stmt.fold, factor, stmt.precision, stmt.operands, stmt.atomic, stmt.later
         new = Store(stmt.buffer, stmt.index, value, stmt.mask, *how)
         return (*before, new)
 

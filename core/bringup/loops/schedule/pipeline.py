@@ -180,14 +180,17 @@ class _Pipeline:
         while len(body) == 1 and isinstance(body[0], For):
             nest.append(body[0])
             body = body[0].body
-        last = body[-1]
-        is_plain = isinstance(last, Store) and last.buffer in self.buffers and not last.fold
-        if not is_plain or not all(isinstance(s, (Let, Load)) for s in body[:-1]):
+        *scalars, last = body
+        if (
+            not (isinstance(last, Store) and all(isinstance(s, (Let, Load)) for s in scalars))
+            or last.buffer not in self.buffers
+            or last.fold
+            or last.operands
+        ):
             raise self.error(
                 "a statement before the threads meet is no nest of loops that stores an element",
                 "put other statements behind the barrier",
             )
-        assert isinstance(last, Store)
         if last.buffer.name in self.later:
             source = body[0]
             if len(body) != 2 or not isinstance(source, Load) or source.buffer.space != "global":

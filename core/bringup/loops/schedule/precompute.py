@@ -280,9 +280,8 @@ class _Widening:
             before.append(Let(value, let.op, tuple(b.result for b in before), {}))
         else:
             before = [self.wide(stmt.value)]
-        value, fold = before[-1].result, stmt.fold
-        new = Store(self.new, stmt.index, value, stmt.mask, fold, operands=stmt.operands)
-        return [*before, new]
+        how = stmt.fold, None, stmt.precision, stmt.operands, stmt.atomic
+        return [*before, Store(self.new, stmt.index, before[-1].result, stmt.mask, *how)]
 
 
 @record(eq=False)

@@ -109,15 +109,12 @@ def points_of(axes: Iterable[Axis]) -> tuple[int, Expr]:
     return count, point
 
 
-def with_place(
-    stmt: Load | Store, buffer: Buffer, index: Expr, mask: Mask | None = None
-) -> Load | Store:
-    """The same access to another place, under its own mask if none is given."""
-    mask = stmt.mask if mask is None else mask
+def with_place(stmt: Load | Store, buffer: Buffer, index: Expr) -> Load | Store:
+    """The same access to another place."""
     if isinstance(stmt, Load):
-        return Load(stmt.result, buffer, index, mask, stmt.operands)
+        return Load(stmt.result, buffer, index, stmt.mask, stmt.operands)
     how = stmt.fold, stmt.factor, stmt.precision, stmt.operands, stmt.atomic, stmt.later
-    return Store(buffer, index, stmt.value, mask, *how)
+    return Store(buffer, index, stmt.value, stmt.mask, *how)
 
 
 def with_kind(loop: For, kind: LoopKind) -> For:

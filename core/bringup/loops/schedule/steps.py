@@ -24,7 +24,6 @@ _NAMES = {
     "pipeline": "double_buffer",
     "precompute": "narrow precompute widen",
     "replicate": "replicate",
-    "staging": "stage",
     "tensors": "tensorize",
     "threads": "add_loop bind set_space share",
 }
