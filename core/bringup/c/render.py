@@ -558,6 +558,7 @@ class _Function:
         return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
+        stmt = replace(stmt, mask=self.unsure(stmt.mask))
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
         zero = self.dialect.vector_zero.format(type=type_)
         self.literals.pop(stmt.result, None)
@@ -598,6 +599,7 @@ class _Function:
         return template.format(name=name, first=first, lanes=loop.axis.size)
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
+        stmt = replace(stmt, mask=self.unsure(stmt.mask))
         if not has_one_mask(stmt.mask, loop):
             lanes = f"{self.each(loop)} {next(self.store(stmt))}"
             is_copy = not stmt.fold and stmt.value in self.varying
@@ -615,6 +617,9 @@ class _Function:
         if stmt.fold and self.folds_vectors(stmt):
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif not stmt.fold and buffer in self.vectors and self.dialect.vector_fma:
+            register = self.register(buffer, stmt.index.substitute(self.constants))
+            yield f"{head}{register} = {self.splat(stmt.value, loop)};"
         elif stmt.fold or stmt.value not in self.varying:
             yield f"{head}{self.each(loop)} {next(self.store(replace(stmt, mask=())))}"
         elif buffer in self.vectors:
@@ -630,14 +635,21 @@ class _Function:
 
     def folded(self, stmt: Store, register: str, loop: For) -> str:
         """What a vector in registers becomes by a fold."""
-        type_ = self.vector_of(stmt.buffer.dtype, loop)
         operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
-        xs = [
-            f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands
-        ]
+        xs = [self.splat(v, loop) for v in operands]
         if stmt.factor is not None:
             return self.dialect.vector_fma.format(x=xs[0], y=xs[1], z=register)
         return f"{register} {OPERATORS[stmt.fold]} {xs[0]}"
+
+    def splat(self, value: Scalar, loop: For) -> str:
+        """A vector; of what is the same for all iterations, that in each element."""
+        if value in self.varying:
+            return f"v{value.name}"
+        return f"({self.vector_of(value.dtype, loop)})({self.value(value)})"
+
+    def unsure(self, mask: Sequence[Bound]) -> tuple[Bound, ...]:
+        """What of a mask may not hold where ``unroll`` loops have these constants."""
+        return tuple(bound for bound in mask if self.tests((bound,)))
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
