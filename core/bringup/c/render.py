@@ -22,8 +22,10 @@ from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
+from bringup.c.text import block, conjunction, indented, parenthesised
 from bringup.c.vectors import (
     OPERATORS,
+    folds_across,
     has_one_mask,
     is_copied,
     is_length,
@@ -131,6 +133,8 @@ class _Function:
         self.varying: set[Scalar] = set()
         #: The elements of vectors in memory, which loops of lanes read by their index.
         self.copied: dict[Load, str] = {}
+        #: What lanes fold into one element, in memory.
+        self.parts: dict[Store, str] = {}
         self.in_threads = False
         #: Conditions of the threads that a loop has, where others go along to its barriers.
         self.present: list[str] = []
@@ -150,7 +154,7 @@ class _Function:
         if len(head) > LINE:
             lines = "\n    " + ",\n    ".join(every)
             head = f"{self.dialect.kernel.format(name=self.symbol, params=lines)} {{"
-        return "\n".join([head, *_indented(body), "}"])
+        return "\n".join([head, *indented(body), "}"])
 
     # -- the frame of a function -------------------------------------------------------------------
 
@@ -218,22 +222,22 @@ class _Function:
         """
         loops = [loop for loop in loops if loop.axis.size != 1]
         if not loops:
-            yield from _block("if (begin < end)", self.body(body))
+            yield from block("if (begin < end)", self.body(body))
             return
         *outer, last = loops
         size, index = last.axis.size, self.loop_name(last)
         if not outer:
             head = f"for ({self.index} {index} = begin; {index} < end; {index}++)"
-            yield from _block(head, self.body(body))
+            yield from block(head, self.body(body))
             return
         yield f"for ({self.index} unit = begin; unit < end;) {{"
-        yield from _indented(self.indices(outer, "unit", size))
+        yield from indented(self.indices(outer, "unit", size))
         first, stop = self.names.fresh(f"{index}_begin"), self.names.fresh(f"{index}_end")
         yield f"  const {self.index} {first} = unit % {size};"
         left = f"{first} + (end - unit)"
         yield f"  const {self.index} {stop} = {left} < {size} ? {left} : {size};"
         head = f"for ({self.index} {index} = {first}; {index} < {stop}; {index}++)"
-        yield from _indented(_block(head, self.body(body)))
+        yield from indented(block(head, self.body(body)))
         yield f"  unit += {stop} - {first};"
         yield "}"
 
@@ -255,8 +259,8 @@ class _Function:
         start, test = f"{self.index} {variable} = {first}", f"{variable} < {end}"
         yield f"for ({start}; {test}; {variable} += {step}) {{"
         if len(loops) > 1:
-            yield from _indented(self.indices(loops, variable, 1))
-        yield from _indented(self.body(body))
+            yield from indented(self.indices(loops, variable, 1))
+        yield from indented(self.body(body))
         if what == "block" and shared:
             yield f"  {self.dialect.barrier}"
         yield "}"
@@ -301,7 +305,7 @@ class _Function:
                 case If():
                     tests = self.tests(stmt.mask)
                     tests += [self.value(stmt.test)] if stmt.test is not None else []
-                    yield from _block(f"if ({_all(tests)})", self.body(stmt.body))
+                    yield from block(f"if ({conjunction(tests)})", self.body(stmt.body))
                 case For():
                     yield from self.loop(stmt)
                 case Barrier():
@@ -343,7 +347,7 @@ class _Function:
                     else f"({lib.type(result.dtype)})({value})"
                 )
             case "inside":
-                value = _all(self.tests(stmt.attrs["mask"], stmt.operands))
+                value = conjunction(self.tests(stmt.attrs["mask"], stmt.operands))
             case name:
                 leading = stmt.operands[0].dtype if stmt.operands else result.dtype
                 value = scalar.render(lib, name, operands, stmt.attrs, leading, result.dtype)
@@ -367,7 +371,7 @@ class _Function:
         tests = self.tests(stmt.mask, stmt.operands)
         if not tests:
             return element
-        return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
+        return f"{conjunction(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
         if stmt.atomic:
@@ -384,8 +388,12 @@ class _Function:
                 value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
             else:
                 value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
+        if stmt in self.parts:
+            element, value = self.parts[stmt], self.value(stmt.value)
         tests = self.tests(stmt.mask, stmt.operands) + self.storing(stmt.buffer)
-        yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+        yield (
+            f"if ({conjunction(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+        )
 
     def storing(self, buffer: Buffer) -> list[str]:
         """The conditions of the threads that write an element of a buffer."""
@@ -468,7 +476,7 @@ class _Function:
             yield from self.copies(stmt)
         elif is_straight(stmt, self.dialect):
             self.straight = stmt
-            yield from _block("", list(self.statements_on_vectors(stmt)))
+            yield from block("", list(self.statements_on_vectors(stmt)))
             self.straight, self.varying = None, set()
         elif stmt.kind == "thread" and self.dialect.has_threads:
             yield from self.thread(stmt)
@@ -484,7 +492,7 @@ class _Function:
     def serial(self, stmt: For) -> Iterator[str]:
         index, end, last = self.loop_name(stmt), str(stmt.axis.size), ""
         if stmt.axis.size == 1 and stmt.end is None:
-            yield from _block("", self.body(stmt.body))
+            yield from block("", self.body(stmt.body))
             return
         if stmt.end is not None:
             value = self.expr(stmt.end, ())
@@ -497,13 +505,39 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
+        folds = [
+            store
+            for store in folds_across(stmt, self.dialect)
+            if not (self.unsure(store.mask) or self.storing(store.buffer))
+        ]
+        for store in folds:
+            name = self.names.fresh(f"{store.buffer.name}_parts")
+            yield f"{self.lib.memory_type(store.buffer.dtype)} {name}[{stmt.axis.size}];"
+            self.parts[store] = f"{name}[{index}]"
         yield from self.copied_vectors(stmt)
-        if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
-            lanes = stmt.axis.size
-            width = self.dialect.width if is_length(lanes, self.dialect) else ""
-            yield self.dialect.lanes + width.format(lanes=lanes)
+        if stmt.kind == "vector" and touches_own(stmt, self.scalars):
+            yield from self.in_lanes(stmt.axis.size)
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
-        yield from _block(head, self.body(body))
+        yield from block(head, self.body(body))
+        for store in folds:
+            yield from self.halved(store, self.parts.pop(store).partition("[")[0], stmt.axis.size)
+
+    def in_lanes(self, size: int) -> Iterator[str]:
+        """The line before a loop whose iterations are to be lanes of vectors."""
+        if self.dialect.lanes and size > 1:
+            width = self.dialect.width if is_length(size, self.dialect) else ""
+            yield self.dialect.lanes + width.format(lanes=size)
+
+    def halved(self, store: Store, name: str, size: int) -> Iterator[str]:
+        """Fold the halves of an array, then those of the first one, and so on."""
+        lib, dtype, n = self.lib, store.buffer.dtype, self.names.fresh("n")
+        while size > 1:
+            size //= 2
+            both = scalar.combine(lib, store.fold, f"{name}[{n}]", f"{name}[{n} + {size}]", dtype)
+            yield from self.in_lanes(size)
+            yield f"for ({self.index} {n} = 0; {n} < {size}; {n}++) {name}[{n}] = {both};"
+        element = self.element_of(store.buffer, store.index, ())
+        yield f"{element} = {scalar.combine(lib, store.fold, element, f'{name}[0]', dtype)};"
 
     def copied_vectors(self, loop: For) -> Iterator[str]:
         """Arrays of the vectors that the lanes of a loop read."""
@@ -570,18 +604,18 @@ class _Function:
             return
         if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
             element = self.element_of(stmt.buffer, stmt.index, ())
-            head = f"if ({_all(tests)}) " if tests else ""
+            head = f"if ({conjunction(tests)}) " if tests else ""
             yield f"{type_} {name} = {zero};"
             lanes = f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
             whole = [] if stmt.buffer in self.vectors else self.at_ends(stmt.mask, loop)
             if whole:
                 copy = self.copy(self.dialect.vector_load, name, stmt, loop)
-                yield f"if ({_all(whole)}) {copy}"
+                yield f"if ({conjunction(whole)}) {copy}"
             yield f"else {lanes}" if whole else lanes
             return
         yield f"{type_} {name} = {zero};" if tests else f"{type_} {name};"
         copy = self.copy(self.dialect.vector_load, name, stmt, loop)
-        yield f"if ({_all(tests)}) {copy}" if tests else copy
+        yield f"if ({conjunction(tests)}) {copy}" if tests else copy
 
     def at_ends(self, mask: Sequence[Bound], loop: For) -> list[str]:
         """The conditions by which a mask holds in the first and the last iteration, hence in all;
@@ -608,11 +642,11 @@ class _Function:
             if whole:
                 tests = whole + self.storing(stmt.buffer)
                 copy = self.copy(self.dialect.vector_store, f"v{stmt.value.name}", stmt, loop)
-                yield f"if ({_all(tests)}) {copy}"
+                yield f"if ({conjunction(tests)}) {copy}"
             yield f"else {lanes}" if whole else lanes
             return
         tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
-        head = f"if ({_all(tests)}) " if tests else ""
+        head = f"if ({conjunction(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
         if stmt.fold and self.folds_vectors(stmt):
             register = self.register(buffer, stmt.index.substitute(self.constants))
@@ -656,7 +690,7 @@ class _Function:
         for n in range(stmt.axis.size):
             self.constants[stmt.axis] = Expr(n)
             tests = self.tests(stmt.bounds)
-            yield from _block(f"if ({_all(tests)})" if tests else "", self.body(stmt.body))
+            yield from block(f"if ({conjunction(tests)})" if tests else "", self.body(stmt.body))
         self.constants.pop(stmt.axis, None)
 
     def thread(self, stmt: For) -> Iterator[str]:
@@ -677,11 +711,11 @@ class _Function:
         if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
             body = list(self.with_all(stmt, value, tests))
         elif tests:
-            body += _block(f"if ({_all(tests)})", self.body(stmt.body))
+            body += block(f"if ({conjunction(tests)})", self.body(stmt.body))
         else:
             body += self.body(stmt.body)
         self.in_threads = outer_in_threads
-        yield from _block("", body)
+        yield from block("", body)
 
     def with_all(self, stmt: For, value: str, tests: Sequence[str]) -> Iterator[str]:
         """The body for all threads, which have to meet: those that the loop does not have do what
@@ -690,14 +724,14 @@ class _Function:
         index, present = self.loop_name(stmt), self.names.fresh(f"{stmt.name}_present")
         if stmt.end is None:
             yield f"const {self.index} {index} = {value};"
-            yield f"const bool {present} = {_all(tests)};"
+            yield f"const bool {present} = {conjunction(tests)};"
         else:
             every, last = (self.names.fresh(f"{stmt.name}_{n}") for n in ("any", "last"))
             yield f"const {self.index} {every} = {value};"
             yield f"const {self.index} {last} = {self.expr(stmt.end, ())} - 1;"
             yield f"const {self.index} {index} = {every} < {last} ? {every} : {last};"
             bounded = [test for test in tests if test not in self.tests(stmt.bounds)]
-            yield f"const bool {present} = {_all([*bounded, f'{every} == {index}'])};"
+            yield f"const bool {present} = {conjunction([*bounded, f'{every} == {index}'])};"
         self.present.append(present)
         yield from self.body(stmt.body)
         self.present.pop()
@@ -751,27 +785,7 @@ class _Function:
         sign, family = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_rem")
         if atom.of.first < 0:
             return self.lib.call(f"{family}_{self.index_dtype}", text, str(atom.by))
-        return f"({_parenthesised(text)} {sign} {atom.by})"
-
-
-def _parenthesised(text: str) -> str:
-    return f"({text})" if " " in text else text
-
-
-def _all(tests: Sequence[str]) -> str:
-    """The conjunction of conditions."""
-    return " && ".join(tests) if tests else "true"
-
-
-def _indented(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    return (f"  {line}" for line in lines)
-
-
-def _block(head: str, body: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    """Lines in braces."""
-    yield f"{head} {{" if head else "{"
-    yield from _indented(body)
-    yield "}"
+        return f"({parenthesised(text)} {sign} {atom.by})"
 
 
 __all__ = ["render_all", "render_c", "scratch_bytes", "symbol"]

@@ -144,6 +144,26 @@ def is_copied(stmt: Stmt, loop: For) -> bool:
     return is_load and loop.kind == "vector" and loop.end is None
 
 
+def folds_across(loop: For, dialect: Dialect) -> list[Store]:
+    """The folds of all iterations of a loop into one element each: vectors are halved for them,
+    since compilers keep the order of additions.
+    """
+    if loop.kind != "vector" or loop.end is not None or not is_length(loop.axis.size, dialect):
+        return []
+    read = {stmt.buffer for stmt in statements(loop.body) if isinstance(stmt, Load)}
+    return [
+        stmt
+        for stmt in loop.body
+        if isinstance(stmt, Store)
+        and stmt.fold
+        and stmt.factor is None
+        and not stmt.operands
+        and stmt.index.coefficient(loop.axis) == 0
+        and stmt.buffer not in read
+        and stmt.buffer.dtype.name in WIDE
+    ]
+
+
 def unrolled_axes(loops: Sequence[For]) -> frozenset[Axis]:
     """The axes of ``unroll`` loops: constants in each copy of what is in them."""
     return frozenset(loop.axis for loop in loops if loop.kind == "unroll")
@@ -151,6 +171,7 @@ def unrolled_axes(loops: Sequence[For]) -> frozenset[Axis]:
 
 __all__ = [
     "OPERATORS",
+    "folds_across",
     "has_one_mask",
     "is_copied",
     "is_length",
