@@ -27,6 +27,7 @@ from bringup.c.vectors import (
     OPERATORS,
     folds_across,
     has_one_mask,
+    is_common,
     is_copied,
     is_length,
     is_straight,
@@ -131,7 +132,7 @@ class _Function:
         #: The straight loop that is being written, and the scalars that are vectors in it.
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
-        #: The elements of vectors in memory, which loops of lanes read by their index.
+        #: What loops of lanes read: copies of vectors by their index, and what they share.
         self.copied: dict[Load, str] = {}
         #: What lanes fold into one element, in memory.
         self.parts: dict[Store, str] = {}
@@ -540,16 +541,24 @@ class _Function:
         yield f"{element} = {scalar.combine(lib, store.fold, element, f'{name}[0]', dtype)};"
 
     def copied_vectors(self, loop: For) -> Iterator[str]:
-        """Arrays of the vectors that the lanes of a loop read."""
+        """What the lanes of a loop read of vectors, as arrays, and what they have in common."""
+        if loop.kind != "vector":
+            return
         for stmt in statements(loop.body):
-            if isinstance(stmt, Load) and stmt.buffer in self.vectors and is_copied(stmt, loop):
-                index = stmt.index.substitute(self.constants)
-                vector, lanes = self.register(stmt.buffer, index), loop.axis.size
-                name = self.names.fresh(f"{vector}_lanes")
+            if not isinstance(stmt, Load):
+                continue
+            index, type_ = stmt.index, self.lib.memory_type(stmt.buffer.dtype)
+            if stmt.buffer in self.vectors and is_copied(stmt, loop):
+                vector = self.register(stmt.buffer, index.substitute(self.constants))
+                lanes, name = loop.axis.size, self.names.fresh(f"{vector}_lanes")
+                yield f"{type_} {name}[{lanes}];"
                 copy = self.dialect.vector_store
-                yield f"{self.lib.memory_type(stmt.buffer.dtype)} {name}[{lanes}];"
                 yield copy.format(name=vector, first=f"{name}[0]", lanes=lanes)
                 self.copied[stmt] = f"{name}[{self.loop_name(loop)}]"
+            elif stmt.buffer in self.unaliased & {*self.func.inputs} and is_common(stmt, loop):
+                name = self.names.fresh(f"{stmt.buffer.name}_common")
+                yield f"const {type_} {name} = {self.element_of(stmt.buffer, index, ())};"
+                self.copied[stmt] = name
 
     # -- straight loops ----------------------------------------------------------------------------
 

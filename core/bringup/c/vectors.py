@@ -144,6 +144,17 @@ def is_copied(stmt: Stmt, loop: For) -> bool:
     return is_load and loop.kind == "vector" and loop.end is None
 
 
+def is_common(load: Load, loop: For) -> bool:
+    """Whether lanes read one element, which is there whatever their masks say: compilers would
+    gather it.
+    """
+    index, buffer = load.index, load.buffer
+    is_one = index.is_affine and loop.axis.size > 1 and not has_one_mask(load.mask, loop)
+    around = {other.axis for other in statements(loop.body) if isinstance(other, For)}
+    is_one &= index.axes().isdisjoint({loop.axis} | around)
+    return is_one and 0 <= index.first <= index.last < buffer.size
+
+
 def folds_across(loop: For, dialect: Dialect) -> list[Store]:
     """The folds of all iterations of a loop into one element each: vectors are halved for them,
     since compilers keep the order of additions.
@@ -173,6 +184,7 @@ __all__ = [
     "OPERATORS",
     "folds_across",
     "has_one_mask",
+    "is_common",
     "is_copied",
     "is_length",
     "is_straight",

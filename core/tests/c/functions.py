@@ -60,7 +60,7 @@ func folded(x: in f32[256], y: out f32[64], z: out f32[8]) {
     z[2*i + 1] = %6
     for r in 2 {
       for v in 8 vector {
-        %7: f32 = x[64*i + 8*r + v]
+        %7: f32 = x[64*i + 8*r + 7] if 0 <= v < 5
         %8: f32 = max(%7, %5)
         y[16*i + 8*r + v] = %8
       }
