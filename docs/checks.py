@@ -189,6 +189,10 @@ CHECKED: dict[str, tuple[str, str]] = {
         "nothing: it is for dumps and tuning",
         "Dumps show other loops than run, and `bringup tune` measures others.",
     ),
+    "Backend.scheduled_step": (
+        "nothing: it is for dumps",
+        "Dumps show other functions of the op library than run.",
+    ),
     "Backend.schedule_tables": (
         "runs programs with what is found there",
         "A table for another machine makes kernels slow; a step that does not fit is an error.",

@@ -161,6 +161,9 @@ def test_cases_survive_plain_data(level: str, default: Default) -> None:
         again = case_from_json(plain)
         assert case_to_json(again) == plain
         assert again.data == case.data
+        for cells, before in zip(again.cells, case.cells, strict=True):
+            attrs = [cell.attrs for cell in before.cells]
+            assert [cell.attrs for cell in cells.cells] == attrs
 
 
 @pytest.mark.parametrize(

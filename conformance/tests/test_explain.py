@@ -35,9 +35,12 @@ from bringup_conformance.diagnosis.isolation import locate_isolated, safe_target
 from bringup_conformance.diagnosis.locate import locate
 from bringup_conformance.diagnosis.step_programs import PlacedValue
 from bringup_conformance.diagnosis.step_subsets import FailingSteps, StepSubsets
+from bringup_conformance.execution import levels
 from bringup_conformance.execution.running import attempt
+from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
@@ -513,6 +516,25 @@ def test_the_command_shows_the_kernel_and_the_file_keeps_it(
         0, "passes now: fusion/programs/f32/0\n"
     )  # fmt: skip
     assert json.loads(Path(file).read_text("utf-8")) == document
+
+
+def zeros(call: corpus.OpCall) -> Array:
+    return np.zeros_like(call.right)
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("convert", "i32"), ("compare", "f32"), ("shr", "u8")])
+def test_special_cells_are_explained_with_their_attributes(
+    op: str, dtype: str, tmp_path: Path
+) -> None:
+    target = spoilt({op: zeros})
+    units = levels.ops(plan_of(target, 0))
+    unit = next(u for u in units if (u.op, u.dtype, u.number) == (op, dtype, levels.SPECIAL))
+    whole = next(item for item in unit.make() if isinstance(item, Case))
+    failure, cause = reproduce.explain(failing_file(target, whole, tmp_path), target)
+    assert cause is not None
+    assert (cause.kind, cause.name, failure.nodes) == ("op", op, 1)
+    cell = failure.problem["what"].partition(" is ")[2]
+    assert cell in str(attempt(target, whole)[1])
 
 
 @pytest.mark.parametrize("verb", ["explain", "shrink"])

@@ -137,6 +137,41 @@ def test_ops_that_the_same_failures_show_are_named_together() -> None:
     assert [str(root) for root in roots.roots(failures)] == ["div"]  # one of them is sure
 
 
+def unary(report: Report, op: str, number: int, guilty: str = "") -> None:
+    """Add a failure of one op.  guilty: the op that was found wrong alone, if it was looked for."""
+    more: dict[str, object] = {}
+    if guilty:
+        cause = {"kind": "op", "name": guilty, "ir_before": str(one(guilty))}
+        more = {"reduced": None, "cause": cause}
+    outcome = Outcome(case(f"ops/{op}/f32/{number}", one(op)), Verdict(), wrong((0,), "1", "2"))
+    add(report, outcome, **more)
+
+
+def test_an_op_that_was_found_wrong_is_the_cause_and_no_part_of_its_decomposition() -> None:
+    report = Report("toy", "ops", 0)
+    for op, number, guilty in (("neg", 0, "neg"), ("neg", 1, "neg"), ("logistic", 0, "logistic")):
+        unary(report, op, number, guilty)
+    found = roots.roots(document_of(report).failures)
+    assert [(str(root), root.failures) for root in found] == [
+        ("neg on f32", (0, 1)),
+        ("logistic on f32", (2,)),
+    ]
+
+
+def test_what_an_op_is_decomposed_into_may_be_the_cause_if_the_device_does_not_claim_it() -> None:
+    report = Report("toy", "ops", 0)
+    unary(report, "neg", 0, "neg")
+    unary(report, "logistic", 0, "neg")
+    unary(report, "logistic", 1)
+    claims: dict[str, list[str]] = {"neg": ["f32"]}
+    for name, counts in (("neg", [3]), ("logistic", [2, 1])):
+        claims[name] = ["f32"]
+        report.environment = {"capabilities": {"ops": claims, "kernels": {}}}
+        document = document_of(report)
+        found = roots.roots(document.failures, declared=document.declared)
+        assert [len(root.failures) for root in found] == counts
+
+
 def test_two_faults_are_two_causes(two_faults: Path) -> None:
     found = roots.roots(reports.read(two_faults).failures)
     assert [str(root) for root in found] == ["sort on f32", "sub"]
@@ -174,6 +209,7 @@ def test_a_clean_report_says_where_to_climb() -> None:
     text = StringIO()
     terminal.show_report(Console(file=text), report, Path("folder"))
     assert "next: conformance run --resume folder\n" in text.getvalue()
+    assert "conformance run --resume ." in page(document_of(report))
     report.reduced, report.left = ["one half alone"], 0
     assert "next: conformance run --backend=toy --level=ops\n" in shown(report)
     assert "reduced, so it certifies nothing: one half alone\n" in shown(report)

@@ -22,7 +22,7 @@ from bringup.backend import (
 )
 from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.kernel.form import Kernel
-from bringup.program.program import KernelStep, Program
+from bringup.program.program import KernelStep, OpStep, Program
 from bringup.target import Target
 from bringup_cpu import host
 
@@ -90,6 +90,18 @@ class CpuBackend(Backend):
         from bringup.llvm.loops.kernel import scheduled_kernel
 
         return scheduled_kernel(step.kernel, self.target(target), step.schedule)
+
+    def scheduled_step(
+        self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False
+    ) -> Sequence[Scheduled]:
+        """The functions of a step on the host or a target.
+
+        Raises UnsupportedError for an unknown target.
+        """
+        from bringup.llvm.loops.library import scheduled_step
+
+        _, scheduled = scheduled_step(step, prefix, self.target(target), in_place=in_place)
+        return list(scheduled.values())
 
     def link_targets(self) -> Sequence[str]:
         """Processors of every architecture that code is made for ahead of time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware, Target
 from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.kernel.form import Kernel
-from bringup.program.program import KernelStep, Program
+from bringup.program.program import KernelStep, OpStep, Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, TARGETS, capabilities_of, target_of
 
@@ -85,6 +85,19 @@ class CudaBackend(Backend):
 
             return scheduled_contraction(plan, step.schedule)
         return scheduled_kernel(step.kernel, TARGETS[architecture], step.schedule)
+
+    def scheduled_step(
+        self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False
+    ) -> Sequence[Scheduled]:
+        """The functions of a step on an architecture, but for one that only copies."""
+        from bringup.llvm.simt.nests import nest_steps
+        from bringup.loops.schedule import Scheduled
+        from bringup.program.loops import step_loops
+
+        row = TARGETS[self._architecture(target)]
+        loops = step_loops(step, prefix, row)
+        funcs = () if loops is None else dict.fromkeys(loops.funcs[int(loops.copies) :])
+        return [Scheduled.of(func, nest_steps(func, row)) for func in funcs]
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,

@@ -90,8 +90,8 @@ def capabilities_of(data: Mapping[str, Any]) -> Capabilities:
     shapes |= {name: tuple(shapes[name]) for name in ("extra", "contraction")}
     values: dict[str, Any] = {each.name: data[each.name] for each in fields(Capabilities)}
     values |= {
-        "ops": _claims(data["ops"]),
-        "kernels": _claims(data["kernels"]),
+        "ops": claims_of(data["ops"]),
+        "kernels": claims_of(data["kernels"]),
         "limits": Limits(**data["limits"]),
         "numerics": Numerics(**data["numerics"]),
         "shapes": Shapes(**shapes),
@@ -99,5 +99,6 @@ def capabilities_of(data: Mapping[str, Any]) -> Capabilities:
     return Capabilities(**values)
 
 
-def _claims(data: Mapping[str, Any]) -> Claims:
+def claims_of(data: Mapping[str, Any]) -> Claims:
+    """The claims that `plain` turned into plain data.  Raises KeyError for an unknown dtype."""
     return {claim: frozenset(BY_NAME[name] for name in names) for claim, names in data.items()}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bringup.errors import BringupError
+from bringup.graph import Value
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.special_values import Special
@@ -126,14 +127,15 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
     Raises ParseError, KeyError, TypeError or ValueError if it is none.
     """
+    graph = parse_graph(data["ir"], find)
     return Case(
         name=data["name"],
         level=data["level"],
         op=data["op"],
         dtype=data["dtype"],
-        graph=parse_graph(data["ir"], find),
+        graph=graph,
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
-        cells=tuple(map(_cells_from_json, data.get("cells", ()))),
+        cells=tuple(map(_cells_from_json, data.get("cells", ()), graph.outputs)),
         bitwise=bool(data.get("bitwise")),
         optimize=bool(data.get("optimize", True)),
         rules=tuple(data.get("rules", ())),
@@ -146,13 +148,19 @@ def _cells_to_json(cells: Cells) -> dict[str, Any]:
         "cells": texts,
         "repeats": cells.repeats,
         "packed": cells.packed,
+        "attrs": [name for name, _ in cells.cells[0].attrs],
         "rules": list(cells.rules),
     }
 
 
-def _cells_from_json(data: Mapping[str, Any]) -> Cells:
+def _cells_from_json(data: Mapping[str, Any], output: Value) -> Cells:
+    """Read `_cells_to_json`'s data; the values of the attributes that its cells give are those of
+    the instruction that makes the output.
+    """
+    given = {} if output.producer is None else output.producer.attrs
+    attrs = tuple((name, given[name]) for name in data.get("attrs", given))
     cells = tuple(
-        Special(tuple(operands), result if isinstance(result, str) else tuple(result))
+        Special(tuple(operands), result if isinstance(result, str) else tuple(result), attrs=attrs)
         for operands, result in data["cells"]
     )
     rules = tuple(data.get("rules", ()))

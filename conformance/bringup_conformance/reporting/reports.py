@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError
 from bringup.records import record
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.execution.cost import NO_COST
 from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.environment import claims_of
 from bringup_conformance.reporting.failures import Plain, suite_version
 from bringup_conformance.reporting.results import Result
 
@@ -263,6 +265,13 @@ class Document:
         """Names of cases that failed as expected, each with the entry that expects it."""
         names: Plain = (self.whole.get("expected") or {}).get("xfailed", {})
         return names
+
+    @property
+    def declared(self) -> Capabilities:
+        """The ops and kernels that the device claims; none where the report does not say."""
+        capabilities = self.whole.get("environment", {}).get("capabilities", {})
+        ops, kernels = (claims_of(capabilities.get(name, {})) for name in ("ops", "kernels"))
+        return Capabilities(ops=ops, kernels=kernels)
 
 
 def document_of(report: Report) -> Document:

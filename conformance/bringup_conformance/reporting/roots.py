@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError
-from bringup.graph import Graph
+from bringup.graph import Graph, Instr
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
@@ -22,6 +23,7 @@ FATAL = ("crash", "hang", "oom")
 Feature = tuple[str, ...]
 # The most specific kind first: what explains as much in fewer words wins.
 _KINDS = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
+_NOTHING = Capabilities()
 # The features of a failure that blames more things than this are not sought in other failures.
 _MAX_BLAMED = 4
 
@@ -49,19 +51,24 @@ class Root:
                 return f"{kind}{':' if kind in FATAL else ''} {names[0]}"
 
 
-def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root]:
+def roots(
+    failures: Sequence[Plain],
+    excused: Collection[str] = (),
+    declared: Capabilities = _NOTHING,
+) -> list[Root]:
     """Features that together explain every failure, the one with the most votes first.
 
     A failure that was shrunk has the features that it shows.  Any other may also have those that
     its program could have, if a shrunk one shows them.  Each failure has one vote, which it divides
     among its features.
-    excused: names of cases that fail as expected, which have no vote.
+    excused: names of cases that fail as expected, which have no vote.  declared: what the device
+    claims, and so runs without decomposing it.
     """
     shown = [set(_features(each)) for each in failures]
     decisive = set[Feature]().union(*(each for each in shown if _blamed(each) <= _MAX_BLAMED))
     passes = _guilty_passes(failures)
     possible = [
-        own | decisive.intersection(_possible(each, passes))
+        own | decisive.intersection(_possible(each, passes, declared))
         for own, each in zip(shown, failures, strict=True)
     ]
 
@@ -132,6 +139,8 @@ def _features(failure: Plain) -> Iterator[Feature]:
         yield from (("op", name) for name in kernel_ops(cause))
         if "fusion" in without:
             yield from _fusions(graph)
+    elif kind == "op" and cause.get("ir_before"):
+        yield from _ops(parse_graph(cause["ir_before"], find))
     elif any(instr.op.name == case["op"] for instr in graph.instrs):
         yield from _op_features(case["op"], case["dtype"])
     elif "reduced" in failure or len(graph) == 1:
@@ -143,18 +152,22 @@ def _features(failure: Plain) -> Iterator[Feature]:
             yield from _ops(graph)
 
 
-def _possible(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
+def _possible(
+    failure: Plain, passes: Mapping[str, set[str]], declared: Capabilities
+) -> Iterator[Feature]:
     """The features that a program which was not shrunk could have, or an op that is decomposed."""
-    graph = graph_of(smallest(failure))
-    if graph is None:
-        return
-    op = failure["case"]["op"]
-    if op == PROGRAMS and ("reduced" in failure or len(graph) == 1):
+    graph, op = graph_of(smallest(failure)), failure["case"]["op"]
+    if graph is None or "reduced" in failure or (op == PROGRAMS and len(graph) == 1):
         return
     if op != PROGRAMS and lookup(op).decompose is None:
         return
+
+    def is_whole(instr: Instr) -> bool:
+        composite = lookup(instr.op.name).kind is Kind.COMPOSITE
+        return not composite or declared.available(instr)
+
     try:
-        parts = decompose(lambda instr: lookup(instr.op.name).kind is not Kind.COMPOSITE).run(graph)
+        parts = decompose(is_whole).run(graph)
     except BringupError:
         parts = graph
     yield from _ops(parts)

@@ -182,7 +182,7 @@ def show_report(
     long.
     """
     document = document_of(report)
-    causes = roots.roots(document.failures, document.excused)
+    causes = roots.roots(document.failures, document.excused, document.declared)
     tables = views.by_kind(document)
     count = sum(len(rows) for _, rows in tables)
     if verbose or count <= MAX_ROWS:

@@ -184,7 +184,10 @@ class OpsDevice(_StepsDevice):
 
     A function is called as ``function(*operands, out=result, **attrs)``; operands and result are
     `BufferView`, ``out`` a tuple of them if the op has several results.  All are dense and
-    row-major; shapes and dtypes are in ``view.type``.  The result shares no memory with an operand,
+    row-major; shapes and dtypes are in ``view.type``.  ``attrs`` holds every attribute of the op,
+    those that the program leaves out by their defaults, but not the one that the claim fixes: the
+    function of ``"reduce.add"`` gets no ``kind``.  `constant` needs neither a function nor a claim:
+    core uploads it.  The result shares no memory with an operand,
     except that `scatter` and `dynamic_update_slice`, if claimed, may be given their first operand
     as result, to be changed where it stands.  Functions are not called for results without
     elements.  What a function raises reaches the user as a DeviceError
@@ -616,6 +619,17 @@ class SimpleBackend(Backend):
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel and the steps of the function given; None without a renderer."""
         return None if self._render is None else scheduled_loops(step, self._schedule)
+
+    def scheduled_step(
+        self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False
+    ) -> Sequence[Scheduled]:
+        """Those of the library and the steps of the function given; none without a renderer."""
+        from bringup.program.loops import step_loops
+
+        loops = step_loops(step, prefix, self.target(target), in_place=in_place)
+        if self._render is None or loops is None:
+            return ()
+        return [scheduled_func(func, self._schedule) for func in dict.fromkeys(loops.funcs)]
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """What the function given renders of the kernel or the loops of each step, equal ones once;

@@ -22,7 +22,7 @@ from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
-from bringup.program.program import KernelStep, Program
+from bringup.program.program import KernelStep, OpStep, Program
 from bringup.records import record
 from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
@@ -62,7 +62,12 @@ class NoHardware(Exception):
 
 @record
 class BufferView:
-    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``."""
+    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``.
+
+    handle: as `Device.alloc` or an `Executable` gave it.
+    offset: a multiple of `Capabilities.alignment`.
+    type: its ``shape``, its ``dtype``, a `bringup.dtypes.DType`, and its ``nbytes``.
+    """
 
     handle: Handle
     offset: int
@@ -273,6 +278,16 @@ class Backend(ABC):
         """
         return None
 
+    def scheduled_step(
+        self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False
+    ) -> Sequence[Scheduled]:
+        """The functions of the op library that run a step, each once, and their steps, for dumps.
+
+        Empty, the default, where the backend runs it in another way.
+        prefix: of their names.  in_place: as in `bringup.program.loops.step_loops`.
+        """
+        return ()
+
     def schedule_tables(self) -> Path | None:
         """The folder of the schedules that the backend ships, found by measuring; None by default.
 
@@ -302,7 +317,7 @@ class Backend(ABC):
         """
         raise UnsupportedError(
             f"backend {self.name!r} makes no libraries",
-            fix="export the program itself, and load it where the device is",
+            fix="export with target='program', and load the file where the device is",
         )
 
 

@@ -60,7 +60,7 @@ def show(
         "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
         "loops": lambda: [str(func) for func in compiled.loops],
-        "schedule": lambda: [_scheduled(s) for s in compiled.schedules],
+        "schedule": lambda: [*map(_scheduled, compiled.schedules), *map(str, compiled.library)],
         "source": lambda: _text(lambda: compiled.source),
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),

@@ -73,16 +73,13 @@ def page(levels: Levels) -> str:
     return document(f"{levels.graph.name}: levels", head, sections)
 
 
-def graph_picture(graph: Graph) -> Markup:
-    """A picture of a graph, or its text if it is large."""
-    if len(graph.instrs) + len(graph.inputs) > _MOST_NODES:
-        return code(str(graph))
-    return scrolled(drawing(graph), f"Graph {graph.name}")
-
-
 def _graph(graph: Graph) -> Markup:
-    """A picture of a graph, and those of the bodies of its loops and branches."""
-    parts = [graph_picture(graph)]
+    """A picture of a graph, or its text if it is large; then the bodies of its loops and branches,
+    each likewise.
+    """
+    large = len(graph.instrs) + len(graph.inputs) > _MOST_NODES
+    whole = code(str(graph)) if large else scrolled(drawing(graph), f"Graph {graph.name}")
+    parts = [whole]
     for instr in graph.instrs:
         for name, body in _bodies(instr):
             title = f"{name} of {instr.op.name}"

@@ -388,8 +388,9 @@ qr = define(
     doc=(
         "Q with orthonormal columns and upper triangular R of A = Q R, by Householder's "
         "reflections: a column becomes minus its norm with the sign of its first element "
-        "(minus for 0), or stays as it is if nothing stands below the diagonal. inf and NaN "
-        "give NaN. Leading dimensions are those of stacks."
+        "(minus for 0), or stays as it is if nothing stands below the diagonal. NaN gives NaN, and "
+        "so does inf, where LAPACK may keep it: a column is divided by its largest element first. "
+        "Leading dimensions are those of stacks."
     ),
     attrs=(
         Attr(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # compiling loads no module of loops
     from bringup.loops.form import Func
     from bringup.loops.schedule import Scheduled
 
-    Schedules = Callable[[], Sequence[Scheduled | None]]
-
 
 class Compiled:
     """A compiled graph and everything that was made on the way.
@@ -28,13 +26,14 @@ class Compiled:
     programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
     and for each condition, body and branch that core runs for a device.
     executable: call it with handles; None when lowered without hardware.
-    lower: makes the texts.  schedules: makes those of all kernels.  placement: makes the report.
+    lower: makes the texts.  schedules: makes those of all kernels.  library: those of the functions
+    that the op library has for steps.  placement: makes the report.
     cost: that of a graph in segments.
     """
 
     __slots__ = (
-        "_cost", "_lower", "_lowered", "_placement", "_schedules", "donated", "executable", "graph",
-        "optimized", "programs",
+        "_cost", "_library", "_lower", "_lowered", "_placement", "_schedules", "donated",
+        "executable", "graph", "optimized", "programs",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +43,8 @@ class Compiled:
         programs: tuple[Program, ...],
         executable: Executable | None,
         lower: Callable[[], Lowered],
-        schedules: Schedules,
+        schedules: Callable[[], Sequence[Scheduled | None]],
+        library: Callable[[], Sequence[Scheduled]],
         placement: Callable[[], Iterable[Placement]] = tuple,
         cost: Callable[[], Cost] | None = None,
     ) -> None:
@@ -57,6 +57,7 @@ class Compiled:
         self._lower = lower
         self._lowered: Lowered | None = None
         self._schedules = schedules
+        self._library = library
         self._placement = placement
         self._cost = cost
 
@@ -110,6 +111,13 @@ class Compiled:
         edited steps on ``before``.
         """
         return tuple(self._schedules())
+
+    @property
+    def library(self) -> tuple[Scheduled, ...]:
+        """How the device runs the functions that the op library has for steps, such as sorts, in
+        order; none of a step that it runs in another way.
+        """
+        return tuple(self._library())
 
     def cost(self) -> Cost:
         """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.

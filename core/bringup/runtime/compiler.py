@@ -31,7 +31,7 @@ from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.evaluate import check_program
 from bringup.program.in_place import find_inplace_updates
 from bringup.program.plan import plan
-from bringup.program.program import Program
+from bringup.program.program import ControlStep, OpStep, Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
@@ -165,7 +165,8 @@ def _compile(
     if isinstance(target, OfflineTarget):
         lowered = partial(_lower, target.backend, program, target.architecture)
         schedules = partial(_schedules, target.backend, program, target.architecture)
-        return Compiled(graph, optimized, (program,), None, lowered, schedules)
+        library = partial(_library, target.backend, program, target.architecture)
+        return Compiled(graph, optimized, (program,), None, lowered, schedules, library)
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
@@ -173,8 +174,9 @@ def _compile(
     lowered = partial(_lower, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
     schedules = partial(_schedules, target.backend, program, *architectures)
+    library = partial(_library, target.backend, program, *architectures)
     report = partial(placement, optimized, target)
-    return Compiled(graph, optimized, (program,), executable, lowered, schedules, report)
+    return Compiled(graph, optimized, (program,), executable, lowered, schedules, library, report)
 
 
 def _compile_segments(
@@ -279,8 +281,10 @@ def _program(
     machine = target.machine if isinstance(target, OpenDevice) else ""
     program = with_schedules(program, backend, capabilities.target, machine)
     if context.dump is not None and report is not None:
-        schedules = _schedules(backend, program, *filter(None, [capabilities.target]))
-        _dump(context.dump, graph, program, schedules, report)
+        targets = [name for name in [capabilities.target] if name]
+        schedules = _schedules(backend, program, *targets)
+        library = _library(backend, program, *targets)
+        _dump(context.dump, graph, program, (schedules, library), report)
     if context.check >= 1:
         verify_program(program)
     if context.check >= 2 and terminates(optimized):
@@ -407,6 +411,24 @@ def _schedules(backend: Backend, program: Program, *target: str) -> list[Schedul
         return [backend.scheduled(step, *target) for step in program.kernel_steps]
 
 
+def _library(backend: Backend, program: Program, *target: str) -> list[Scheduled]:
+    """How the functions are run that the op library has for steps."""
+    from bringup.program.loops import is_in_place
+
+    result: list[Scheduled] = []
+    for number, step in enumerate(program.steps):
+        if isinstance(step, ControlStep):
+            for inner in step.programs:
+                result += _library(backend, inner, *target)
+        elif isinstance(step, OpStep):
+            place = is_in_place(program, step)
+            with vendor_call(backend, "scheduled_step"):
+                result += backend.scheduled_step(
+                    step, *target, prefix=f"o{number}_", in_place=place
+                )
+    return result
+
+
 def _record_pass(name: str, seconds: float) -> None:
     duration = round(seconds * 1e9)
     timeline.record(
@@ -418,9 +440,10 @@ def _dump(
     folder: Path,
     graph: Graph,
     program: Program,
-    schedules: Sequence[Scheduled | None],
+    schedules: tuple[Sequence[Scheduled | None], Sequence[Scheduled]],
     report: Sequence[str],
 ) -> None:
+    """schedules: of kernels, and of functions of the op library."""
     from bringup.loops import lower_kernel
     from bringup.program.loops import numbered_loops
 
@@ -432,7 +455,7 @@ def _dump(
 
     write("89-fusion", *report)
     write("90-program", program)
-    for number, (kernel, scheduled) in enumerate(zip(program.kernels, schedules, strict=True)):
+    for number, (kernel, scheduled) in enumerate(zip(program.kernels, schedules[0], strict=True)):
         write(f"91-kernel-{number:02}", kernel)
         if scheduled is None:
             write(f"92-loops-{number:02}", lower_kernel(kernel))
@@ -443,6 +466,8 @@ def _dump(
         loops = numbered_loops(program, number)
         for func in () if loops is None else loops.funcs:
             write(f"92-loops-{func.name}", func)
+    for scheduled in schedules[1]:
+        write(f"93-schedule-{scheduled.before.name}", scheduled)
 
 
 __all__ = [

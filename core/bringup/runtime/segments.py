@@ -70,6 +70,9 @@ def compiled_segments(
     def schedules() -> list[Scheduled | None]:
         return [scheduled for part in every for scheduled in part.schedules]
 
+    def library() -> list[Scheduled]:
+        return [scheduled for part in every for scheduled in part.library]
+
     def report() -> Iterator[Placement]:
         if executable is None:
             return
@@ -84,7 +87,7 @@ def compiled_segments(
         return sum_costs(_cost_of(segment, compiled) for segment, compiled in pairs)
 
     programs = tuple(program for part in every for program in part.programs)
-    return Compiled(graph, optimized, programs, executable, lower, schedules, report, cost)
+    return Compiled(graph, optimized, programs, executable, lower, schedules, library, report, cost)
 
 
 def _cost_of(segment: Segment, parts: Sequence[Compiled]) -> Cost:

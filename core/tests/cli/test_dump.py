@@ -116,6 +116,19 @@ def test_the_steps_of_a_schedule_and_the_loops_that_they_make() -> None:
     )
 
 
+def test_the_schedules_of_steps_that_the_library_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sorted.ir").write_text(str(bu.trace(bu.sort, bu.float32[40])))
+    shown = dump(str(tmp_path / "sorted.ir"), "--level", "schedule", "--target", "cpu:x86-64-v3")
+    assert "func o0_sort(x0: in f32[40], y0: out f32[40]) {" in shown.stdout
+    assert shown.stdout.startswith("schedule: 1\n")
+    monkeypatch.setenv("BRINGUP_DUMP", str(tmp_path / "dumps"))
+    (scheduled,) = bu.jit(bu.sort).lower(bu.float32[40], target="cpu").library
+    (file,) = (tmp_path / "dumps").rglob("93-schedule-o0_sort.txt")
+    assert file.read_text() == f"{scheduled}\n"
+
+
 def test_a_folder_of_dumps_has_kernels_and_their_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

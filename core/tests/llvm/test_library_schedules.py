@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from library_cases import Array, judge, judged, loops_of, run_loops
 
 from bringup.llvm.func.schedules.attention import attention_steps
 from bringup.loops import Func, evaluate_func, verify_func
 from bringup.loops.schedule import apply
-from bringup.target import Target
-
-TARGET = Target(vector_bits=128, threads=2)
 
 
-def as_run(func: Func, memory: Sequence[Array]) -> None:
-    scheduled = apply(func, attention_steps(func, TARGET))
-    verify_func(scheduled)
-    evaluate_func(scheduled, memory)
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (64, 16), (0, 4)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_attention(bits: int, registers: int, dtype: type) -> None:
+    """On machines whose vectors hold some elements, or one, and with few registers."""
+    machine = {"vector_bits": bits, "registers": registers}
 
+    def as_run(func: Func, memory: Sequence[Array]) -> None:
+        scheduled = apply(func, attention_steps(func, loops.call.target))
+        verify_func(scheduled)
+        evaluate_func(scheduled, memory)
 
-def test_attention() -> None:
-    for arrays, attrs in judged("attention"):
-        loops = loops_of("attention", arrays, TARGET.threads, {"vector_bits": 128}, **attrs)
+    for drawn, attrs in judged("attention"):
+        arrays = [array.astype(dtype) for array in drawn]
+        loops = loops_of("attention", arrays, 2, machine, **attrs)
         results = run_loops(loops, arrays, as_run)
         assert not judge("attention", arrays, results, attrs), (attrs, arrays, results)
 

@@ -14,12 +14,14 @@ from typing import Any
 from bringup.aot.library import Library
 from bringup.aot.toolchain import tool
 from bringup.backend import NoHardware
-from bringup.errors import DeviceError
+from bringup.errors import DeviceError, OutOfMemoryError
 from bringup.records import record
 
 _HERE = Path(__file__).parent
 #: A run of a program of the suite takes much less, emulated as well.
 _SECONDS = 300
+#: The status of runner.c where arguments, results and the arena have no room.
+_NO_MEMORY = 3
 
 
 @record
@@ -58,11 +60,7 @@ class Machine:
         done = subprocess.run(
             command, input=data, capture_output=True, check=False, timeout=_SECONDS
         )
-        if done.returncode:
-            raise DeviceError(
-                f"the program ended with status {done.returncode}",
-                notes=(done.stderr.decode(errors="replace")[-500:],),
-            )
+        _check("program", done)
         return done.stdout
 
 
@@ -77,13 +75,8 @@ class Board(Machine):
         done = subprocess.run(
             command, cwd=folder, capture_output=True, check=False, timeout=_SECONDS
         )
-        output = folder / "output"
-        if done.returncode or not output.is_file():
-            raise DeviceError(
-                f"the board stopped with status {done.returncode}",
-                notes=(done.stderr.decode(errors="replace")[-500:],),
-            )
-        return output.read_bytes()
+        _check("board", done)
+        return (folder / "output").read_bytes()
 
 
 class Browser(Machine):
@@ -113,6 +106,17 @@ class Browser(Machine):
         except wasmtime.Trap as trap:
             raise DeviceError(f"the module stopped: {trap.message}") from None
         return (folder / "output").read_bytes()
+
+
+def _check(who: str, done: subprocess.CompletedProcess[bytes]) -> None:
+    """Raises OutOfMemoryError and DeviceError."""
+    if done.returncode == _NO_MEMORY:
+        raise OutOfMemoryError(f"arguments, results and the arena do not fit the {who}'s memory")
+    if done.returncode:
+        raise DeviceError(
+            f"the {who} ended with status {done.returncode}",
+            notes=(done.stderr.decode(errors="replace")[-500:],),
+        )
 
 
 class Launcher(Machine):

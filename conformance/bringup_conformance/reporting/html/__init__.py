@@ -12,7 +12,7 @@ __all__ = ["page"]
 
 def page(report: Document, against: Document | None = None) -> str:
     """The text of the page.  against: an earlier report, which this one is compared with."""
-    causes = roots.roots(report.failures, report.excused)
+    causes = roots.roots(report.failures, report.excused, report.declared)
     sections = (
         ("Next", "next", heads.next_(report, causes)),
         ("Levels", "levels", heads.ladder(report)),

@@ -65,6 +65,9 @@ def head(document: Document) -> Markup:
 
 def next_(document: Document, causes: Sequence[Root]) -> Markup | None:
     """What most failures share; without failures, the command to run next."""
+    if not causes and document.whole.get("left"):
+        words = tag("p", "Nothing fails so far. To go on, in the report's folder:")
+        return join((words, code("conformance run --resume .", class_="command")))
     if not causes:
         step = views.climb(document.whole)
         words = tag("p", "Nothing fails here. Next:")

@@ -6,8 +6,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.llvm.loops.heuristics import LOOPS
-from bringup.loops.form import NESTING, PRIVATE, Buffer, For, If, Load, Stmt, Store, statements
+from bringup.llvm.loops.heuristics import LOOPS, PRODUCTS
+from bringup.loops.form import (
+    NESTING,
+    PRIVATE,
+    Body,
+    Buffer,
+    For,
+    If,
+    Load,
+    Stmt,
+    Store,
+    statements,
+)
 from bringup.records import record
 
 #: Bytes of a copy that are worth it.
@@ -147,6 +158,48 @@ def _are_apart(results: Results) -> bool:
     return abs(index.coefficient(results.rows.axis) or 0) > width
 
 
+@record
+class Member:
+    """What the units of an iteration of the outermost loop multiply: a dense part of a buffer.
+
+    step: its elements, from one iteration to the next.
+    """
+
+    buffer: Buffer
+    step: int
+
+
+def members_of(axes: Sequence[Axis], body: Body) -> Sequence[Member]:
+    """The factors that units read again and again until the outermost loop goes on.
+
+    axes: of the loops round a unit, outermost first.
+    Those of the next iteration are asked for meanwhile, if all of them together are in memory,
+    those of two iterations in a core's cache, and half of them is read more than once: what is
+    read once comes no sooner.
+    """
+    if len(axes) < 2 or not any(isinstance(s, Store) and s.factor for s in statements(body)):
+        return ()
+    indices: dict[Buffer, list[Expr]] = {}
+    for stmt in statements(body):
+        if isinstance(stmt, Load) and _is_far(stmt):
+            indices.setdefault(stmt.buffer, []).append(stmt.index)
+    members, once, again = [], 0, 0
+    for buffer, places in indices.items():
+        step, *others = {index.coefficient(axes[0]) or 0 for index in places}
+        within = [index + Expr.of(axes[0]) * -step for index in places]
+        first, end = min(e.first for e in within), max(e.last for e in within) + 1
+        nbytes = step * buffer.dtype.itemsize
+        # A tile at the end of a factor is as large as the others, and masked.
+        if not others and first == 0 and step <= end < 2 * step and nbytes >= _MANY:
+            members.append(Member(buffer, step))
+            once += nbytes
+            used = frozenset[Axis]().union(*(index.axes() for index in places))
+            again += nbytes if used < used.union(axes) else 0
+    is_far = once * axes[0].size > PRODUCTS.near_bytes
+    is_worth = once <= min(2 * again, LOOPS.member_bytes)
+    return members if is_far and is_worth else ()
+
+
 @record(eq=False)
 class Fill:
     """Memory of the caller's that is copied behind a loop that sums products.
@@ -214,9 +267,11 @@ def _fill(loop: For) -> Fill | None:
 __all__ = [
     "Ahead",
     "Fill",
+    "Member",
     "Results",
     "fills_behind",
     "fills_registers",
+    "members_of",
     "prefetches",
     "results_behind",
 ]

@@ -18,7 +18,7 @@ from functools import partial
 
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Div, Dyn, Expr, Mod
-from bringup.integers import ceil_power_of_two, round_up
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.func.copies import Copies, Point, copies_of, equal
@@ -30,6 +30,7 @@ from bringup.llvm.func.prefetch import (
     Fill,
     Results,
     fills_behind,
+    members_of,
     prefetches,
     results_behind,
 )
@@ -185,6 +186,7 @@ class FuncEmitter:
     def _unit(self, unit: Val, nest: Nest, last: Sequence[Val]) -> list[Val]:
         """One iteration of all parallel loops; the rest as in `_fill`."""
         self._indices(unit, nest.loops)
+        self._prefetch_members(unit, nest)
         numbers = self._fill(unit, nest.loops, last)
         self._inside_ends([each.loop for each in nest.loops], nest.body)
         return numbers
@@ -516,6 +518,21 @@ class FuncEmitter:
             element, pointer = memory_type(buffer.dtype), self.memory.pointers[buffer.name]
             offset = self.indices.scalar(index)
             prefetch(self.b, self.b.gep(pointer, offset, element, flags=""))
+
+    def _prefetch_members(self, unit: Val, nest: Nest) -> None:
+        """Ask for a part of the next iteration's factors: all units together ask for all."""
+        axes = [each.loop.axis for each in nest.loops]
+        units = math.prod(axis.size for axis in axes[1:])
+        for member in members_of(axes, nest.body):
+            b, buffer = self.b, member.buffer
+            pointer, element = self.memory.pointers[buffer.name], memory_type(buffer.dtype)
+            line = LINE_BYTES // buffer.dtype.itemsize
+            part = round_up(ceil_div(member.step, units), line)
+            first = b.mul(b.urem(unit, i64_const(units)), i64_const(part))
+            start = b.add(first, self.indices.scalar(Expr.of(axes[0]) * member.step + member.step))
+            with b.loop(i64_const(0), i64_const(part), line) as loop:
+                offset = b.add(start, loop.index)
+                prefetch(b, b.gep(pointer, offset, element, flags=""))
 
     def _prefetch_results(self, results: Results) -> None:
         """Ask for the memory of stores: their rows may be pages apart, and each would wait."""

@@ -17,8 +17,8 @@ from bringup.llvm.func.render import emit_func
 from bringup.llvm.loops.schedule import LINE_BYTES, NativeKernel
 from bringup.llvm.text import Module
 from bringup.loops.form import ACCESSES, STRAIGHT, For, Func, statements
-from bringup.loops.library.calls import PERMUTES
-from bringup.loops.schedule import Schedule, Step, apply
+from bringup.loops.library.calls import PERMUTES, StepLoops
+from bringup.loops.schedule import Schedule, Scheduled, Step
 from bringup.program.loops import step_loops
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -58,17 +58,8 @@ def emit_step(
     in_place: the first result has the memory of the first operand.
     Raises UnsupportedError for an op that the library does not have.
     """
-    shared = replace(target, threads=_THREADS, instructions=(*target.instructions, PERMUTES))
-    loops = step_loops(step, f"{name}.", shared, in_place=in_place)
-    if loops is None:  # pragma: no cover - only wrong claims
-        raise UnsupportedError(
-            f"{step.name} is in no kernel and no native function runs it", location=step.location
-        )
-    steps = _STEPS.get(loops.call.name, vectors_of)
-    natives = {
-        func: emit_func(module, apply(func, steps(func, target)), func.name)
-        for func in dict.fromkeys(loops.funcs)
-    }
+    loops, scheduled = scheduled_step(step, f"{name}.", target, in_place=in_place)
+    natives = {func: emit_func(module, each.after, func.name) for func, each in scheduled.items()}
     phases = [natives[func] for func in loops.funcs]
     if loops.work:
         phases = [replace(phase, work=loops.work) for phase in phases]
@@ -77,6 +68,24 @@ def emit_step(
         offsets.append(end)
         end = round_up(end + buffer.type.nbytes, LINE_BYTES)
     return NativeStep(tuple(phases), end, tuple(offsets), loops.numbers)
+
+
+def scheduled_step(
+    step: OpStep, prefix: str, target: Target, *, in_place: bool = False
+) -> tuple[StepLoops, dict[Func, Scheduled]]:
+    """The functions of a step, and each of them with the steps by which it runs.
+
+    prefix: of their names.  Raises UnsupportedError for an op that the library does not have.
+    """
+    shared = replace(target, threads=_THREADS, instructions=(*target.instructions, PERMUTES))
+    loops = step_loops(step, prefix, shared, in_place=in_place)
+    if loops is None:  # pragma: no cover - only wrong claims
+        raise UnsupportedError(
+            f"{step.name} is in no kernel and no native function runs it", location=step.location
+        )
+    steps = _STEPS.get(loops.call.name, vectors_of)
+    funcs = dict.fromkeys(loops.funcs)
+    return loops, {func: Scheduled.of(func, steps(func, target)) for func in funcs}
 
 
 def vectors_of(func: Func, target: Target) -> Schedule:
@@ -116,4 +125,4 @@ def _is_along(loop: For) -> bool:
     return bool(indices) and all(index.coefficient(loop.axis) == 1 for index in indices)
 
 
-__all__ = ["NativeStep", "emit_step", "vectors_of"]
+__all__ = ["NativeStep", "emit_step", "scheduled_step"]

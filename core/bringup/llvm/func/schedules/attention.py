@@ -83,8 +83,8 @@ class _Steps:
 
     def tile(self, rows: str, columns: str) -> None:
         """A register tile, which has all queries of a panel."""
-        size, each = self.sizes[rows], self.sums // (self.sizes[columns] // self.lanes)
-        each = _even(size, min(size, each))
+        size, vectors = self.sizes[rows], self.sizes[columns] // self.lanes
+        each = _even(size, min(size, max(1, self.sums // vectors)))
         self.add("split", columns, f"{columns}.c", f"{columns}.v", self.lanes)
         self.add("split", rows, f"{rows}.o", f"{rows}.r", each, tail="peel")
         for part in ("r", "t") if size % each else ("r",):
@@ -111,7 +111,7 @@ class _Steps:
             self.add("rfactor", f"{name}.n.b", name, f"{name}.i", f"{name}.n.v")
             self.vectors.append(f"{name}.n.v")
         vectors = ceil_div(self.sizes["o.w"], self.lanes)
-        columns = min(ceil_power_of_two(self.sums // queries + 1) // 2, vectors)
+        columns = min(max(1, ceil_power_of_two(self.sums // queries + 1) // 2), vectors)
         self.add("split", "o.w", "o.w.b", "o.w.v", self.lanes)
         self.add("split", "o.w.b", "o.w.o", "o.w.c", columns, tail="peel")
         for part in ("o.w.c", "o.w.b.t") if vectors % columns else ("o.w.c",):
