@@ -11,7 +11,8 @@ from bringup.c import geometry, render_c
 from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import For, Func, Load, Shuffle, statements
 from bringup.program.program import KernelStep
-from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.backend import OpenCLBackend
+from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
 from bringup_opencl.quirks import BROKEN, QUIRKS, why
 
 F32 = bu.float32
@@ -110,6 +111,13 @@ def test_what_a_device_lacks_is_not_claimed() -> None:
     assert not capabilities.numerics.flush_subnormals
     flushing = Machine(flushes_subnormals=True)
     assert capabilities_of(flushing).numerics.flush_subnormals
+
+
+def test_kernels_for_a_kind_of_machines_are_shown_as_it_runs_them() -> None:
+    program = bu.jit(lambda x: bu.sum(x, axis=1)).lower(F32[64, 6000]).program
+    cpu, gpu = (OpenCLBackend().lower(program, kind).source for kind in KINDS)
+    assert "barrier(" not in cpu
+    assert "barrier(" in gpu
 
 
 def test_a_row_of_quirks_names_another_function() -> None:
