@@ -25,6 +25,7 @@ from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import Func
 from bringup.loops.schedule import Scheduled
 from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.quirks import quirks_of
 
 
 def machine() -> Machine:
@@ -99,7 +100,12 @@ def _devices() -> Sequence[DeviceInfo]:
     infos = []
     for index, (_, each) in enumerate(devices()):
         details = (("platform", each.platform), ("version", each.version), ("kind", each.kind))
-        infos.append(DeviceInfo(index, each.name, details))
+        faults = (
+            (f"fault of {quirk.op}", quirk.why)
+            for quirk in quirks_of(each.platform, each.version)
+            if quirk.expression
+        )
+        infos.append(DeviceInfo(index, each.name, (*details, *faults)))
     return infos
 
 
