@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -237,6 +238,7 @@ def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     news: list[str] = []
     slow = DeviceTarget.of(Slow(1, simulated=True))
     found = run(
@@ -268,6 +270,21 @@ def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     assert any(i.split for i in usual if isinstance(i, Case))
     again = run(slow, "ops", report=tmp_path, resume=True)
     assert rows(again) == rows(found)
+
+
+def test_a_busy_machine_is_not_taken_for_a_slow_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 1e3, 1e3))
+    news: list[str] = []
+    slow = DeviceTarget.of(Slow(1, simulated=True))
+    found = run(slow, "smoke", on_progress=lambda at: news.append(at.news) if at.news else None)
+    assert not found.few_kernels
+    [told] = news
+    assert "s of it computing, and the machine is busy: a load of 1000 on" in told
+    assert "--few-kernels" in told
+    # A compiler that computes for long is slow on any machine.
+    monkeypatch.setattr(runner, "SLOW_CPU_SECONDS", 0.0)
+    assert run(slow, "smoke").few_kernels
 
 
 def test_a_quick_device_has_its_usual_cases() -> None:
