@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 from planted import AtHand, declaring, right, spoilt
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -138,6 +139,20 @@ def test_a_run_goes_on_on_its_own_device(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(certificate, "sources_hash", lambda: "others")
     with pytest.raises(BringupError, match="the sources of the suite or of the SDK have changed"):
         run(right(), "ops", report=tmp_path, resume=True)
+
+
+def test_a_run_goes_on_with_the_code_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch)
+    folder, file = tmp_path / "report", tmp_path / "toy" / "plugin_toy.py"
+    run("toy", "ops", report=folder, jobs=0, on_progress=stopped_after(3))
+    text = file.read_text("utf-8")
+    file.write_text(f"{text}\n# installed again\n", "utf-8")
+    with pytest.raises(BringupError, match="the code of the device's plugin is another"):
+        run("toy", "ops", report=folder, jobs=0, resume=True)
+    file.write_text(text, "utf-8")
+    assert run("toy", "ops", report=folder, jobs=0, resume=True).ok
 
 
 @pytest.fixture
