@@ -126,10 +126,6 @@ class OpenCLDevice(LoopsDevice):
         """The source of one function."""
         return render_c(func, dialect_of(self.machine))
 
-    def load(self, source: str | bytes, name: str) -> object:
-        """Not called: `build` does it for all functions."""
-        raise NotImplementedError
-
     def build(self, funcs: Sequence[Func]) -> list[tuple[str | bytes, object]]:
         """One run of the driver's compiler for all functions of a program."""
         dialect = dialect_of(self.machine)

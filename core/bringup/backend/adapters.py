@@ -37,6 +37,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -262,9 +263,13 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     def render(self, code: _Code, /) -> str | bytes:
         """The code in the device's language.  Raises UnsupportedError, CompileError."""
 
-    @abstractmethod
     def load(self, source: str | bytes, name: str) -> object:
-        """Something `launch` can use, made of what was rendered.  Raises CompileError."""
+        """Something `launch` can use, made of what was rendered.  Raises CompileError.
+
+        A device has this method or `build`.
+        """
+        what = f"{type(self).__name__} has neither `load` nor `build`"
+        raise BackendError(what, fix="write one of the two")
 
     @abstractmethod
     def launch(self, loaded: Any, code: _Code, views: list[BufferView], /) -> None:
@@ -283,6 +288,14 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
             with _errors_of("load", [code.name], _text(source, code)):
                 loaded = self.load(source, code.name)
             yield source, loaded
+
+    def build_quickly(self, codes: Sequence[_Code]) -> Iterable[tuple[str | bytes, object]]:
+        """`build` in little time, of code that may be slow; by default the same.
+
+        For programs with ``optimize=False``, which are called a few times: those of the suite, for
+        the most part.  Programs to be called often get none of this code.
+        """
+        return self.build(codes)
 
     def scratch_bytes(self, code: _Code, /) -> int:
         """Bytes of device memory that a launch needs beside its buffers; none by default.
@@ -308,7 +321,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
             if launches is not None:
                 every[number] = launches
         pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
-        loaded = self._load_all(pairs)
+        loaded = self._load_all(pairs, program.optimize)
         return {
             number: self._call(program.steps[number], each, loaded)
             for number, each in every.items()
@@ -331,29 +344,39 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         sources = "\n\n".join(dict.fromkeys(code.source for code, _, _ in bound))
         return Call(step, run, sources, scratch)
 
-    def _load_all(self, pairs: Sequence[tuple[Step, _Code]]) -> dict[str, _Loaded]:
+    def _load_all(self, pairs: Sequence[tuple[Step, _Code]], optimize: bool) -> dict[str, _Loaded]:
         """All code, loaded, by its content."""
         keys = [code.content for _, code in pairs]
+        same = type(self).build_quickly is RenderingDevice.build_quickly
+        fast = optimize or same
         # Subclasses need not call an __init__ of ours.
-        cache: WeakValueDictionary[str, _Loaded]
+        cache: WeakValueDictionary[tuple[str, bool], _Loaded]
         cache = self.__dict__.setdefault("_loaded_code", WeakValueDictionary())
-        loaded = {key: found for key in keys if (found := cache.get(key)) is not None}
+        loaded: dict[str, _Loaded] = {}
         missing: dict[str, tuple[Step, _Code]] = {}
         for key, pair in zip(keys, pairs, strict=True):
-            if key not in loaded:
+            found = cache.get((key, True)) or cache.get((key, fast))
+            if found is None:
                 missing.setdefault(key, pair)
-        for key, built in zip(missing, self._build([*missing.values()]), strict=True):
-            loaded[key] = cache[key] = built
+            else:
+                loaded[key] = found
+        build = self.build if fast else self.build_quickly
+        for key, built in zip(missing, self._build(build, [*missing.values()]), strict=True):
+            loaded[key] = cache[key, fast] = built
         return loaded
 
-    def _build(self, pairs: Sequence[tuple[Step, _Code]]) -> list[_Loaded]:
+    def _build(
+        self,
+        build: Callable[[Sequence[_Code]], Iterable[tuple[str | bytes, object]]],
+        pairs: Sequence[tuple[Step, _Code]],
+    ) -> list[_Loaded]:
         if not pairs:
             return []
         codes = [code for _, code in pairs]
         names = [code.name for code in codes]
         only = pairs[0][0] if len(pairs) == 1 else None
         with _located_at(only), _errors_of("build", names, "\n\n".join(map(str, codes))):
-            results = iter(self.build(codes))
+            results = iter(build(codes))
         loaded = []
         for step, code in pairs:
             with _located_at(step), _errors_of("build", [code.name], str(code)):
@@ -432,7 +455,7 @@ class LoopsDevice(RenderingDevice["Func"]):
 
         For a device that chooses by the kernel, as `bringup.llvm.choices.scheduled_for` does from
         the row of the machine.  A step's own schedule, ``step.schedule``, goes before the choice.
-        Give the backend the same function.
+        Give the `SimpleBackend` the same function.
         """
         return scheduled_loops(step, self.schedule)
 
@@ -564,6 +587,9 @@ class SimpleBackend(Backend):
     --level source`, ``jit(f).lower(x, target="toy").source``.
     render_kernel: as that of a `KernelsDevice`, for the same.
     schedule: likewise; dumps show its steps.  target: likewise.
+    scheduled: likewise; it chooses the steps of kernels in place of ``schedule``, as
+    ``partial(scheduled_for, target=target)`` of `bringup.llvm.choices` does.
+    chunk_length: as `Backend.chunk_length`, of a kernel; folds stay whole without it.
     schedule_tables: the folder of tables that is shipped.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
@@ -580,6 +606,8 @@ class SimpleBackend(Backend):
         render: Callable[[Func], str] | None = None,
         render_kernel: Callable[[Kernel], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
+        scheduled: Callable[[KernelStep], Scheduled] | None = None,
+        chunk_length: Callable[[Kernel], int] | None = None,
         target: Target = UNKNOWN,
         schedule_tables: Path | None = None,
     ) -> None:
@@ -590,6 +618,8 @@ class SimpleBackend(Backend):
         self._render = render
         self._render_kernel = render_kernel
         self._schedule = schedule
+        self._scheduled = scheduled or partial(scheduled_loops, schedule=schedule)
+        self._chunk_length = chunk_length
         self._target = target
         self._tables = schedule_tables
 
@@ -615,7 +645,11 @@ class SimpleBackend(Backend):
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel and the steps of the function given; None without a renderer."""
-        return None if self._render is None else scheduled_loops(step, self._schedule)
+        return None if self._render is None else self._scheduled(step)
+
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """What the function given says of the kernel, whatever the target."""
+        return 0 if self._chunk_length is None else self._chunk_length(kernel)
 
     def scheduled_step(
         self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False

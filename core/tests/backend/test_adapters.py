@@ -6,6 +6,8 @@ import doctest
 import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from bringup.backend import (
 )
 from bringup.dtypes import bool_, f32
 from bringup.errors import (
+    BackendError,
     CompileError,
     DeviceError,
     DeviceLostError,
@@ -694,6 +697,42 @@ def test_the_code_of_a_program_can_be_built_together() -> None:
     assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
 
 
+class Quick(Batched):
+    """Builds in two ways, without `load`."""
+
+    load = LoopsDevice.load
+
+    def build_quickly(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
+        self.events.append("quickly")
+        return self.build(codes)
+
+
+def test_a_program_of_a_few_calls_is_built_quickly_and_its_code_is_no_other_s() -> None:
+    chip = Quick()
+    quick = replace(twice(), optimize=False)
+    kept = [chip.compile(quick), chip.compile(quick)]
+    assert chip.events == ["quickly", "build k0"]
+    kept.append(chip.compile(twice()))  # may not be slow
+    assert chip.events == ["quickly", "build k0", "build k0"]
+    chip = Quick()
+    kept = [chip.compile(twice()), chip.compile(quick)]  # code that is fast and there is good
+    assert chip.events == ["build k0"]
+    chip = Batched()
+    kept = [chip.compile(quick), chip.compile(twice())]  # of one that makes no difference
+    assert chip.events == ["build k0"]
+    assert len(kept) == 2
+
+
+def test_a_device_that_loads_no_code_is_told_what_to_write() -> None:
+    class Nothing(LoopsChip):
+        load = LoopsDevice.load
+
+    with pytest.raises(BackendError, match="Nothing has neither `load` nor `build`") as caught:
+        Nothing().compile(twice())
+    assert "write one of the two" in str(caught.value.fix)
+    assert "load" not in LoopsDevice.__abstractmethods__
+
+
 def test_code_that_is_not_built_is_an_error() -> None:
     chip = Batched()
     chip.build = lambda codes: [("one", "one")]  # type: ignore[method-assign]
@@ -748,6 +787,26 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     assert shown is not None
     assert str(shown.before) == LOOPS
     assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")
+
+
+def test_a_backend_of_parts_shows_what_its_device_chooses_by_the_kernel() -> None:
+    target = Target(vector_bits=64)
+    backend = SimpleBackend(
+        "toy",
+        lambda _: LoopsChip(),
+        LoopsChip.capabilities,
+        render=str,
+        target=target,
+        scheduled=partial(scheduled_for, target=target),
+        chunk_length=lambda kernel: kernel.points // 2,
+    )
+    (step,) = twice().steps[:1]
+    assert isinstance(step, KernelStep)
+    shown = backend.scheduled(step)
+    assert shown is not None
+    assert "vectorize" in str(shown.steps)
+    assert backend.lower(twice()).source == str(shown.after)
+    assert backend.chunk_length(step.kernel) == 2
 
 
 def test_a_backend_of_parts_renders_kernels_without_a_device() -> None:
