@@ -37,7 +37,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -453,9 +452,9 @@ class LoopsDevice(RenderingDevice["Func"]):
     def scheduled(self, step: KernelStep) -> Scheduled:
         """The loops of a kernel and their steps; by default those of `schedule`.
 
-        For a device that chooses by the kernel, as `bringup.llvm.choices.scheduled_for` does from
-        the row of the machine.  A step's own schedule, ``step.schedule``, goes before the choice.
-        Give the `SimpleBackend` the same function.
+        For a device that chooses by the kernel, as `bringup.llvm.choices.ChosenLoopsDevice` does
+        from the row of the machine.  A step's own schedule, ``step.schedule``, goes before the
+        choice.  The backend's method ``scheduled`` has to do the same.
         """
         return scheduled_loops(step, self.schedule)
 
@@ -586,10 +585,9 @@ class SimpleBackend(Backend):
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
     render_kernel: as that of a `KernelsDevice`, for the same.
-    schedule: likewise; dumps show its steps.  target: likewise.
-    scheduled: likewise; it chooses the steps of kernels in place of ``schedule``, as
-    ``partial(scheduled_for, target=target)`` of `bringup.llvm.choices` does.
-    chunk_length: as `Backend.chunk_length`, of a kernel; folds stay whole without it.
+    schedule: likewise; dumps show its steps.  target: likewise.  The backend of a device that
+    chooses by the kernel is `bringup.llvm.choices.ChosenLoopsBackend`, or a class with its own
+    ``scheduled``.
     schedule_tables: the folder of tables that is shipped.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
@@ -606,8 +604,6 @@ class SimpleBackend(Backend):
         render: Callable[[Func], str] | None = None,
         render_kernel: Callable[[Kernel], str] | None = None,
         schedule: Callable[[Func], Schedule] | None = None,
-        scheduled: Callable[[KernelStep], Scheduled] | None = None,
-        chunk_length: Callable[[Kernel], int] | None = None,
         target: Target = UNKNOWN,
         schedule_tables: Path | None = None,
     ) -> None:
@@ -618,8 +614,6 @@ class SimpleBackend(Backend):
         self._render = render
         self._render_kernel = render_kernel
         self._schedule = schedule
-        self._scheduled = scheduled or partial(scheduled_loops, schedule=schedule)
-        self._chunk_length = chunk_length
         self._target = target
         self._tables = schedule_tables
 
@@ -645,11 +639,7 @@ class SimpleBackend(Backend):
 
     def scheduled(self, step: KernelStep, target: str = "") -> Scheduled | None:
         """The loops of a kernel and the steps of the function given; None without a renderer."""
-        return None if self._render is None else self._scheduled(step)
-
-    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
-        """What the function given says of the kernel, whatever the target."""
-        return 0 if self._chunk_length is None else self._chunk_length(kernel)
+        return None if self._render is None else scheduled_loops(step, self._schedule)
 
     def scheduled_step(
         self, step: OpStep, target: str = "", *, prefix: str = "", in_place: bool = False

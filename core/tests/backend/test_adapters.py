@@ -7,7 +7,6 @@ import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,9 +41,9 @@ from bringup.graph import Builder, Literal
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
-from bringup.llvm.choices import scheduled_for
+from bringup.llvm.choices import ChosenLoopsBackend, ChosenLoopsDevice
 from bringup.loops import Func, evaluate_func, lower_kernel, parse_func
-from bringup.loops.schedule import Schedule, Scheduled
+from bringup.loops.schedule import Schedule
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
 from bringup.target import Target
@@ -638,17 +637,27 @@ def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
 
 
-def test_a_device_may_choose_by_the_kernel() -> None:
-    class ByRow(LoopsChip):
-        target = Target(vector_bits=64)
+def test_a_device_and_its_backend_may_have_core_choose_by_their_row() -> None:
+    row = Target(vector_bits=64)
 
-        def scheduled(self, step: KernelStep) -> Scheduled:
-            return scheduled_for(step, self.target)
+    class ByRow(LoopsChip, ChosenLoopsDevice):
+        target = row
 
     chip = ByRow()
     run = chip.compile(twice())
     assert "for g0.v in 4 vector {" in run.source
     assert chip.take(run([chip.put(ARRAYS[0])])[0], V).tolist() == [1, 2, 3, 4]
+    backend = ChosenLoopsBackend(
+        "toy", lambda _: ByRow(), ByRow.capabilities, render=str, target=row
+    )
+    assert backend.lower(twice()).source == run.source
+    (step,) = twice().steps[:1]
+    assert isinstance(step, KernelStep)
+    assert str(backend.scheduled(step).after) == str(chip.lower_step(step))
+    whole, axis = negation("k0", 1 << 20), Axis(0, 1 << 20)
+    long = replace(whole, grid=(), stages=(replace(whole.stages[0], axes=(axis,)),))
+    assert 0 < backend.chunk_length(long) < 1 << 20
+    assert SimpleBackend("toy", lambda _: ByRow(), ByRow.capabilities).chunk_length(long) == 0
 
 
 def test_a_step_that_does_not_fit_the_loops_is_an_error_at_the_user_s_line() -> None:
@@ -787,26 +796,6 @@ def test_a_backend_of_parts_renders_without_a_device() -> None:
     assert shown is not None
     assert str(shown.before) == LOOPS
     assert str(shown) == "vectorize g0\n\n" + LOOPS.replace("parallel", "vector")
-
-
-def test_a_backend_of_parts_shows_what_its_device_chooses_by_the_kernel() -> None:
-    target = Target(vector_bits=64)
-    backend = SimpleBackend(
-        "toy",
-        lambda _: LoopsChip(),
-        LoopsChip.capabilities,
-        render=str,
-        target=target,
-        scheduled=partial(scheduled_for, target=target),
-        chunk_length=lambda kernel: kernel.points // 2,
-    )
-    (step,) = twice().steps[:1]
-    assert isinstance(step, KernelStep)
-    shown = backend.scheduled(step)
-    assert shown is not None
-    assert "vectorize" in str(shown.steps)
-    assert backend.lower(twice()).source == str(shown.after)
-    assert backend.chunk_length(step.kernel) == 2
 
 
 def test_a_backend_of_parts_renders_kernels_without_a_device() -> None:

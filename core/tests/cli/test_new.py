@@ -252,6 +252,52 @@ def test_its_own_tests_pass_at_once_whatever_stands_round_it(
     assert re.search(r"1\d passed", done.stdout)
 
 
+@pytest.mark.parametrize("language", [*new.languages()])
+def test_the_loops_of_a_dialect_run_as_core_chooses_them_for_the_row(
+    language: str, tmp_path: Path
+) -> None:
+    package = package_of(tmp_path / "x", "loops", language)
+    file = package / "capabilities.py"
+    file.write_text(file.read_text("utf-8").replace("vector_bits=0", "vector_bits=256"), "utf-8")
+    code = (
+        "import bringup as bu\n"
+        "from bringup.backend import load\n"
+        "f = bu.jit(lambda x: bu.nn.softmax(x, axis=-1), device='acme-x1')\n"
+        "lowered = f.lower(bu.float32[40, 200], target='acme-x1')\n"
+        "print(*(schedule.steps for schedule in lowered.schedules), sep='\\n')\n"
+        "print(load('acme-x1').target() == load('acme-x1').open(0).target)\n"
+    )
+    done = run_in(tmp_path / "x", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert ("vectorize" if language == "c" else "bind") in done.stdout
+    assert done.stdout.endswith("True\n")
+
+
+def test_what_is_still_simulated_says_so_where_memory_is_the_driver_s(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "loops", "opencl")
+    file = package / "driver.py"
+    text = file.read_text("utf-8").replace("simulated_memory", "own_memory")
+    file.write_text(text, "utf-8")
+    own = (package / "simulated_memory.py").read_text("utf-8")
+    (package / "own_memory.py").write_text(own, "utf-8")
+    done = run_in(
+        tmp_path / "x", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "arithmetic"
+    )
+    assert done.returncode == 1
+    assert "memory is the driver's, and what should run on it is still simulated" in done.stdout
+    assert "bringup doctor acme-x1" in done.stdout
+    done = run_in(
+        tmp_path / "x", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "bytes or memory"
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_help_names_every_language() -> None:
+    done = CliRunner().invoke(app, ["new", "--help"], env={"COLUMNS": "200"})
+    for language in new.languages():
+        assert re.search(rf"\b{language}\b", done.stdout)
+
+
 @pytest.mark.parametrize(("depth", "language"), PACKAGES)
 def test_each_place_to_fill_in_is_listed(depth: str, language: str, tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", depth, language)
