@@ -190,8 +190,8 @@ CHECKED: dict[str, tuple[str, str]] = {
         "Dumps show other loops than run, and `bringup tune` measures others.",
     ),
     "Backend.scheduled_step": (
-        "as `scheduled`, for steps of the op library",
-        "As `scheduled`.",
+        "nothing: it is for dumps",
+        "Dumps show other functions of the op library than run.",
     ),
     "Backend.schedule_tables": (
         "runs programs with what is found there",

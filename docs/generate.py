@@ -81,6 +81,7 @@ whether the suite checks it, and why where not.
   "expensive" is kept rather than computed twice.
 * **accuracy**: how far a right device may be from the reference, in units in the last place.
 * **special values**: tested as they stand; "or" separates allowed results.
+* **default**, "if left out", "if none": for callers. A device gets every attribute with its value.
 
 """
 
@@ -220,8 +221,10 @@ BACKEND = """\
 
 All that a backend needs of core: `from bringup.backend import ...`. Below each class stands what
 the suite does with its fields and methods, by [rules](rules.md) where there are some, and what
-breaks where one is wrong. What renderers read has [a page of its own](seam-forms.md), as have
-[errors](errors.md). What stays as it is is in [Stability](stability.md).
+breaks where one is wrong. What renderers read has [a page of its own](seam-forms.md), with
+[dtypes](seam-forms.md#bringupdtypesdtype) and [types](seam-forms.md#bringuptypestensortype), which
+every view of memory has; [errors](errors.md) have another. What stays as it is is in
+[Stability](stability.md).
 
 {aliasing}
 

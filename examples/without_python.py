@@ -5,7 +5,7 @@
 Trains the small network of digits.py, then makes two libraries of it.  `native/` gets an object for
 this machine with its header, and a program of C that classifies the digits of a file.  `page/` gets
 a module of WebAssembly and a page on which a digit can be drawn: serve the folder, for example by
-`python -m http.server`, and open it.
+`python -m http.server`, and open it.  The wheel ziglang links a module.
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ import runpy
 import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -298,22 +301,52 @@ def test_a_device_that_is_not_there_is_named() -> None:
     assert "no backend is named 'nothing'" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of examples/without_python.py, and what it prints."""
+    folder = tmp_path_factory.mktemp("digits")
+    return folder, run("without_python.py", "--steps", "300", "--out", str(folder))
+
+
 @needs_digits
-def test_digits_run_without_python(tmp_path: Path) -> None:
+def test_a_browser_classifies_a_drawn_digit(made: tuple[Path, str], tmp_path: Path) -> None:
+    """The pen of the page draws a seven, for which its address asks; the title tells the digit."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        pytest.skip("no browser that runs without a screen: install chromium")
+    handler = partial(_Silent, directory=str(made[0] / "page"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/index.html#seven"
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+        command += [f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000", address]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        server.shutdown()
+    assert "<title>It is a 7</title>" in done.stdout
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@needs_digits
+def test_digits_run_without_python(made: tuple[Path, str]) -> None:
     """The program of C, and the module of WebAssembly by its module of JavaScript."""
-    text = run("without_python.py", "--steps", "300", "--out", str(tmp_path))
+    folder, text = made
     (share,) = re.findall(r"bytes, ([\d.]+)% right", text)
     assert float(share) >= 93
-    page = tmp_path / "page"
+    page = folder / "page"
     assert {"index.html", "drawing.mjs", "digits.mjs", "digits.wasm"} <= {
         f.name for f in page.iterdir()
     }
     (page / "test.mjs").write_text(_IN_JAVASCRIPT)
-    pictures = (tmp_path / "native" / "pictures").read_bytes()
-    command = [*_node(), "test.mjs", str(tmp_path / "native" / "pictures")]
+    pictures = (folder / "native" / "pictures").read_bytes()
+    command = [*_node(), "test.mjs", str(folder / "native" / "pictures")]
     done = subprocess.run(command, cwd=page, capture_output=True, text=True, check=True)
     native = subprocess.run(
-        [tmp_path / "native" / "digits", tmp_path / "native" / "pictures"],
+        [folder / "native" / "digits", folder / "native" / "pictures"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     lines = done.stdout.split("\n")

@@ -69,12 +69,17 @@ def test_rust_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: in
     lines += ['let stored = std::fs::read("maths.safetensors").unwrap_or_default();']
     lines += ["held.0[..stored.len()].copy_from_slice(&stored);"]
     lines += ["let mut y = [0f32; 4];"]
-    lines += [f"maths::scaled(&[1.0, 2.0, 3.0, 4.0], {file}&mut y).unwrap();"]
+    arena = "&mut Box::new_uninit()"
+    if weights == "external":
+        wrong = "&held.0[..stored.len() - 1], &mut y"
+        lines += [f"assert_eq!(maths::scaled(&[0.0; 4], {wrong}, {arena}), Err(3));"]
+    lines += [f"maths::scaled(&[1.0, 2.0, 3.0, 4.0], {file}&mut y, {arena}).unwrap();"]
     lines += ['println!("{} {}", y[0], y[3]);']
     for name, type_ in RUST.items():
         lines += [f"let x: [{type_}; 3] = [1 as {type_}, 0 as {type_}, 0 as {type_}];"]
         lines += [f"let mut y: [{type_}; 3] = [0 as {type_}; 3];"]
-        lines += [f"maths::backward_{name}(&x, &mut y).unwrap();", 'println!("{}", y[2]);']
+        lines += [f"maths::backward_{name}(&x, &mut y, {arena}).unwrap();"]
+        lines += ['println!("{}", y[2]);']
     (tmp_path / "main.rs").write_text("\n".join([*lines, "}"]))
     for edition in ("2018", "2024"):
         flags = ["--edition", edition, "-D", "warnings", "-C", "link-arg=maths.o"]
@@ -88,16 +93,19 @@ def test_cpp_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: int
     assert compiler is not None, "the tests need a compiler, or the wheel ziglang"
     library = make(tmp_path, weights, threads)
     file = "file, " if weights == "external" else ""
+    pool = ", nullptr" if threads > 1 else ""
     stored = library.files.get("maths.safetensors", b"0")
     lines = ['#include "maths.hpp"', "#include <cstdio>", "int main() {"]
     lines += [f"alignas(64) static const unsigned char file[] = {{{','.join(map(str, stored))}}};"]
     lines += ["(void)file;", "const float x[4] = {1, 2, 3, 4};", "float y[4];"]
-    lines += [f'std::printf("%d ", maths::scaled(x, {file}y));']
+    lines += ["static maths::scaled_arena arena;"]
+    lines += [f'std::printf("%d ", maths::scaled(x, {file}y, arena{pool}));']
     lines += ['std::printf("%g %g ", y[0], y[3]);']
     for name, rust in RUST.items():
         type_ = {"f32": "float", "f64": "double"}.get(rust) or f"{WORDS[rust[0]]}{rust[1:]}_t"
-        lines += [f"{{ const {type_} x[3] = {{1, 0, 0}}; {type_} y[3];"]
-        lines += [f'std::printf("%d ", maths::backward_{name}(x, y) || y[2] != 1); }}']
+        lines += [f"{{ maths::backward_{name}_arena arena;"]
+        lines += [f"const {type_} x[3] = {{1, 0, 0}}; {type_} y[3];"]
+        lines += [f'std::printf("%d ", maths::backward_{name}(x, y, arena) || y[2] != 1); }}']
     (tmp_path / "main.cpp").write_text("\n".join([*lines, "}"]))
     flags = ["-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
     run([*compiler, *flags, "-c", "main.cpp", "-o", "main.o"], tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,17 @@ X = np.linspace(-3, 3, 300, dtype=np.float32).reshape(20, 15)
 W = np.linspace(-1, 1, 60, dtype=np.float32).reshape(15, 4)
 
 
-@pytest.fixture
-def device() -> Device:
-    """An opened device; the tests that need one are skipped where there is none."""
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """One opened device; the tests that need it are skipped where there is none."""
     backend = load(NAME)
     try:
         backend.devices()
     except NoHardware as reason:
         pytest.skip(str(reason))
-    return backend.open(0)
+    device = backend.open(0)
+    yield device
+    device.close()
 
 
 def test_the_suite_at_its_first_level(device: Device) -> None:

@@ -181,11 +181,6 @@ def written(step: KernelStep) -> list[int]:
     return [n for n, b in enumerate(declared) if b.role == "out"]
 
 
-def slot_of(step: KernelStep, buffer: int) -> int:
-    """The position among the slots of a launch of a buffer of its kernel."""
-    return sum(b.role != "tile" for b in step.kernel.buffers[:buffer])
-
-
 def reads_of(step: Step) -> tuple[Slot, ...]:
     """The slots that a step reads."""
     if isinstance(step, KernelStep):
@@ -204,6 +199,6 @@ def writes_of(step: Step) -> tuple[Slot, ...]:
 __all__ = [
     "KernelEdit", "OpStep", "StepEdit", "again", "call", "cone", "each_body", "each_sink",
     "each_step", "each_store", "fused", "in_bodies", "in_fused", "in_launches", "in_order",
-    "is_fold", "is_made_by", "is_number", "number", "reads_of", "slot_of", "with_outputs",
+    "is_fold", "is_made_by", "is_number", "number", "reads_of", "with_outputs",
     "writes_of", "written",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ class Interface:
 
     name: of the library.  target: what it was made for.  functions: those of it.
     arena_bytes: the scratch memory of each.  threads: the most workers of a run.
-    weights_file: the file that functions with weights need; empty if there is none.
+    file_bytes: of the file that functions with weights need; 0 if there is none.
     driver: of the device that functions launch on; None if they read the caller's memory.
     weights_bytes: the memory that the weights take there.
     """
@@ -38,9 +38,14 @@ class Interface:
     functions: tuple[Function, ...]
     arena_bytes: tuple[int, ...]
     threads: int = 1
-    weights_file: str = ""
+    file_bytes: int = 0
     driver: Driver | None = None
     weights_bytes: int = 0
+
+    @property
+    def weights_file(self) -> str:
+        """What the file of weights is called; empty if there is none."""
+        return f"{self.name}.safetensors" if self.file_bytes else ""
 
     @property
     def has_weights(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 from typing import Literal as OneOf
 
 from bringup.aot.header import Interface, c_header
@@ -12,10 +14,12 @@ from bringup.aot.interface import Function
 from bringup.aot.weights import embedded, external
 from bringup.aot.wrappers import wrappers
 from bringup.backend.device import Backend
-from bringup.backend.link import LinkOptions, LinkUnit
-from bringup.errors import BringupError
+from bringup.backend.link import Linked, LinkOptions, LinkUnit
+from bringup.backend.vendor_errors import REPORT, vendor_call
+from bringup.errors import BackendError, OpTypeError
 from bringup.records import record
 
+#: Where the arrays stand that functions hold: in the code, or in a file beside it.
 WeightsPlace = OneOf["embedded", "external"]
 
 
@@ -33,8 +37,13 @@ class Library:
     arena_bytes: Mapping[str, int]
     files: Mapping[str, bytes] = field(repr=False)
 
-    def write(self, folder: str | Path) -> list[Path]:
-        """Write the files into a folder, which is made if it is not there; their paths."""
+    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the files into a folder, which is made if it is not there; their paths.
+
+        Raises OpTypeError for what is no path, OSError where nothing can be written.
+        """
+        if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
+            raise OpTypeError(f"write: {folder!r} is no folder", fix="give a str")
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         paths = [place / name for name in self.files]
@@ -54,19 +63,14 @@ def make_library(
 ) -> Library:
     """A library of functions, by a backend that makes machine code.
 
-    Raises UnsupportedError, CompileError, and BringupError for an option that is none.
+    Raises UnsupportedError, CompileError, and BringupError for names that clash.
     """
-    if weights not in ("embedded", "external"):
-        raise BringupError(
-            f"weights are no {weights!r}", fix="say weights='embedded' or weights='external'"
-        )
     arrays = [array for function in functions for array in function.held]
     files: dict[str, bytes] = {}
-    weights_file = ""
+    file = b""
     if weights == "external" and arrays:
         held, offsets, file = external(arrays)
-        weights_file = f"{name}.safetensors"
-        files[weights_file] = file
+        files[f"{name}.safetensors"] = file
     else:
         held, offsets = embedded(arrays)
     units = [
@@ -80,9 +84,15 @@ def make_library(
         )
         for f in functions
     ]
-    linked = backend.link(units, held, target, replace(options, name=name))
+    with vendor_call(backend, "link"):
+        linked: Any = backend.link(units, held, target, replace(options, name=name))
+    if not isinstance(linked, Linked) or len(linked.arena_bytes) != len(units):
+        raise BackendError(
+            f"{type(backend).__name__}.link gave {linked!r}, no Linked with an arena for each unit",
+            fix=REPORT,
+        )
     interface = Interface(
-        name, target, tuple(functions), linked.arena_bytes, options.threads, weights_file,
+        name, target, tuple(functions), linked.arena_bytes, options.threads, len(file),
         linked.driver, linked.weights_bytes,
     )  # fmt: skip
     files = {

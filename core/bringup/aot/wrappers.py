@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from bringup.aot.header import C_TYPES, WEIGHTS, Interface
 from bringup.aot.interface import Function, Member
 from bringup.aot.weights import ALIGNMENT
-from bringup.backend.link import Driver
+from bringup.backend.link import STATUS, Driver
 from bringup.version import VERSION
 
 #: What Rust calls types of C, beside whole numbers.
@@ -34,8 +34,8 @@ def _own_name(library: Interface, function: Function) -> str:
 
 
 def cpp_header(library: Interface) -> str:
-    """C++11: functions of references to arrays of the right length, with an arena on the stack; or
-    an object that holds the code on a device.
+    """C++11: functions of references to arrays of the right length and to the arena, which has a
+    type; or an object that holds the code on a device.
     """
     name = library.name
     head = [f"// {name} for {library.target}, made by bringup {VERSION}.", "#pragma once", ""]
@@ -54,12 +54,19 @@ def _cpp_function(library: Interface, function: Function) -> Iterator[str]:
     parameters += [_reference(m) for m in function.results]
     given = [m.name for m in function.arguments] + ([WEIGHTS] if takes else [])
     args, results = ", ".join(given), ", ".join(m.name for m in function.results)
-    pool = ", nullptr" if library.threads > 1 else ""
-    yield f"inline int {_own_name(library, function)}({', '.join(parameters)}) {{"
-    yield f"  alignas({ALIGNMENT}) unsigned char arena_[{function.prefix.upper()}_ARENA_BYTES + 1];"
+    own, upper = _own_name(library, function), function.prefix.upper()
+    parameters.append(f"{own}_arena &arena_")
+    pool = ""
+    if library.threads > 1:
+        parameters.append(f"const {library.name}_pool *pool_ = nullptr")
+        pool = ", pool_"
+    size = f"{upper}_ARENA_BYTES + ({upper}_ARENA_BYTES == 0)"
+    yield f"struct alignas({ALIGNMENT}) {own}_arena {{ unsigned char bytes[{size}]; }};"
+    yield ""
+    yield f"inline int {own}({', '.join(parameters)}) {{"
     yield f"  const {function.prefix}_args args_ = {{{args or 'nullptr'}}};"
     yield f"  const {function.prefix}_results results_ = {{{results or 'nullptr'}}};"
-    yield f"  return {function.symbol}(&args_, &results_, arena_{pool});"
+    yield f"  return {function.symbol}(&args_, &results_, arena_.bytes{pool});"
     yield "}"
 
 
@@ -101,8 +108,8 @@ def _cpp_device(library: Interface, driver: Driver) -> Iterator[str]:
 
 
 def rust_module(library: Interface) -> str:
-    """Rust 1.82 and later, editions 2018 to 2024: functions of references to arrays; or an object
-    that holds the code on a device.
+    """Rust 1.82 and later, editions 2018 to 2024: functions of references to arrays and to the
+    arena, which has a type; or an object that holds the code on a device.
     """
     lines = [f"//! {library.name} for {library.target}, made by bringup {VERSION}."]
     lines += ["#![allow(dead_code, non_snake_case)]", "", "use core::ffi::c_void;"]
@@ -125,8 +132,10 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     arguments += [f"{WEIGHTS}.as_ptr().cast()"] if has_file else []
     results = [f"{m.name}.as_mut_ptr().cast()" for m in function.results]
     pool = ", pool: *const c_void" if library.threads > 1 else ""
+    arena = f"{_camel(name)}Arena"
+    takes += [f"arena_: &mut core::mem::MaybeUninit<{arena}>"]
     yield f"#[repr(C, align({ALIGNMENT}))]"
-    yield f"struct {_camel(name)}Arena([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
+    yield f"pub struct {arena}([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
     yield 'unsafe extern "C" {'
     yield f"    fn {symbol}(args: *const *const c_void, results: *const *mut c_void,"
@@ -137,9 +146,11 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     if has_file:
         yield f"/// {WEIGHTS}: the file, at a multiple of {ALIGNMENT} bytes, as where it is mapped"
     yield f"pub fn {name}({', '.join(takes)}) -> Result<(), i32> {{"
+    if has_file:
+        wrong = [name for name, _ in STATUS].index("WRONG_WEIGHTS")
+        yield f"    if {WEIGHTS}.len() < {library.file_bytes} {{ return Err({wrong}); }}"
     yield f"    let args_: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
     yield f"    let results_: [*mut c_void; {len(results)}] = [{', '.join(results)}];"
-    yield f"    let mut arena_ = core::mem::MaybeUninit::<{_camel(name)}Arena>::uninit();"
     null = ", core::ptr::null()" if library.threads > 1 else ""
     call = f"{symbol}(args_.as_ptr(), results_.as_ptr(), arena_.as_mut_ptr().cast(){null})"
     yield f"    match unsafe {{ {call} }} {{ 0 => Ok(()), code => Err(code) }}"

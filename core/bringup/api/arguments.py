@@ -64,9 +64,13 @@ def choice_of(name: str, argument: str, value: Any, choices: Iterable[str]) -> s
 def path_of(name: str, argument: str, value: str | os.PathLike[str]) -> Path:
     """A path in the file system.  Raises OpTypeError."""
     try:
-        return Path(value)
-    except TypeError:
-        raise OpTypeError(f"{name}: {argument} {value!r} is no path", fix="give a str") from None
+        path = Path(value)
+        os.fsencode(path)
+    except (TypeError, ValueError):
+        path = Path()
+    if not path.name or "\0" in path.name:
+        raise OpTypeError(f"{name}: {argument} {value!r} names no file", fix="give a str")
+    return path
 
 
 def check_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

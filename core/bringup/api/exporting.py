@@ -10,11 +10,11 @@ import numpy as np
 from bringup.aot.interface import Function, check_name, members
 from bringup.aot.library import Library, WeightsPlace, make_library
 from bringup.aot.weights import HeldArray, constants_of, elements_of
-from bringup.api.arguments import flag_of, integer_of
+from bringup.api.arguments import choice_of, flag_of, integer_of
 from bringup.api.program_files import Call, calls_of, program_pieces, traced_alone
 from bringup.api.trace import argument_name, graph_name
 from bringup.backend.link import LinkOptions
-from bringup.backend.registry import core_backends, load
+from bringup.backend.registry import core_backends, list_backends, load
 from bringup.errors import BringupError, OpTypeError
 from bringup.lazy import LazyTable
 from bringup.records import record
@@ -88,9 +88,11 @@ def _library(
     from bringup.api.jit import Jitted, jit
 
     check_name(name)
+    if not isinstance(target, str):
+        raise OpTypeError(f"target {target!r} is no text", fix="name one, such as 'wasm32'")
     if target == PROGRAM:
         options.check_for_program()
-        file = b"".join(program_pieces(calls, options.metadata or {}))
+        file = b"".join(program_pieces(calls, options.metadata))
         return Library(name, PROGRAM, {}, {f"{name}.bringup": file})
     if options.metadata is not None:
         raise BringupError(
@@ -131,6 +133,7 @@ def options_of(
     if count < 1:
         raise BringupError(f"export: {count} threads", fix="give 1 or more")
     link = LinkOptions(small=flag_of("export", "small", small), threads=count)
+    choice_of("export", "weights", weights, ("embedded", "external"))
     return ExportOptions(weights, link, metadata)
 
 
@@ -140,8 +143,6 @@ def backend_of(target: str) -> tuple[Backend, str]:
     target: what a backend of core's own makes libraries for, a language of `SOURCES`, or
     ``backend:target``.  Raises BringupError for one that no backend knows.
     """
-    if not isinstance(target, str):
-        raise OpTypeError(f"target {target!r} is no text", fix="name one, such as 'wasm32'")
     if target in SOURCES:
         return SOURCES[target](), target
     for own in core_backends():
@@ -152,6 +153,8 @@ def backend_of(target: str) -> tuple[Backend, str]:
     try:
         return load(name), architecture
     except BringupError as error:
+        if any(status.name == name for status in list_backends()):
+            raise  # it is there, and broken
         known = [known for own in core_backends() for known in load(own).link_targets()]
         known += [*SOURCES, PROGRAM]
         raise BringupError(

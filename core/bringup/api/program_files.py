@@ -24,7 +24,7 @@ from bringup.aot.program_file import (
     with_locations,
 )
 from bringup.aot.program_reader import ProgramContents
-from bringup.api.arguments import check_call, path_of
+from bringup.api.arguments import check_call, flag_of, path_of
 from bringup.api.array import Array
 from bringup.api.boundary import guarded_methods
 from bringup.api.freeze import Frozen
@@ -86,7 +86,7 @@ def save(
             f"save: a {type(functions).__name__} is no function",
             fix="save arrays with numpy.savez(file, *bringup.tree.flatten(x)[0])",
         )
-    pieces = program_pieces(calls, metadata or {}, locations=locations)
+    pieces = program_pieces(calls, metadata, locations=flag_of("save", "locations", locations))
     place = path_of("save", "path", path)
     unfinished = place.with_name(f".{place.name}.{os.getpid()}")
     try:
@@ -116,7 +116,7 @@ def calls_of(functions: Mapping[str, tuple[Any, ...]]) -> dict[str, Call]:
 
 
 def program_pieces(
-    calls: Mapping[str, Call], metadata: Mapping[str, Any], *, locations: bool = True
+    calls: Mapping[str, Call], metadata: Mapping[str, Any] | None, *, locations: bool = True
 ) -> list[bytes | memoryview]:
     """A program file in pieces; see `save`."""
     arrays = _Arrays()
@@ -124,7 +124,7 @@ def program_pieces(
         name: _stored(fn if isinstance(fn, Jitted) else jit(fn), args, kwargs, arrays, locations)
         for name, (fn, args, kwargs) in calls.items()
     }
-    return pieces_of(entries, arrays.stored, metadata)
+    return pieces_of(entries, arrays.stored, {} if metadata is None else metadata)
 
 
 def traced_alone(
@@ -485,7 +485,7 @@ class ProgramFile:
         )
         self.metadata: Mapping[str, Any] = MappingProxyType(contents.metadata)
         self.hash, self.opset, self.version = contents.hash, contents.opset, contents.version
-        if entry is not None and entry not in self.entries:
+        if entry is not None and not (isinstance(entry, str) and entry in self.entries):
             raise BringupError(
                 f"{contents.path} has no entry {entry!r}",
                 fix=f"it has {', '.join(self.entries) or 'none'}",
@@ -549,9 +549,9 @@ def load(
     Weights are read when they are first used, and compared with their hashes then.
     Raises ProgramFileError for what is no program file, is damaged, or needs a later version.
     """
-    return ProgramFile(
-        ProgramContents(path_of("load", "path", path)), entry, device, fallback, copy
-    )
+    copied = flag_of("load", "copy", copy)
+    contents = ProgramContents(path_of("load", "path", path))
+    return ProgramFile(contents, entry, device, fallback, copied)
 
 
 __all__ = ["Loaded", "ProgramFile", "calls_of", "load", "program_pieces", "save", "traced_alone"]

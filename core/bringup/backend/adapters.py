@@ -184,7 +184,10 @@ class OpsDevice(_StepsDevice):
 
     A function is called as ``function(*operands, out=result, **attrs)``; operands and result are
     `BufferView`, ``out`` a tuple of them if the op has several results.  All are dense and
-    row-major; shapes and dtypes are in ``view.type``.  The result shares no memory with an operand,
+    row-major; shapes and dtypes are in ``view.type``.  ``attrs`` holds every attribute of the op,
+    those that the program leaves out by their defaults, but not the one that the claim fixes: the
+    function of ``"reduce.add"`` gets no ``kind``.  `constant` needs neither a function nor a claim:
+    core uploads it.  The result shares no memory with an operand,
     except that `scatter` and `dynamic_update_slice`, if claimed, may be given their first operand
     as result, to be changed where it stands.  Functions are not called for results without
     elements.  What a function raises reaches the user as a DeviceError

@@ -62,7 +62,12 @@ class NoHardware(Exception):
 
 @record
 class BufferView:
-    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``."""
+    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``.
+
+    handle: as `Device.alloc` or an `Executable` gave it.
+    offset: a multiple of `Capabilities.alignment`.
+    type: its ``shape``, its ``dtype``, a `bringup.dtypes.DType`, and its ``nbytes``.
+    """
 
     handle: Handle
     offset: int
@@ -312,7 +317,7 @@ class Backend(ABC):
         """
         raise UnsupportedError(
             f"backend {self.name!r} makes no libraries",
-            fix="export the program itself, and load it where the device is",
+            fix="export with target='program', and load the file where the device is",
         )
 
 

@@ -18,6 +18,7 @@ from bringup.graph import Builder, Graph, Value
 from bringup.kernel.fuse import fuse
 from bringup.kernel.limits import Limits
 from bringup.llvm.func.schedules import scheduled, steps_of
+from bringup.llvm.loops.schedule import Schedule as Plan
 from bringup.llvm.loops.schedule import schedule
 from bringup.loops import Alloc, For, If, Load, lower_kernel, statements
 from bringup.ops.build import broadcast_to, convert, kept, pad, rows, sum_
@@ -143,15 +144,19 @@ def test_long_rows_that_are_few_are_cut_for_threads_and_not_peeled() -> None:
     assert "peel g1 8 8" in steps_for(periodic, f32[64, 5000])
 
 
-def test_lines_that_share_a_set_of_the_cache_are_transposed_in_squares() -> None:
-    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 320])
-    (launch,) = fuse(graph, Limits())
+def turned(name: str) -> Callable[[Value], Value]:
+    """A function of a transposed matrix."""
+    return lambda x: getattr(rows, name)(rows.transpose(x, permutation=(1, 0)))
+
+
+def plan_for(fn: Callable[..., Value], *types: TensorType) -> Plan:
+    (launch,) = fuse(graph_of(fn, *types), Limits())
     assert launch.kernel is not None
-    assert not schedule(launch.kernel, TARGET).square
-    graph = graph_of(lambda x: rows.neg(rows.transpose(x, permutation=(1, 0))), f32[128, 256])
-    (launch,) = fuse(graph, Limits())
-    assert launch.kernel is not None
-    plan = schedule(launch.kernel, TARGET)
+    return schedule(launch.kernel, TARGET)
+
+
+def test_transpositions_are_in_squares() -> None:
+    plan = plan_for(turned("neg"), f32[128, 256])
     assert (
         str(steps_of(plan))
         == """\
@@ -167,6 +172,37 @@ serialize g0.b g1.b"""
     _, text = text_of(scheduled(plan).after)
     assert text.count("shufflevector") == 24
     assert "gather" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "lanes", "block"),
+    [
+        ("neg", (200, 1000), 8, 40),
+        ("neg", (132, 300), 4, 12),
+        ("tanh", (200, 1000), 8, 40),
+        # Squares that are smaller than vectors do not pay here, nor for few elements.
+        ("tanh", (132, 300), 0, 0),
+        ("neg", (134, 300), 0, 0),
+        ("neg", (64, 64), 0, 0),
+    ],
+)
+def test_squares_have_a_side_that_divides_both_axes(
+    name: str, shape: tuple[int, int], lanes: int, block: int
+) -> None:
+    plan = plan_for(turned(name), f32[shape])
+    assert plan.square == (lanes > 0)
+    assert not plan.square or (plan.lanes, plan.block) == (lanes, block)
+
+
+@pytest.mark.parametrize("dtype", [f32, f16, i8, bool_], ids=str)
+@pytest.mark.parametrize("shape", [(200, 1000), (132, 300), (4, 4096), (3, 64, 96)], ids=str)
+def test_squares_are_those_of_the_reference(dtype: DType, shape: tuple[int, ...]) -> None:
+    def fn(x: Value) -> Value:
+        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        return rows.transpose(x, permutation=order)
+
+    assert plan_for(fn, dtype[shape]).square
+    exact(fn, dtype[shape])
 
 
 def test_windows_of_maxima_have_lanes_along_a_row_of_results() -> None:

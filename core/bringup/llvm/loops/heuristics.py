@@ -67,12 +67,11 @@ class LoopRules:
     first-level cache.
     near_stride: lanes up to so many elements apart are loaded as vectors without gaps, which are
     shuffled; gathers take longer.
-    far_bytes: so many bytes apart, 64 lines share 4 of the 64 sets of a usual first-level cache,
-    which has room for 8 to 12 lines in each.
     member_bytes: of factors that are asked for while those before them are multiplied: with these
     they are in half of a core's cache of 1 MiB.
-    square: lanes of the largest square that is transposed in registers: a vector of f32 in
-    registers of 512 bits.
+    least_square, square: lanes of the smallest and the largest square that is transposed in
+    registers.  The largest is a vector of f32 in registers of 512 bits.
+    square_points: of fewer elements squares take longer to compile than they ever save.
     seam_part: at most one part in so many of a row is peeled off at its ends: what is peeled runs
     without whole vectors.
     seam_points: kernels of fewer elements take no longer to run than the text of first and last
@@ -93,9 +92,10 @@ class LoopRules:
     many_registers: int = 32
     cross_block: int = 64
     near_stride: int = 4
-    far_bytes: int = 1024
     member_bytes: int = 1 << 18
+    least_square: int = 4
     square: int = 16
+    square_points: int = 1 << 14
     seam_part: int = 4
     seam_points: int = 1 << 14
     seam_rows: int = 64

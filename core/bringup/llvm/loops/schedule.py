@@ -7,6 +7,7 @@ is computed from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from bringup.graph import Instr, Value
 from bringup.graph.index import Axis, Expr
 from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.stage_body import is_expensive
 from bringup.llvm import text as ir
 from bringup.llvm.loops.heuristics import LOOPS
 from bringup.llvm.text import Function, Module, Param
@@ -200,11 +202,10 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     usual = LOOPS.map_block
     block = lane.size if lane.size <= usual else max(unit, usual // unit * unit)
     across = _crossing_axis(kernel, lane)
-    is_short = columns == LOOPS.map_columns[0][1]
-    if across is not None and is_short and _conflicts(kernel, lane, across):
-        lanes = min(lanes, LOOPS.square)
+    is_short = size <= LOOPS.map_columns[0][0]
+    if across is not None and is_short and (sides := _squares(kernel, lane, across, full)):
         ordered = _grid_with_last(kernel, lane)
-        return Schedule(ordered, lanes, lane, 1, None, None, LOOPS.cross_block, across, True)
+        return Schedule(ordered, sides[0], lane, 1, None, None, sides[1], across, True)
     if across is not None:
         block = min(block, LOOPS.cross_block)
     if block < lane.size:
@@ -228,21 +229,25 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     return None
 
 
-def _conflicts(kernel: Kernel, lane: Axis, across: Axis) -> bool:
-    """Whether the lines that the lanes of a unit read take each other's place in the nearest cache.
+def _squares(kernel: Kernel, lane: Axis, across: Axis, full: int) -> tuple[int, int] | None:
+    """The sides of squares, and of blocks of whole squares; None if nothing is transposed.
 
-    Lines that are a multiple of `LoopRules.far_bytes` apart share a few sets.  Of blocks that are
-    whole, squares are read line by line then, and transposed in registers.
+    A load is then contiguous along the axis across the lanes, and jumps along the lanes.  Squares
+    are read line by line and transposed in registers: lanes are no loads of their own, and lines
+    that share a set of the nearest cache do not take each other's place.  Smaller squares than
+    vectors of ``full`` lanes pay if nothing else is computed that takes long.
     """
-    if lane.size % LOOPS.cross_block or across.size % LOOPS.cross_block:
-        return False
-    for stage in kernel.stages:
-        for instr in stage.loads():
-            index, buffer = instr.attrs["index"], kernel.buffers[instr.attrs["buffer"]]
-            stride = index.coefficient(lane) * buffer.type.dtype.itemsize
-            if index.coefficient(across) == 1 and stride and stride % LOOPS.far_bytes == 0:
-                return True
-    return False
+    loads = (i.attrs["index"] for stage in kernel.stages for i in stage.loads())
+    if not any(e.coefficient(across) == 1 and e.coefficient(lane) for e in loads):
+        return None
+    takes_long = any(is_expensive(i) for stage in kernel.stages for i in stage.body.instrs)
+    least = min(full, LOOPS.square) if takes_long else LOOPS.least_square
+    common = math.gcd(lane.size, across.size)
+    lanes = math.gcd(common, full, LOOPS.square)
+    if lanes < least or kernel.points < LOOPS.square_points:
+        return None
+    most = LOOPS.cross_block // lanes * lanes
+    return lanes, next(n for n in range(most, 0, -lanes) if common % n == 0)
 
 
 def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:

@@ -233,17 +233,9 @@ class Builder:
         """Unsigned quotient; undefined for ``b == 0``."""
         return a if b.text == "1" else self.binary("udiv", a, b, flags)
 
-    def sdiv(self, a: Val, b: Val, flags: str = "") -> Val:
-        """Signed truncated quotient; undefined for ``b == 0`` and on overflow."""
-        return a if b.text == "1" else self.binary("sdiv", a, b, flags)
-
     def urem(self, a: Val, b: Val) -> Val:
         """Unsigned remainder; undefined for ``b == 0``."""
         return self.binary("urem", a, b)
-
-    def srem(self, a: Val, b: Val) -> Val:
-        """Remainder with the sign of ``a``; undefined for ``b == 0`` and on overflow."""
-        return self.binary("srem", a, b)
 
     def and_(self, a: Val, b: Val) -> Val:
         """Bitwise and."""
@@ -339,10 +331,6 @@ class Builder:
         """The larger of two signed integers."""
         return self.intrinsic("llvm.smax", a.type, (a, b))
 
-    def umin(self, a: Val, b: Val) -> Val:
-        """The smaller of two unsigned integers."""
-        return self.intrinsic("llvm.umin", a.type, (a, b))
-
     def cast(self, op: str, a: Val, to: Type, flags: str = "") -> Val:
         """Any LLVM cast; ``to`` may be the scalar type when ``a`` is a vector."""
         t = a.type
@@ -376,10 +364,6 @@ class Builder:
     def fptosi(self, a: Val, to: Type) -> Val:
         """Float to signed integer towards zero; poison out of range."""
         return self.cast("fptosi", a, to)
-
-    def fptoui(self, a: Val, to: Type) -> Val:
-        """Float to unsigned integer towards zero; poison out of range."""
-        return self.cast("fptoui", a, to)
 
     def sitofp(self, a: Val, to: Type) -> Val:
         """Signed integer to float, rounded to nearest even."""
