@@ -237,9 +237,9 @@ CHECKED: dict[str, tuple[str, str]] = {
         "Arrays that are copied change with their source, or miss their last bytes.",
     ),
     "Device.synchronize": (
-        "waits, then looks that all is done and errors were told once; "
-        "`stream.synchronize-completes`, `errors.late-error-once`",
-        "Errors are lost, or told to somebody else.",
+        "waits, then looks that all is done; has a layer above the device fail late, as it cannot "
+        "make work of the device fail; `stream.synchronize-completes`, `errors.late-error-once`",
+        "Errors are lost, told again and again, or, without their step, told of all work at once.",
     ),
     "Device.compile": (
         "compiles all programs, many at once, from threads and processes; `cache.*`, "

@@ -653,9 +653,10 @@ def escaped(text: str) -> str:
     """Text that neither ends a cell nor becomes HTML or emphasis."""
 
     def part(text: str, code: bool) -> str:
-        for character in "|" if code else "|<*":
+        for character in "|" if code else "|*":
             text = text.replace(character, f"\\{character}")
-        return text.replace("\n", " ")
+        # A backslash before "<" is shown by the site.
+        return (text if code else text.replace("<", "&lt;")).replace("\n", " ")
 
     parts = re.split(r"(``.+?``|`[^`]+`)", text, flags=re.DOTALL)
     return "".join(part(text, number % 2 == 1) for number, text in enumerate(parts))

@@ -29,7 +29,14 @@ from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
-from bringup_conformance.runtime import CHECKS, caching, closed_device, machine, units
+from bringup_conformance.runtime import (
+    CHECKS,
+    caching,
+    closed_device,
+    machine,
+    proxy_devices,
+    units,
+)
 from bringup_selftest.control import target_of
 from bringup_selftest.corpus import Inject, faults, with_method, with_ops
 from bringup_selftest.device import Reference
@@ -447,13 +454,43 @@ class TestTheSdkItself:
         assert run(reference(late=True), "errors.late-error-told") is not None
 
     def test_errors_that_everybody_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(ledger: Any, _runs: list[async_errors.Run], error: DeviceError) -> None:
+        def fail(ledger: Any, _runs: list[async_errors.Run], error: DeviceError) -> bool:
             for each in ledger.pending:
                 each.error = error
+            return True
 
         monkeypatch.setattr(async_errors._Ledger, "fail", fail)
-        with pytest.raises(DeviceError, match="failed on demand"):
-            run(reference(late=True), "errors.late-error-once")
+        problem = run(reference(late=True), "errors.late-error-once")
+        assert problem is not None
+        assert "is hit by an error of other work: failed on demand" in problem.what
+
+    def test_errors_that_whoever_waits_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = async_errors._Ledger.fail
+
+        def fail(ledger: Any, runs: list[async_errors.Run], error: DeviceError) -> bool:
+            right(ledger, runs, error)
+            return False
+
+        monkeypatch.setattr(async_errors._Ledger, "fail", fail)
+        problem = run(reference(late=True), "errors.late-error-once")
+        assert problem is not None
+        assert problem.what.startswith("work before failed work is hit by")
+
+    def test_a_device_that_forgets_no_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def wait(device: proxy_devices.FailingDevice) -> None:
+            if device.pending:
+                raise device.pending[0]
+
+        monkeypatch.setattr(proxy_devices.FailingDevice, "_wait", wait)
+        problem = run(reference(late=True), "errors.late-error-once")
+        assert problem is not None
+        assert problem.what.startswith("work before failed work is hit by")
+
+    def test_a_device_whose_errors_name_no_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(proxy_devices, "_step_of", lambda _program: None)
+        problem = run(reference(late=True), "errors.late-error-once")
+        assert problem is not None
+        assert problem.what.startswith("work before failed work is hit by")
 
     def test_programs_that_are_not_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiler, "check_placement", lambda *_args: None)

@@ -159,10 +159,11 @@ _SENTENCES = {
         "usable-after": "After an error the device runs the next program correctly.",
         "out-of-memory": "More memory than there is raises OutOfMemoryError, and the device stays "
         "usable.",
-        "late-error-told": "An error of asynchronous work is raised at a wait, for those who "
-        "depend on that work.",
-        "late-error-once": "An error of asynchronous work is raised once and never affects work "
-        "that does not depend on it.",
+        "late-error-told": "An error of asynchronous work is raised for whoever looks at "
+        "what depends on that work, each time.",
+        "late-error-once": "A device raises an error of asynchronous work at one wait, whatever "
+        "is waited for, names the step, and forgets the error; work that does not depend on it is "
+        "not affected.",
         "no-trap": "No value of an operand, such as a divisor of 0, an index out of range or a "
         "shift by too much, ends or hangs the process.",
         "unsupported-refused": "What the device does not have is refused by name; nothing "

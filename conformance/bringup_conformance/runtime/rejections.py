@@ -239,18 +239,27 @@ def _late_once(dut: DeviceFixture) -> None:
     lost = other(array)
     failing.fails = False
     between = double(array)
-    _refused(dut, "a wait for failed work", DeviceError, inner.host, lost)
-    for what, result in (("before", before), ("behind", between), ("after", double(array))):
-        dut.equal(inner.host(result), two, f"work {what} failed work")
+    for when, result in (("before", before), ("behind", between), ("after", double(array))):
+        what = f"work {when} failed work"
+        dut.equal(_independent(dut, what, inner.host, result), two, what)
+    _refused(dut, "a look at failed work", DeviceError, inner.host, lost)
     failing.fails = True
     del lost
     other(array)
     failing.fails = False
+    for thing, result, right in (("an array", array, x), ("work", double(array), two)):
+        what = f"{thing} beside an error that nobody asks for"
+        dut.equal(_independent(dut, what, inner.host, result), right, what)
+
+
+def _independent(
+    dut: DeviceFixture, what: str, look: Callable[..., Array], result: object
+) -> Array:
+    """What is looked at, though a wait meets an error of other work."""
     try:
-        inner.host(between)
-    except DeviceError:
-        inner.device.synchronize()  # told here, and forgotten
-    dut.equal(inner.host(double(array)), two, "work after an error that nobody asked for")
+        return look(result)
+    except DeviceError as error:
+        return dut.fail(f"{what} is hit by an error of other work: {error.what}")
 
 
 @CHECKS.shows("errors.no-trap")

@@ -211,7 +211,8 @@ class Array:
         >>> bu.zeros(3).block_until_ready().shape
         (3,)
         """
-        self._concrete("the values of").device.device.synchronize()
+        concrete = self._concrete("the values of")
+        transfer.wait(concrete.device.device, concrete._buffer)
         return self
 
     def __bool__(self) -> bool:

@@ -39,8 +39,9 @@ def observe_steps(span: Span) -> None:
 def current_step() -> Step | None:
     """The step being issued by this thread, None outside one.
 
-    A device whose work fails after the call returned keeps it with the queued work, so that the
-    error at the wait can say ``location=step.location`` and ``step.name``.
+    A device whose work fails after the call returned keeps it with the queued work.  The error at
+    the wait gets it as `DeviceError.step`, by which core knows what is lost, and says
+    ``location=step.location`` and ``step.name``.
     """
     step: Step | None = getattr(_submitting, "step", None)
     return None if step is None else located(step)

@@ -124,7 +124,9 @@ class Numerics:
     """How results may differ from IEEE arithmetic in the stated dtype.
 
     The suite widens its bounds by what is declared and by nothing else, so a missing declaration
-    shows as failures of the level ``ops``; one too many only hides faults.
+    shows as failures of the level ``ops``; one too many only hides faults.  There is none for the
+    accuracy of functions, which the rows of the ops hold: a device whose ``sqrt`` is further off
+    does not claim it, or its makers list the failures by ``conformance run --expect``.
 
     flush_subnormals: subnormal inputs or results may read as 0.
     excess_precision: values inside a kernel may keep more bits than their dtype.

@@ -130,7 +130,11 @@ class Device(ABC):
     Owners: a handle belongs to core from `alloc`, or from the executable that returned it, until
     `free`.  Host memory belongs to the caller and is not kept after the method returns.
     Order: work may be queued and go on after a method returns, if what is called later behaves as
-    if it had ended; `download`, `host_view` and `synchronize` wait and raise its errors.
+    if it had ended; `download`, `host_view` and `synchronize` wait.
+    Errors: a wait raises the first error of queued work that was not raised yet, whatever is waited
+    for, and forgets it; ``error.step`` is the `current_step` of the work.  Core keeps it for all
+    that depends on that work, and waits again for the rest.  Without a step it may be anybody's:
+    what was not complete is lost, and whoever waited is told.
 
     refcounted_handles: handles are Python objects that give their memory back when the last
     reference goes; core then never calls `free`.

@@ -111,22 +111,30 @@ def checked_devices(backend: Backend) -> tuple[DeviceInfo, ...]:
     if not found:
         raise NoHardware("it reports no devices")
     for info in found:
-        if not _is_sound(info):
-            raise _wrong("devices()", "DeviceInfo of index >= 0, text and pairs of text", info)
+        for part, wanted, got in _unsound(info):
+            raise _wrong("devices()", wanted, got, part)
     if len({info.index for info in found}) < len(found):
         raise _wrong("devices()", "one DeviceInfo per index", found)
     return tuple(found)
 
 
-def _is_sound(info: Any) -> bool:
-    pairs = info.details
-    return (
-        type(info.index) is int
-        and info.index >= 0
-        and isinstance(info.product, str)
-        and isinstance(pairs, tuple)
-        and all(isinstance(p, tuple) and [*map(type, p)] == [str, str] for p in pairs)
-    )
+def _unsound(info: Any) -> Iterator[tuple[str, str, Any]]:
+    """Parts of a `DeviceInfo` that are not what is due, and what is."""
+    if type(info.index) is not int or info.index < 0:
+        yield "DeviceInfo.index", "an integer >= 0", info.index
+    if not isinstance(info.product, str):
+        yield "DeviceInfo.product", "text", info.product
+    if not isinstance(info.details, tuple):
+        yield "DeviceInfo.details", "a tuple of pairs of text", info.details
+        return
+    for number, pair in enumerate(info.details):
+        where = f"DeviceInfo.details[{number}]"
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            yield where, "a pair of texts", pair
+            return
+        for side, text in enumerate(pair):
+            if not isinstance(text, str):
+                yield f"{where}[{side}]", "text", text
 
 
 def _make(candidate: Candidate) -> Backend:
@@ -189,10 +197,11 @@ def _is_range(value: Any) -> bool:
     )
 
 
-def _wrong(where: str, wanted: str, got: Any) -> Refusal:
+def _wrong(where: str, wanted: str, got: Any, part: str = "") -> Refusal:
+    """part: which one of what was given it is, if not all."""
     return Refusal(
         "broken",
-        f"{where} gave {_shown(got)} where {wanted} is due",
+        f"{where} gave {f'{part} {_shown(got)}'.lstrip()} where {wanted} is due",
         f"return {wanted} from the plugin; its types are exported by bringup.backend",
     )
 
@@ -202,7 +211,8 @@ def _shown(value: Any) -> str:
         text = repr(value)
     except (Exception, SystemExit):  # noqa: BLE001  (a foreign __repr__)
         text = object.__repr__(value)
-    return f"{type(value).__name__} {text}"[:80]
+    kind = type(value).__name__
+    return (text if text.startswith(f"{kind}(") else f"{kind} {text}")[:80]
 
 
 def sentence(error: BaseException) -> str:
@@ -222,7 +232,10 @@ def _fix(candidate: Candidate, error: BaseException) -> str:
     if isinstance(error, ImportError | OSError) and missing:
         return install(missing)
     if isinstance(error, ModuleNotFoundError):
-        return f"install the Python module {error.name!r}, or reinstall {candidate.distribution}"
+        return (
+            f"install the Python module {error.name!r}, or reinstall {candidate.distribution};"
+            " a driver is imported where a device is opened, not with the plugin"
+        )
     if isinstance(error, ImportError | OSError):
         return f"install the library it needs, or reinstall {candidate.distribution}"
     return _report(candidate.distribution)

@@ -1,17 +1,19 @@
 """Which results of late work are good: devices that queue report an error only at a later wait.
 
 Every run on such a device is kept until a wait completes it.  An error at a wait belongs to the run
-whose step it names, or, if it names none, to every run not yet complete; the results of that run,
-and of all runs that read them, raise it from then on instead of showing what the memory holds.
+whose step it names; the results of that run, and of all runs that read them, raise it from then on
+instead of showing what the memory holds.  Who waited for something else is not told, but waits
+again.  An error that names no step may be anybody's: it belongs to every run not yet complete, and
+to who waited.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bringup.backend.adapters_run import recording_steps
 from bringup.errors import DeviceError, DeviceLostError
@@ -19,6 +21,8 @@ from bringup.locks import ProcessLock
 
 if TYPE_CHECKING:
     from bringup.backend.device import Device
+
+_Seen = TypeVar("_Seen")
 
 #: Runs that may be incomplete; one more makes the device finish first.
 MOST_PENDING = 4096
@@ -59,9 +63,14 @@ class _Ledger:
             complete = set(runs)
             self.pending = [run for run in self.pending if run not in complete]
 
-    def fail(self, runs: list[Run], error: DeviceError) -> None:
+    def fail(self, runs: list[Run], error: DeviceError) -> bool:
+        """Keep an error for the run that it belongs to, or for all if no run is known.  Whether one
+        is.
+        """
         with self.lock:
             failed = [run for run in runs if any(step is error.step for step in run.steps)]
+            if isinstance(error, DeviceLostError):
+                failed = []
             for run in failed or runs:
                 run.error = run.error or error
             waiting = self.pending
@@ -72,6 +81,7 @@ class _Ledger:
                     run.error = error
                 waiting = waiting if lost else []
             self.pending = [run for run in self.pending if run.error is None]
+        return bool(failed)
 
 
 _submitting = threading.local()
@@ -91,8 +101,7 @@ def submitting(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
     if around is not None:
         around.parents += (run,)
     if len(ledger.pending) >= MOST_PENDING:
-        with waiting(device):
-            device.synchronize()
+        wait(device, run.parents)
     with ledger.lock:
         ledger.pending.append(run)
     _submitting.run = run
@@ -106,21 +115,40 @@ def submitting(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
         _submitting.run = around
 
 
-@contextmanager
-def waiting(device: Device) -> Iterator[list[Run]]:
-    """A wait for all work of a device inside the block: it completes the runs before it, or fails.
+def look(device: Device, needed: Iterable[Run], ask: Callable[[], _Seen]) -> _Seen:
+    """What ``ask`` gives, which waits for all work of a device: it completes the runs before it.
 
-    Gives those runs; a block that turns out not to have waited clears the list.
+    needed: the runs whose results it looks at.  ask: asked again after an error of other runs.
+    None says that it did not wait.
+    Raises the error of a needed run, and one that names none.
     """
     ledger = _ledger(device)
-    before = list(ledger.pending)
-    try:
-        yield before
-    except DeviceError as error:
-        ledger.fail(before, error)
-        _fail_others(device, before, error)
-        raise
-    ledger.mark_complete(before)
+    needed = tuple(needed)
+    while True:
+        for run in needed:
+            run.check()
+        before = list(ledger.pending)
+        try:
+            seen = ask()
+        except DeviceError as error:
+            known = ledger.fail(before, error)
+            _fail_others(device, before, error)
+            if not known or any(run.error is error for run in needed):
+                raise
+        else:
+            if seen is not None:
+                ledger.mark_complete(before)
+            return seen
+
+
+def wait(device: Device, needed: Iterable[Run] = ()) -> None:
+    """Wait for all work of a device.  needed: as for `look`, which says what is raised."""
+
+    def ask() -> bool:
+        device.synchronize()
+        return True
+
+    look(device, needed, ask)
 
 
 def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:

@@ -33,6 +33,7 @@ class Timer:
 
     def seconds(self, executable: Executable, count: int = 1) -> float:
         """Of so many runs in a row, until the device has done them."""
+        transfer.wait(self.device, None)  # whose errors are others' too
         start = self.clock()
         for _ in range(count):
             transfer.execute(self.device, executable, self.inputs, len(self.outputs))

@@ -8,9 +8,8 @@ that frees the handle when the last array lets go of it, and knows the run that 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from bringup.runtime.async_errors import Run
 
 Host = np.ndarray[Any, Any]
+_Seen = TypeVar("_Seen")
 
 
 class Buffer:
@@ -101,27 +101,42 @@ def borrow(device: Device, data: Host) -> Any:
 def download(device: Device, buffer: Any, type_: TensorType) -> Host:
     """A new, writable array of the host."""
     out = np.empty(type_.shape, type_.dtype.numpy)
-    with _looking(device, buffer):
-        if out.nbytes:
-            with (
-                timeline.span("download", "transfer", bytes=out.nbytes),
-                vendor_call(device, "download"),
-            ):
-                device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
+
+    def ask() -> Host | None:
+        if not out.nbytes:
+            return None
+        with (
+            timeline.span("download", "transfer", bytes=out.nbytes),
+            vendor_call(device, "download"),
+        ):
+            device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
+        return out
+
+    _look(device, buffer, ask)
     return out
+
+
+def wait(device: Device, buffer: Any) -> None:
+    """Wait until the content of a buffer is there, and all else that the device was given."""
+    if device.capabilities.asynchronous:
+        async_errors.wait(device, _runs(buffer))
+    else:
+        device.synchronize()
 
 
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
     """A read-only array over the device's own memory; None if the host cannot see it."""
-    with _looking(device, buffer) as unproved:
+
+    def ask() -> Any:
         with (
             timeline.span("view", "transfer", bytes=type_.nbytes),
             vendor_call(device, "host_view"),
         ):
-            seen: Any = device.host_view(handle_of(buffer), type_)
-        if seen is None:
-            unproved.clear()
-            return None
+            return device.host_view(handle_of(buffer), type_)
+
+    seen = _look(device, buffer, ask)
+    if seen is None:
+        return None
     if not isinstance(seen, np.ndarray) or (seen.shape, seen.dtype) != (
         type_.shape,
         type_.dtype.numpy,
@@ -144,8 +159,8 @@ def duplicate(device: Device, buffer: Any, type_: TensorType) -> Any:
 
 def adopted(source: Device, target: Device, buffer: Any, type_: TensorType) -> Any:
     """A new buffer on another device, copied without the host; None if that cannot be."""
-    if type(buffer) is Buffer and buffer.run is not None:
-        buffer.run.check()
+    for run in _runs(buffer):
+        run.check()
     with timeline.span("copy", "transfer", bytes=type_.nbytes), vendor_call(target, "adopt"):
         handle = target.adopt(source, handle_of(buffer), type_.nbytes)
     if handle is None:
@@ -173,7 +188,7 @@ def execute(
     if not device.capabilities.asynchronous:
         made = _run(device, executable, buffers, count, taken)
         return made if device.refcounted_handles else [Buffer(device, h) for h in made]
-    parents = [b.run for b in buffers if type(b) is Buffer and b.run is not None]
+    parents = [run for b in buffers for run in _runs(b)]
     for run in parents:
         run.check()
     with async_errors.submitting(device, parents) as run:
@@ -234,13 +249,13 @@ def _handles(buffers: Sequence[Any], taken: frozenset[int]) -> list[Handle]:
     return [release(b) if i in taken else handle_of(b) for i, b in enumerate(buffers)]
 
 
-@contextmanager
-def _looking(device: Device, buffer: Any) -> Iterator[list[Run]]:
-    """A wait of the host for the content of a buffer."""
+def _runs(buffer: Any) -> Sequence[Run]:
+    """The run that a buffer depends on, if there is one."""
+    return () if type(buffer) is not Buffer or buffer.run is None else (buffer.run,)
+
+
+def _look(device: Device, buffer: Any, ask: Callable[[], _Seen]) -> _Seen:
+    """A wait of the host for the content of a buffer; ``ask`` as for `async_errors.look`."""
     if not device.capabilities.asynchronous:
-        yield []
-        return
-    if type(buffer) is Buffer and buffer.run is not None:
-        buffer.run.check()
-    with async_errors.waiting(device) as unproved:
-        yield unproved
+        return ask()
+    return async_errors.look(device, _runs(buffer), ask)

@@ -36,11 +36,13 @@ def bringup_backend():
 @pytest.mark.parametrize(
     ("found", "due"),
     [
-        ("[DeviceInfo(0, 3)]", "index >= 0, text and pairs of text"),
-        ("[DeviceInfo('0', 'x')]", "index >= 0, text and pairs of text"),
-        ("[DeviceInfo(-1, 'x')]", "index >= 0, text and pairs of text"),
-        ("[DeviceInfo(0, 'x', 'driver')]", "index >= 0, text and pairs of text"),
-        ("[DeviceInfo(0, 'x', (('driver', 5),))]", "index >= 0, text and pairs of text"),
+        ("[DeviceInfo(0, 3)]", "product int 3 where text"),
+        ("[DeviceInfo('0', 'x')]", "index str '0' where an integer >= 0"),
+        ("[DeviceInfo(-1, 'x')]", "index int -1 where an integer >= 0"),
+        ("[DeviceInfo(0, 'x', 'driver')]", "details str 'driver' where a tuple of pairs"),
+        ("[DeviceInfo(0, 'x', (('a', 'b'), 7))]", r"details\[1\] int 7 where a pair"),
+        ("[DeviceInfo(0, 'x', (('driver', 5),))]", r"details\[0\]\[1\] int 5 where text"),
+        ("[DeviceInfo(0, 'x' * 99, (('a', 'b'), ('c', None)))]", r"details\[1\]\[1\] NoneType None"),
         ("[DeviceInfo(0, 'x'), DeviceInfo(0, 'y')]", "one DeviceInfo per index"),
         ("Rude()", "a sequence of DeviceInfo"),
     ],
@@ -49,12 +51,16 @@ def test_what_is_listed_wrongly_breaks_that_backend_alone(
     install: Install, found: str, due: str
 ) -> None:
     install("rude", SOURCE.replace("FOUND", found))
-    with pytest.raises(BackendError, match=f"backend 'rude' is broken: .* where .*{due} is due"):
+    with pytest.raises(BackendError, match=f"backend 'rude' is broken: .*{due}.* is due"):
         get("rude")
 
 
+class Version(str):
+    """As `torch.__version__` is one."""
+
+
 def test_details_are_kept() -> None:
-    info = DeviceInfo(2, "Chip", (("driver", "1.0"),))
+    info = DeviceInfo(2, "Chip", (("driver", Version("1.0")),))
     backend = SimpleBackend("chip", None, Capabilities(), [info])  # type: ignore[arg-type]
     status = with_devices(BackendStatus("chip", "vendor", "1", "installed"), backend)
     assert status.state == "ready"

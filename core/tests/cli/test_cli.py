@@ -124,7 +124,8 @@ def test_doctor_names_faults_fixes_and_prints_and_fails() -> None:
     text = result.stdout
     assert "\x1b" not in text
     assert "bad printed: hello from bad" in text
-    assert "install the Python module 'nobody_has_it', or reinstall bringup-bad" in text
+    assert "install the Python module 'nobody_has_it', or reinstall bringup-bad;" in text
+    assert "imported where a device is opened, not with the plugin" in text
     assert "vendor-a 1.0 and vendor-b 1.0 both bring it" in text
     assert "uninstall all but one: pip uninstall vendor-a or vendor-b" in text
     assert "BRINGUP_TRACE" in text
