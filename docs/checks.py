@@ -293,7 +293,7 @@ CHECKED: dict[str, tuple[str, str]] = {
         "Kernels mixed up.",
     ),
     "RenderingDevice.build_quickly": (
-        "runs most of its programs by it, as `limits.many-instructions`",
+        "runs most of its programs above smoke by it, as `limits.many-instructions`",
         "As `build`; a suite that takes long, where it is only the same.",
     ),
     "RenderingDevice.launch": (

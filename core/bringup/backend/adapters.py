@@ -294,8 +294,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     def build_quickly(self, codes: Sequence[_Code]) -> Iterable[tuple[str | bytes, object]]:
         """`build` in little time, of code that may be slow; by default the same.
 
-        For programs with ``optimize=False``, which are called a few times: those of the suite, for
-        the most part.  Programs to be called often get none of this code.
+        For programs with ``optimize=False``, which are called a few times: most of the suite's
+        above smoke.  Programs to be called often get none of this code.
         """
         return self.build(codes)
 
