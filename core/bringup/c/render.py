@@ -28,7 +28,7 @@ from bringup.c.vectors import (
     touches_own,
     vector_registers,
 )
-from bringup.dtypes import BY_NAME, DType
+from bringup.dtypes import BY_NAME, DType, u32
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.loops.form import (
@@ -355,14 +355,20 @@ class _Function:
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
     def shuffle(self, stmt: Shuffle) -> str:
-        name, dtype = self.dialect.name, stmt.value.dtype
+        name, dtype, functions = self.dialect.name, stmt.value.dtype, self.dialect.shuffle
         mask = stmt.mask * self.inner.get(stmt.axis, self.dialect.warp)
-        if dtype.name not in self.dialect.shuffle:
+        # What is shorter, an integer in registers, goes through one of 32 bits.
+        carrier = u32 if dtype.name not in functions and dtype.itemsize < 4 else dtype
+        if carrier.name not in functions:
             what = f"threads exchange {dtype}, which {name} has no function for"
         elif not self.are_whole_warps or mask >= self.dialect.warp:
             what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
         else:
-            return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
+            value = self.value(stmt.value)
+            if carrier is not dtype:
+                value = f"({self.lib.type(carrier)}){value}"
+            exchanged = functions[carrier.name].format(value=value, mask=mask)
+            return exchanged if carrier is dtype else f"({self.lib.type(dtype)}){exchanged}"
         raise UnsupportedError(
             f"{self.func.name}: {what}",
             fix="share loops by replicate with lanes=1, through shared memory",
