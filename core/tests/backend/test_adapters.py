@@ -712,9 +712,7 @@ def test_code_that_is_built_quickly_is_for_programs_of_a_few_calls_alone() -> No
 
 
 def test_a_device_that_loads_no_code_is_told_what_to_write() -> None:
-    class Nothing(LoopsChip):
-        load = LoopsDevice.load
-
+    Nothing = type("Nothing", (LoopsChip,), {"load": LoopsDevice.load})
     with pytest.raises(BackendError, match="Nothing has neither `load` nor `build`"):
         Nothing().compile(twice())
 
