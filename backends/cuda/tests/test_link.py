@@ -179,4 +179,3 @@ def test_lenet_has_a_launch_for_each_kernel_and_little_else() -> None:
     text = files["lenet.c"].decode()
     assert text.count("{BU_LAUNCH,") == files["lenet.ptx"].decode().count(".entry ")
     assert "{BU_COPY," not in text
-    assert "{BU_CLEAR," not in text

@@ -15,12 +15,12 @@ from functools import partial
 import numpy as np
 
 from bringup.aot.c_control import control_lines, table
-from bringup.aot.c_text import constant_array, function_text
+from bringup.aot.c_text import Functions, constant_array, function_text
 from bringup.backend.adapters import SimpleBackend, scheduled_loops
 from bringup.backend.capabilities import CONTROL_CLAIMS, Capabilities, LibraryClaims
 from bringup.backend.device import Device, NoHardware
 from bringup.backend.link import STATUS, Linked, LinkOptions, LinkUnit, Weights
-from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
+from bringup.c import C11, c_claims, render_c, scratch_bytes, symbol, units
 from bringup.c.dialect import WIDE
 from bringup.dtypes import BY_NAME, bool_
 from bringup.errors import UnsupportedError
@@ -113,7 +113,7 @@ class _File:
     """A file while it is written.
 
     scheduled: gives the loops of a kernel.
-    funcs: the loops that are rendered, by content.  parts: what a pool runs, by their names.
+    loops: the functions that are rendered.  parts: what a pool runs, by their names.
     arrays: definitions of weights, by name.  functions: texts of programs and entries.
     """
 
@@ -126,7 +126,7 @@ class _File:
         self.weights, self.options, self.scheduled = weights, options, scheduled
         self.has_pool = options.threads > 1
         self.target = replace(ROW, threads=options.threads)
-        self.funcs: dict[str, Func] = {}
+        self.loops = Functions(DIALECT)
         self.parts: dict[str, str] = {}
         self.arrays: dict[str, str] = {}
         self.functions: list[str] = []
@@ -139,7 +139,7 @@ class _File:
         """Everything, in the order in which C wants it."""
         name, prefix = self.options.name, self.weights.prefix
         parts = [_HEAD.format(version=VERSION, name=name)]
-        parts.append(render_all(list(self.funcs.values()), DIALECT).rstrip("\n"))
+        parts.append(self.loops.text().rstrip("\n"))
         parts.append(_CHECK)
         if prefix is not None:
             parts += [_LITTLE_ENDIAN, constant_array("unsigned char", _PREFIX, map(str, prefix))]
@@ -152,9 +152,10 @@ class _File:
         program = unit.program
         held = list(self.held(unit))
         captured = len(program.inputs) - unit.arguments
-        frame = _Frame(self, dict(_constants(program, held[captured:])))
-        inputs = [f"(void *)args->{name}" for name in unit.members[: unit.arguments]]
-        outputs = [f"results->{name}" for name in unit.members[unit.arguments :]]
+        frame = _Frame(self, unit.constants(held))
+        passed = [text for text, _ in unit.passed]
+        inputs = [f"(void *){text}" for text in passed[: unit.arguments]]
+        outputs = passed[unit.arguments :]
         base = round_up(program.arena_bytes, ALIGNMENT)
         call = frame.call(program, "buffers", "arena", _at("scratch", base))
         arena_bytes = base + frame.scratch_bytes
@@ -172,17 +173,10 @@ class _File:
 
     def checks(self, unit: LinkUnit, arena_bytes: int) -> Iterator[str]:
         """Statements that return what is wrong with the pointers."""
-        program = unit.program
-        types = [*program.inputs[: unit.arguments], *program.outputs]
-        structs = ["args"] * unit.arguments + ["results"] * len(program.outputs)
         has_file = bool(self.weights.prefix is not None and unit.weights)
-        used = dict.fromkeys([*structs, *(["args"] if has_file else [])])
-        checks = [(struct, f"_Alignof({unit.prefix}_{struct})") for struct in used]
-        checks += [
-            (f"{struct}->{name}", str(type_.dtype.itemsize))
-            for struct, name, type_ in zip(structs, unit.members, types, strict=True)
-            if type_.size
-        ]
+        structs = unit.structs(weights=has_file)
+        checks = [(struct, f"_Alignof({unit.prefix}_{struct})") for struct in structs]
+        checks += [(text, str(type_.dtype.itemsize)) for text, type_ in unit.passed if type_.size]
         checks += [("args->weights", str(ALIGNMENT))] if has_file else []
         checks += [("arena", str(ALIGNMENT))] if arena_bytes else []
         yield "int status;"
@@ -198,10 +192,8 @@ class _File:
 
     def held(self, unit: LinkUnit) -> Iterator[str]:
         """The addresses of the arrays that a unit holds."""
-        program, weights = unit.program, self.weights
-        types = list(program.inputs[unit.arguments :])
-        types += [literal.type for each in program.programs for literal in each.constants]
-        for offset, type_ in zip(unit.weights, types, strict=True):
+        weights = self.weights
+        for offset, type_ in zip(unit.weights, unit.held, strict=True):
             if not type_.size:
                 yield "NULL"
             elif weights.prefix is not None:
@@ -218,11 +210,7 @@ class _File:
 
     def launch(self, func: Func, addresses: Sequence[str], scratch: int) -> Iterator[str]:
         """Statements that run a function.  scratch: where its own begins in that of the call."""
-        if func.content not in self.funcs:
-            is_taken = any(other.name == func.name for other in self.funcs.values())
-            name = f"{func.name}_{len(self.funcs)}" if is_taken else func.name
-            self.funcs[func.content] = replace(func, name=name)
-        func = self.funcs[func.content]
+        func = self.loops.add(func)
         name, size, count = symbol(func, DIALECT), scratch_bytes(func, DIALECT), units(func)
         own = f"scratch + {scratch}" if scratch else "scratch"
         work = _work(func.body)
@@ -297,15 +285,6 @@ class _Frame:
             return self.constants[id(program)][slot.index]
         first = len(program.inputs) if slot.space == "output" else 0
         return f"buffers[{first + slot.index}]"
-
-
-def _constants(program: Program, addresses: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """The addresses of the constants of each program, by its identity."""
-    first = 0
-    for each in program.programs:
-        last = first + len(each.constants)
-        yield id(each), addresses[first:last]
-        first = last
 
 
 def _work(body: Sequence[Stmt]) -> int:

@@ -4,6 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bringup.c import Dialect, render_all
+from bringup.loops.form import Func
+
+
+class Functions:
+    """Functions of the loop level in one text: equal ones once, each under a name of its own."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        #: By content.
+        self._added: dict[str, Func] = {}
+
+    def add(self, func: Func) -> Func:
+        """The function as the text has it."""
+        if func.content not in self._added:
+            is_taken = any(other.name == func.name for other in self._added.values())
+            name = f"{func.name}_{len(self._added)}" if is_taken else func.name
+            self._added[func.content] = replace(func, name=name)
+        return self._added[func.content]
+
+    def text(self) -> str:
+        """All that were added."""
+        return render_all([*self._added.values()], self.dialect)
 
 
 def function_text(head: str, params: Sequence[str], body: Sequence[str]) -> str:
@@ -31,4 +56,4 @@ def byte_array(name: str, data: bytes) -> str:
     return constant_array("unsigned char", name, map(str, data or b"\0"), 24)
 
 
-__all__ = ["byte_array", "constant_array", "function_text"]
+__all__ = ["Functions", "byte_array", "constant_array", "function_text"]

@@ -19,11 +19,17 @@ from bringup.aot.c_text import byte_array, function_text
 from bringup.backend.link import STATUS, Driver, Linked, LinkOptions, LinkUnit, Weights
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
-from bringup.program.commands import Argument, Command, Control, Copy, Launch, SimtKernel
-from bringup.program.commands import scratch_bytes_of as scratch_bytes
+from bringup.program.commands import (
+    Argument,
+    Command,
+    Control,
+    Copy,
+    Launch,
+    SimtKernel,
+    scratch_bytes_of,
+)
 from bringup.program.program import Program, Slot
 from bringup.records import record
-from bringup.types import TensorType
 from bringup.version import VERSION
 
 #: What is laid out in the arena, and each array of the weights, begins at multiples of it.
@@ -147,16 +153,16 @@ class _File:
         name, driver, program = self.options.name, self.dialect.driver, unit.program
         held = self.held(unit)
         captured = len(program.inputs) - unit.arguments
-        frame = _Frame(self, program, held[captured:])
+        frame = _Frame(self, unit.constants(held))
         run = frame.program(program, commands)
         base = round_up(program.arena_bytes, ALIGNMENT)
-        rows = base + scratch_bytes(commands, ALIGNMENT)
+        rows = base + scratch_bytes_of(commands, ALIGNMENT)
         arena_bytes = rows + frame.row_bytes
         of, weights = self.dialect.of, "args->weights" if unit.weights else self.dialect.null
         whole = of.format(memory="arena") if arena_bytes else self.dialect.null
-        table_ = [of.format(memory=f"args->{n}") for n in unit.members[: unit.arguments]]
-        table_ += [f"bu_at(call.weights, {offset})" for offset in held[:captured]]
-        table_ += [of.format(memory=f"results->{n}") for n in unit.members[unit.arguments :]]
+        passed = [of.format(memory=text) for text, _ in unit.passed]
+        captures = [f"bu_at(call.weights, {offset})" for offset in held[:captured]]
+        table_ = [*passed[: unit.arguments], *captures, *passed[unit.arguments :]]
         body = [
             *self.checks(unit, arena_bytes),
             f"const bu_address whole = {whole};",
@@ -176,16 +182,10 @@ class _File:
 
     def checks(self, unit: LinkUnit, arena_bytes: int) -> Iterator[str]:
         """Statements that return what is wrong with the pointers."""
-        types = [*unit.program.inputs[: unit.arguments], *unit.program.outputs]
-        structs = ["args"] * unit.arguments + ["results"] * len(unit.program.outputs)
-        used = dict.fromkeys([*structs, *(["args"] if unit.weights else [])])
-        nulls = " || ".join(f"{name} == NULL" for name in ("device", *used))
+        structs = unit.structs(weights=bool(unit.weights))
+        nulls = " || ".join(f"{name} == NULL" for name in ("device", *structs))
         yield f"if ({nulls}) return {_NULL_POINTER};"
-        memory = [
-            f"{struct}->{name}"
-            for struct, name, type_ in zip(structs, unit.members, types, strict=True)
-            if type_.size
-        ]
+        memory = [text for text, type_ in unit.passed if type_.size]
         memory += ["args->weights"] if unit.weights else []
         memory += ["arena"] if arena_bytes else []
         yield from ["int status;"] if memory else []
@@ -196,11 +196,8 @@ class _File:
 
     def held(self, unit: LinkUnit) -> list[int]:
         """Where on the device the arrays stand that a unit holds."""
-        program = unit.program
-        types: list[TensorType] = list(program.inputs[unit.arguments :])
-        types += [literal.type for each in program.programs for literal in each.constants]
         places = []
-        for offset, type_ in zip(unit.weights, types, strict=True):
+        for offset, type_ in zip(unit.weights, unit.held, strict=True):
             key = (offset, type_.nbytes)
             if key not in self.pieces:
                 self.pieces[key] = self.weights_bytes
@@ -216,49 +213,46 @@ class _File:
             f"{{{start + offset}, {place}, {nbytes}}}"
             for (offset, nbytes), place in self.pieces.items()
             if nbytes
-        ] or ["{0, 0, 0}"]
-        source = self.weights.data if prefix is None else prefix
+        ]
         lines = ["int status;", _TRY.format(call="bu_check(weights)")]
         params = [f"{driver.memory} weights", f"{driver.queue} queue"]
+        base, parts = "bu_weights", []
         if prefix is not None:
+            base = "(const unsigned char *)file"
             params.insert(0, "const void *file")
             lines.insert(0, f"if (file == NULL) return {_NULL_POINTER};")
             test = "memcmp(file, bu_weights, sizeof bu_weights)"
             lines.append(f"if ({test} != 0) return {_WRONG_WEIGHTS};")
-        base = "bu_weights" if prefix is None else "(const unsigned char *)file"
-        address = self.dialect.of.format(memory="weights")
-        call = f"bu_write(queue, bu_at({address}, piece->place), {base} + piece->start,"
-        lines += [
-            f"for (int n = 0; n < {len(rows)}; n++) {{",
-            "  const bu_piece *const piece = &bu_pieces[n];",
-            f"  status = {call}",
-            "      piece->bytes);",
-            "  if (status != 0) return status;",
-            "}",
-            f"return {_OK};",
-        ]
-        text = function_text(f"int {self.options.name}_upload", params, lines)
-        data = byte_array("bu_weights", source)
-        return "\n\n".join([data, _PIECES, _rows("bu_piece bu_pieces", rows), text])
+        if rows or prefix is not None:
+            parts.append(byte_array("bu_weights", self.weights.data if prefix is None else prefix))
+        if rows:
+            address = self.dialect.of.format(memory="weights")
+            call = f"bu_write(queue, bu_at({address}, piece->place), {base} + piece->start,"
+            lines += [
+                f"for (int n = 0; n < {len(rows)}; n++) {{",
+                "  const bu_piece *const piece = &bu_pieces[n];",
+                f"  status = {call}",
+                "      piece->bytes);",
+                "  if (status != 0) return status;",
+                "}",
+            ]
+            parts += [_PIECES, _rows("bu_piece bu_pieces", rows)]
+        lines.append(f"return {_OK};")
+        upload = function_text(f"int {self.options.name}_upload", params, lines)
+        return "\n\n".join([*parts, upload])
 
 
 class _Frame:
     """The functions of a unit's programs.
 
-    held: where the constants of all programs stand on the device.
+    constants: where those of each program stand on the device, by its identity.
     row_bytes: the memory of rows that are copied, beyond the scratch memory.
     """
 
-    def __init__(self, file: _File, program: Program, held: Sequence[int]) -> None:
-        self.file, self.dialect = file, file.dialect
+    def __init__(self, file: _File, constants: Mapping[int, Sequence[int]]) -> None:
+        self.file, self.dialect, self.constants = file, file.dialect, constants
         self.row_bytes = 0
         self.names: dict[int, str] = {}
-        self.constants: dict[int, Sequence[int]] = {}
-        first = 0
-        for each in program.programs:
-            last = first + len(each.constants)
-            self.constants[id(each)] = held[first:last]
-            first = last
         self.memory = Memory(
             address="bu_address ",
             constant="const bu_address ",

@@ -42,9 +42,10 @@ class Library:
 
         Raises OpTypeError for what is no path, OSError where nothing can be written.
         """
-        if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
-            raise OpTypeError(f"write: {folder!r} is no folder", fix="give a str")
-        place = Path(folder)
+        given: Any = folder
+        if not isinstance(given, str | os.PathLike) or "\0" in str(given):
+            raise OpTypeError(f"write: {given!r} is no folder", fix="give a str")
+        place = Path(given)
         place.mkdir(parents=True, exist_ok=True)
         paths = [place / name for name in self.files]
         for path, content in zip(paths, self.files.values(), strict=True):

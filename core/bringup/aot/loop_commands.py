@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
+from bringup.aot.c_text import Functions
 from bringup.aot.host_source import ALIGNMENT
 from bringup.backend.adapters import scheduled_func
-from bringup.c import Dialect, geometry, render_all, scratch_bytes, symbol, units
+from bringup.c import Dialect, geometry, scratch_bytes, symbol, units
 from bringup.errors import UnsupportedError
 from bringup.integers import ceil_div, round_up
 from bringup.loops.form import Func
@@ -27,19 +27,14 @@ class LoopCommands:
     """The commands of programs, and the functions that they launch.
 
     dialect: of the functions; it has threads.  row: of the machine.
-    scheduled: gives the loops of a kernel.
+    scheduled: gives the loops of a kernel.  functions: what is launched.
     """
 
     def __init__(
         self, dialect: Dialect, row: Target, scheduled: Callable[[KernelStep], Scheduled]
     ) -> None:
         self.dialect, self.row, self.scheduled = dialect, row, scheduled
-        #: By content.
-        self.funcs: dict[str, Func] = {}
-
-    def source(self) -> str:
-        """All functions."""
-        return render_all([*self.funcs.values()], self.dialect)
+        self.functions = Functions(dialect)
 
     def of(self, program: Program) -> tuple[Command, ...]:
         """The commands of a program.  Raises UnsupportedError."""
@@ -74,11 +69,7 @@ class LoopCommands:
         """The launch of a function.  used: bytes of scratch memory before its own."""
         if not units(func):
             return
-        if func.content not in self.funcs:
-            is_taken = any(other.name == func.name for other in self.funcs.values())
-            name = f"{func.name}_{len(self.funcs)}" if is_taken else func.name
-            self.funcs[func.content] = replace(func, name=name)
-        func = self.funcs[func.content]
+        func = self.functions.add(func)
         shape, each = geometry(func), scratch_bytes(func, self.dialect)
         threads = shape.threads or min(self.row.block, units(func))
         blocks = shape.blocks if shape.threads else ceil_div(units(func), threads)

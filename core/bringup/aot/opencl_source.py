@@ -105,7 +105,7 @@ def opencl_library(
 ) -> Linked:
     """A library of OpenCL C.  kernels: for `located` OpenCL C.  Raises UnsupportedError."""
     commands = [kernels.of(unit.program) for unit in units]
-    code = kernels.source().encode()
+    code = kernels.functions.text().encode()
     return host_library(units, commands, code, ".cl", weights, options, DRIVER)
 
 

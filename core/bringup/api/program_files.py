@@ -485,7 +485,8 @@ class ProgramFile:
         )
         self.metadata: Mapping[str, Any] = MappingProxyType(contents.metadata)
         self.hash, self.opset, self.version = contents.hash, contents.opset, contents.version
-        if entry is not None and not (isinstance(entry, str) and entry in self.entries):
+        wanted: Any = entry
+        if wanted is not None and not (isinstance(wanted, str) and wanted in self.entries):
             raise BringupError(
                 f"{contents.path} has no entry {entry!r}",
                 fix=f"it has {', '.join(self.entries) or 'none'}",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import TypeVar
 
 from bringup.program.program import Program
 from bringup.records import record
+from bringup.types import TensorType
+
+Address = TypeVar("Address")
 
 
 @record
@@ -29,6 +33,39 @@ class LinkUnit:
     weights: tuple[int, ...] = ()
     prefix: str = ""
     members: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> Sequence[tuple[str, TensorType]]:
+        """How C reads the address of each argument and result, and its type."""
+        count, program = self.arguments, self.program
+        structs = ["args"] * count + ["results"] * len(program.outputs)
+        types = [*program.inputs[:count], *program.outputs]
+        texts = (f"{struct}->{name}" for struct, name in zip(structs, self.members, strict=True))
+        return list(zip(texts, types, strict=True))
+
+    def structs(self, *, weights: bool) -> Sequence[str]:
+        """The structs that a call reads.  weights: whether the arguments end with those."""
+        has_arguments = self.arguments or weights
+        results = ["results"] if self.program.outputs else []
+        return ["args", *results] if has_arguments else results
+
+    @property
+    def held(self) -> Sequence[TensorType]:
+        """The types of what stands at `weights`."""
+        literals = (literal for each in self.program.programs for literal in each.constants)
+        return [*self.program.inputs[self.arguments :], *(literal.type for literal in literals)]
+
+    def constants(self, addresses: Sequence[Address]) -> Mapping[int, Sequence[Address]]:
+        """The addresses of the constants of each program, by its identity.
+
+        addresses: of each array at `weights`.
+        """
+        found, first = {}, len(self.program.inputs) - self.arguments
+        for each in self.program.programs:
+            last = first + len(each.constants)
+            found[id(each)] = addresses[first:last]
+            first = last
+        return found
 
 
 @record

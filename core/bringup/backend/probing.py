@@ -8,9 +8,10 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from bringup.backend.device import DeviceInfo
+from bringup.backend.device import Backend, DeviceInfo
 from bringup.backend.discovery import BackendStatus, Candidate, candidates, describe, select
-from bringup.backend.loading import load_candidate, with_devices
+from bringup.backend.loading import load_candidate, sentence, with_devices
+from bringup.errors import BackendError
 
 SECONDS = 60.0
 _PROGRAM = """
@@ -18,18 +19,23 @@ import json, sys
 request = json.load(sys.stdin)
 sys.path[:] = request["path"]
 from bringup.backend.probing import answer
-answer(request["name"])
+answer(request["name"], request["opened"])
 """
 
 
-def probe_elsewhere(candidate: Candidate, seconds: float = SECONDS) -> BackendStatus:
-    """The state of a plugin and its devices, found in a new interpreter with the same path."""
+def probe_elsewhere(
+    candidate: Candidate, seconds: float = SECONDS, *, opened: bool = False
+) -> BackendStatus:
+    """The state of a plugin and its devices, found in a new interpreter with the same path.
+
+    opened: open the first device too, and compare what it claims with what it has.
+    """
     import subprocess
 
     known = describe(candidate)
     if not sys.executable:  # embedded in another program
         return replace(known, reason="no Python interpreter to try it in")
-    request = json.dumps({"path": sys.path, "name": candidate.name})
+    request = json.dumps({"path": sys.path, "name": candidate.name, "opened": opened})
     # The child's trace would overwrite ours.
     environment = {k: v for k, v in os.environ.items() if k != "BRINGUP_TRACE"}
     try:
@@ -53,7 +59,7 @@ def probe_elsewhere(candidate: Candidate, seconds: float = SECONDS) -> BackendSt
     return replace(_status(json.loads(done.stdout)), output=output)
 
 
-def answer(name: str) -> None:
+def answer(name: str, opened: bool) -> None:
     """The child's side: write the status as JSON where only the parent reads, and leave at once."""
     reply = os.dup(1)
     os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
@@ -62,10 +68,45 @@ def answer(name: str) -> None:
     status = outcome.status
     if outcome.backend is not None:
         status = with_devices(status, outcome.backend)
+        if opened and status.state == "ready":
+            status = _with_functions(status, outcome.backend)
     sys.stderr.flush()
     with os.fdopen(reply, "w") as stream:
         json.dump(asdict(status), stream, default=str)
     os._exit(0)  # a driver's threads and exit handlers may hang
+
+
+def _with_functions(status: BackendStatus, backend: Backend) -> BackendStatus:
+    """The status after opening the first device, and comparing its ops with its claims."""
+    from bringup.backend.adapters import OpsDevice, claims
+
+    index = status.devices[0].index
+    try:
+        device = backend.open(index)
+    except Exception as raised:  # noqa: BLE001  (a vendor's)
+        return _broken(status, f"open({index}) raised {sentence(raised)}", status.output)
+    if not isinstance(device, OpsDevice):
+        return status
+    claimed = set(device.capabilities.ops)
+    try:
+        covered = {name: set(claims([name], [])) for name in device.ops}
+    except BackendError as unknown:
+        return _broken(status, unknown.what, status.output)
+    missing = sorted(claimed.difference({"constant"}, *covered.values()))  # core uploads constants
+    if missing:
+        many = "them" if len(missing) > 1 else "it"
+        return replace(
+            status,
+            state="broken",
+            reason=f"it claims {', '.join(missing)} and has no function for {many}",
+            fix="write the functions in the table of ops, or take them out of Capabilities.ops",
+        )
+    unused = sorted(name for name, each in covered.items() if claimed.isdisjoint(each))
+    if unused:
+        many = "them" if len(unused) > 1 else "it"
+        reason = f"it has a function for {', '.join(unused)} and does not claim {many}"
+        return replace(status, reason=reason)
+    return status
 
 
 def _status(fields: dict[str, Any]) -> BackendStatus:

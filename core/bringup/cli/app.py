@@ -94,8 +94,8 @@ def doctor(
 ) -> None:
     """Say what is installed and what to fix.
 
-    With a name, which places of that backend are still simulated.  Status 1 if there is something
-    to do.
+    With a name, which places of that backend are still simulated, and whether its first device
+    opens and has a function for each op that it claims.  Status 1 if there is something to do.
     """
     from bringup.cli import doctor as command
 

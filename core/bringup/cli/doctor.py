@@ -56,7 +56,7 @@ def show(name: str, *, as_json: bool) -> int:
 
 def _show_places(name: str, *, as_json: bool) -> int:
     candidate = select(name, candidates())
-    status = probe_elsewhere(candidate)
+    status = probe_elsewhere(candidate, opened=True)
     spec = importlib.util.find_spec(candidate.entry.module.partition(".")[0])
     folders = [] if spec is None else spec.submodule_search_locations or []
     places = [place for folder in folders for place in simulated_places(Path(folder))]

@@ -1,6 +1,6 @@
 """The commands that a program becomes for a device which the host controls launch by launch.
 
-Launches, clears, copies, loops and branches run in order; each may read what those before it wrote.
+Launches, copies, loops and branches run in order; each may read what those before it wrote.
 """
 
 from __future__ import annotations

@@ -69,6 +69,18 @@ def test_small_code_gives_numbers_of_numpy_too(
     assert_close(small_results[name], CASES[name])
 
 
+@pytest.mark.usefixtures("_opencl")
+def test_weights_without_elements_are_uploaded(tmp_path: Path) -> None:
+    """Nothing is copied: OpenCL 1.2 refuses a copy of no bytes."""
+    empty, x = bu.asarray(np.zeros((0, 3), np.float32)), np.ones((2, 3), np.float32)
+    case = Case(lambda x: bu.concatenate([x, empty]) + 1, (x,), (x + 1,))
+    found = computed(tmp_path, {"empty": case}, small=False)
+    assert_close(found["empty"], case)
+    text = (tmp_path / "suite.c").read_text()
+    assert "int suite_upload(" in text
+    assert "bu_pieces" not in text
+
+
 def library(**options: bool) -> Library:
     """The small network."""
     return bu.jit(mlp).export("model", bu.float32[1, 784], target="opencl-c", **options)

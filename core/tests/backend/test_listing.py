@@ -42,7 +42,10 @@ def bringup_backend():
         ("[DeviceInfo(0, 'x', 'driver')]", "details str 'driver' where a tuple of pairs"),
         ("[DeviceInfo(0, 'x', (('a', 'b'), 7))]", r"details\[1\] int 7 where a pair"),
         ("[DeviceInfo(0, 'x', (('driver', 5),))]", r"details\[0\]\[1\] int 5 where text"),
-        ("[DeviceInfo(0, 'x' * 99, (('a', 'b'), ('c', None)))]", r"details\[1\]\[1\] NoneType None"),
+        (
+            "[DeviceInfo(0, 'x' * 99, (('a', 'b'), ('c', None)))]",
+            r"details\[1\]\[1\] NoneType None",
+        ),
         ("[DeviceInfo(0, 'x'), DeviceInfo(0, 'y')]", "one DeviceInfo per index"),
         ("Rude()", "a sequence of DeviceInfo"),
     ],

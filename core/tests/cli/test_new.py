@@ -403,6 +403,39 @@ def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     assert "Nothing is simulated." in done.stdout
 
 
+def test_doctor_compares_claims_and_functions(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "ops", "")
+    text = (package / "ops.py").read_text("utf-8")
+    (package / "ops.py").write_text(re.sub(r' +"(exp|reduce\.add)":.*\n', "", text), "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1", "--json")
+    found = json.loads(done.stdout)["backend"]
+    assert done.returncode == 1
+    assert (found["state"], found["fix"]) == (
+        "broken",
+        "write the functions in the table of ops, or take them out of Capabilities.ops",
+    )
+    assert found["reason"] == "it claims exp, reduce.add and has no function for them"
+    (package / "ops.py").write_text(text.replace('"exp"', '"tanh"'), "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1", "--json")
+    assert json.loads(done.stdout)["backend"]["reason"] == (
+        "it claims exp and has no function for it"
+    )
+    claimed = (package / "capabilities.py").read_text("utf-8").replace(" exp ", " ")
+    (package / "capabilities.py").write_text(claimed, "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1", "--json")
+    found = json.loads(done.stdout)["backend"]
+    assert found["state"] == "ready"
+    assert found["reason"] == "it has a function for tanh and does not claim it"
+
+
+def test_doctor_of_a_device_that_does_not_open(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "ops", "")
+    (package / "device.py").write_text("raise OSError('no such bus')\n", "utf-8")
+    done = command(tmp_path / "x", "bringup", "doctor", "acme-x1", "--json")
+    found = json.loads(done.stdout)["backend"]
+    assert (found["state"], found["reason"]) == ("broken", "open(0) raised OSError: no such bus")
+
+
 def test_doctor_of_a_package_that_is_being_edited(tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", "ops", "")
     (package / "plugin.py").write_text("def (\n", "utf-8")

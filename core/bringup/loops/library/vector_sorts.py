@@ -18,6 +18,9 @@ from bringup.loops.library.networks import Block, Code, Network
 from bringup.loops.library.records import IndexedCode, Record, ValueCode
 from bringup.records import record
 
+#: Levels of a network at a time without vectors: with more, code is longer than it is faster.
+_LEVELS_ALONE = 2
+
 
 @record(eq=False)
 class Lines:
@@ -43,8 +46,10 @@ class Lines:
             keys = call.operands[: call.attrs["num_keys"]]
             codes = tuple(KeyCode(x.dtype, descending) for x in keys)
             code = IndexedCode(codes, shape[dim], doubles=call.permutes)
-        levels = max(1, (5 if call.target.registers >= 32 else 4) - code.words)
-        lanes = call.target.lanes(code.word.bits) if call.permutes else 1
+        levels, lanes = _LEVELS_ALONE, 1
+        if call.permutes:
+            levels = max(1, (5 if call.target.registers >= 32 else 4) - code.words)
+            lanes = call.target.lanes(code.word.bits)
         outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
         return cls(call, code, outer, shape[dim], inner, lanes, levels)
 
