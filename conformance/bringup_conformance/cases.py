@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
@@ -141,9 +142,23 @@ class Problem:
 
     def alike(self, other: Problem) -> bool:
         """Whether another run went wrong in the same way: a hang in one phase of a program is not
-        a hang in another.
+        a hang in another, nor what one op raises or shares what another does.
         """
-        return self.kind == other.kind and (self.kind != "hang" or self.phase == other.phase)
+        if self.kind != other.kind:
+            return False
+        if self.kind in ("crash", "broken"):
+            return without_numbers(self.what) == without_numbers(other.what)
+        return self.kind != "hang" or self.phase == other.phase
+
+
+def without_numbers(what: str) -> str:
+    """The first line of what a device says, without the numbers and names of kernels that differ
+    each time.
+    """
+    line = what.strip().split("\n", maxsplit=1)[0]
+    for phase in ("compiling: ", "running: "):
+        line = line.removeprefix(phase)
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", re.sub(r"\bk\d+_\w+", "kernel", line))[:100]
 
 
 @record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -190,3 +191,20 @@ def test_wrong_words_say_what_to_do(
 ) -> None:
     assert status("bench", *arguments, monkeypatch=monkeypatch) == 2
     assert "fix:" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("by_bytes")
+def test_a_bench_says_how_far_it_is_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = Timer.seconds
+
+    def slowly(self: Any, executable: Any, count: int = 1) -> Any:
+        time.sleep(0.02)
+        return seconds(self, executable, count)
+
+    monkeypatch.setattr(Timer, "seconds", slowly)
+    monkeypatch.setattr("bringup_conformance.commands.bench.INTERVAL", 0.01)
+    done = conformance("bench", "--backend", "cpu", "--only", "add", "--sizes", "small")
+    lines = done.stderr.splitlines()
+    assert (lines[0], lines[-1]) == ("cpu: the roofs", "cpu: 0 of 1, add, small")

@@ -27,7 +27,7 @@ from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import rows
 from bringup.passes.base import Pass
 from bringup.program.program import KernelStep, Program, Slot, Step
-from bringup_conformance import cli
+from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.diagnosis import reproduce
 from bringup_conformance.diagnosis.cause import Cause
@@ -36,7 +36,7 @@ from bringup_conformance.diagnosis.locate import locate
 from bringup_conformance.diagnosis.step_programs import PlacedValue
 from bringup_conformance.diagnosis.step_subsets import FailingSteps, StepSubsets
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.running import attempt
+from bringup_conformance.execution.running import attempt, run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
@@ -44,6 +44,7 @@ from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
+from bringup_conformance.rules.carried import general_rules
 from bringup_selftest import corpus
 from bringup_selftest.device import Reference
 from bringup_selftest.editing import each_body, each_step
@@ -96,7 +97,9 @@ def test_a_pass_that_raises_is_named() -> None:
         raise KeyError("lost")
 
     found = explained(corpus.with_passes(Pass("fails", "x -> x", run)), 2, case(PROGRAM, SMALL))
-    assert (found.kind, found.name, found.what) == ("pass", "fails", "it raises KeyError: 'lost'")
+    assert (found.kind, found.name) == ("pass", "fails")
+    what = r"it raises KeyError: 'lost'\n  in \S*test_explain\.py:\d+ \(run\)"
+    assert re.fullmatch(what, found.what)
 
 
 def test_a_wrong_pass_over_kernels_is_named_with_both_kernels() -> None:
@@ -518,6 +521,29 @@ def test_the_command_shows_the_kernel_and_the_file_keeps_it(
     assert json.loads(Path(file).read_text("utf-8")) == document
 
 
+def shares(call: corpus.OpCall) -> None:
+    """Puts the result where the operand is."""
+    call.out[0].handle.start = call.views[0].handle.start
+
+
+def test_a_result_in_the_memory_of_an_operand_is_told_with_its_op(tmp_path: Path) -> None:
+    target = spoilt({"reshape": shares})
+    (unit,) = (u for u in levels.ops(plan_of(target, 0)) if (u.op, u.dtype) == ("reshape", "i8"))
+    whole = next(item for item in unit.make() if isinstance(item, Case))
+    problem = run_case(target, replace(whole, rules=general_rules(whole, deterministic=True)))
+    found = "reshape: output 0 shares memory with operand 0: overwriting that changes it"
+    assert problem.problem is not None
+    assert (problem.problem.kind, problem.problem.what) == ("broken", found)
+    assert problem.problem.rules == ("aliasing.outputs-own",)
+    file = failing_file(target, whole, tmp_path)
+    failure, cause = reproduce.explain(file, target)
+    assert cause is not None
+    assert (cause.kind, cause.name, failure.problem["what"]) == ("op", "reshape", found)
+    added = case("graph f(%0: f32[9], %1: f32[3]) {\n  %2: f32[3] = add(%1, %1)\n  return %2\n}")
+    assert attempt(spoilt({"add": shares}), added)[1].what.startswith("add: output 0 shares")  # type: ignore[union-attr]
+    assert run_case(right(), added).problem is None
+
+
 def zeros(call: corpus.OpCall) -> Array:
     return np.zeros_like(call.right)
 
@@ -588,6 +614,33 @@ def test_a_step_that_ends_the_process_is_found_from_another(
     assert found.what == ("the device died while it ran alone: its process ended with SIGSEGV")
 
 
+RAISES = "raise ValueError(f'no size {operands[0].size}')"
+
+
+def test_the_line_of_the_plugin_that_raised_is_told_wherever_the_error_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, RAISES)
+    file = failing_file(DeviceTarget.named("toy"), case(STEPS), tmp_path)
+    source = (tmp_path / "toy" / "plugin_toy.py").read_text("utf-8").splitlines()
+    number = next(n for n, text in enumerate(source, 1) if "raise ValueError" in text)
+    line = f"in plugin_toy.py:{number} (misbehave)"
+    met = json.loads(file.read_text("utf-8"))["problem"]["what"]
+    failure, cause = reproduce.explain(file)
+    assert cause is not None
+    for what in (met, failure.problem["what"], cause.what, file.with_suffix(".py").read_text()):
+        assert line in what
+
+
+def test_a_crash_is_made_small_as_the_same_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, RAISES)
+    failure, _ = reproduce.explain(failing_file(DeviceTarget.named("toy"), case(STEPS), tmp_path))
+    assert [x for x in ("add(", "exp(", "mul(") if x in failure.shown["ir"]] == ["add("]
+    assert "DeviceError: add: ValueError: no size" in failure.problem["what"]
+
+
 # Scripts.
 
 
@@ -608,6 +661,25 @@ def test_a_script_shows_its_failure_alone(tmp_path: Path, monkeypatch: pytest.Mo
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (status, "")
         assert done.stdout.splitlines()[-1].startswith(last)
+
+
+def test_a_check_names_the_steps_of_its_programs_and_has_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = spoilt({"reshape": shares}, "sharing")
+    report = run(target, "runtime", only="runtime/aliasing/input-returned", report=tmp_path)
+    (failure,) = report.failures
+    assert failure.problem["what"].endswith("\n  steps of the programs up to there: reshape")
+    assert failure.file is not None
+    text = failure.file.with_suffix(".py").read_text("utf-8")
+    found = {"sharing": target, "right": right()}
+    monkeypatch.setattr(DeviceTarget, "named", found.__getitem__)
+    for name, status in (("sharing", 1), ("right", 0)):
+        monkeypatch.setattr(sys, "argv", ["failure-000.py", name])
+        with pytest.raises(SystemExit) as caught:
+            exec(compile(text, "failure-000.py", "exec"), {"__name__": "script"})
+        assert caught.value.code == status
+    assert capsys.readouterr().out.endswith("it passes\n")
 
 
 def test_a_script_of_large_arrays_makes_them_by_recipes(

@@ -24,13 +24,14 @@ from small import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from bringup.dtypes import f32
+from bringup import ops
+from bringup.dtypes import f32, i16
 from bringup.graph import Builder
 from bringup.html.layout import place
 from bringup_conformance import Report
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
-from bringup_conformance.reporting import reports, roots, terminal, views
+from bringup_conformance.reporting import failures, reports, roots, terminal, views
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.reports import Tally, document_of
 
@@ -170,6 +171,20 @@ def test_what_an_op_is_decomposed_into_may_be_the_cause_if_the_device_does_not_c
         document = document_of(report)
         found = roots.roots(document.failures, declared=document.declared)
         assert [len(root.failures) for root in found] == counts
+
+
+def test_a_program_that_was_shrunk_to_another_dtype_says_so() -> None:
+    report = Report("toy", "ops", 0)
+    with Builder() as b:
+        whole = b.build([ops.neg(b.input(i16[9]))])
+    for number, small in ((0, one("neg")), (1, whole)):
+        made = case(f"ops/neg/i16/{number}", whole)
+        reduced = failures.case_to_json(replace(made, graph=small))
+        add(report, Outcome(made, Verdict(), wrong((0,), "1", "2")), reduced=reduced)
+    text = shown(report)
+    assert "FAIL ops/neg/i16/0, shrunk to f32 (fused, wrong)" in text
+    assert views.headline(document_of(report).failures[1]) == "ops/neg/i16/1"
+    assert "ops/neg/i16/0, shrunk to f32" in page(document_of(report))
 
 
 def test_two_faults_are_two_causes(two_faults: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from bringup.backend.capabilities import Numerics, Shapes
-from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i32, i64, u8, u64
+from bringup.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64, u8, u64
 from bringup.graph import Builder, Value
 from bringup.ops.table import all_ops, lookup
 from bringup_conformance.execution.support import Support
@@ -17,6 +19,7 @@ from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
 from bringup_conformance.oracle.numbers import nan_patterns
+from bringup_conformance.oracle.verdict import text_of
 from bringup_conformance.rules.cells import cells_of
 from bringup_selftest import process_pool
 from bringup_selftest.corpus import faults
@@ -190,3 +193,17 @@ def test_some_instances_have_equal_sizes_and_others_primes() -> None:
     shapes = [t.shape for i in found for t in i.operands if t.rank > 1]
     assert any(set(shape) == {5} for shape in shapes)
     assert any(shape == (3, 5) for shape in shapes)
+
+
+@pytest.mark.parametrize("dtype", [f8e4m3fn, f8e5m2], ids=str)
+def test_messages_tell_values_that_the_dtype_has(dtype: DType) -> None:
+    for code in range(256):
+        element = np.array([code], np.uint8).view(dtype.numpy)[0]
+        text, value = text_of(element, dtype), float(element)
+        if np.isnan(value):
+            assert re.fullmatch(r"-?nan( \(0x[0-9a-f]{2}\))?", text)
+            assert text.startswith("-") == (code >= 0x80)
+        else:
+            assert float(text) == value
+    assert text_of(np.float32("nan"), f32) == "nan"
+    assert text_of(np.array([0x7FC1], np.uint16).view(bf16.numpy)[0], bf16) == "nan (0x7fc1)"

@@ -21,6 +21,7 @@ from bringup.errors import UnsupportedError
 from bringup.llvm.choices import ChosenLoopsBackend
 from bringup.loops import Func
 from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.quirks import quirks_of
 
 
 def machine() -> Machine:
@@ -87,7 +88,12 @@ def _devices() -> Sequence[DeviceInfo]:
     infos = []
     for index, (_, each) in enumerate(devices()):
         details = (("platform", each.platform), ("version", each.version), ("kind", each.kind))
-        infos.append(DeviceInfo(index, each.name, details))
+        faults = (
+            (f"fault of {quirk.op}", quirk.why)
+            for quirk in quirks_of(each.platform, each.version)
+            if quirk.expression
+        )
+        infos.append(DeviceInfo(index, each.name, (*details, *faults)))
     return infos
 
 

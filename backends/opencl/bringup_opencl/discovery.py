@@ -9,7 +9,7 @@ from typing import Any
 from bringup.backend import NoHardware
 from bringup_opencl.driver import cl
 from bringup_opencl.machine import Machine
-from bringup_opencl.quirks import fault_of
+from bringup_opencl.quirks import BROKEN, why
 
 _FP = cl.device_fp_config
 _INTEL_SUBGROUP = 16
@@ -28,7 +28,7 @@ def devices() -> Sequence[tuple[cl.Device, Machine]]:
     usable, others = [], []
     for device in (device for platform in platforms for device in _of(platform)):
         machine = _machine(device)
-        missing = _missing(device) or fault_of(machine.platform, machine.version)
+        missing = _missing(device) or why(BROKEN, machine.platform, machine.version)
         if missing:
             others.append(f"{machine.name}: {missing}")
         else:

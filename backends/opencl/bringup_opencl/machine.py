@@ -70,6 +70,10 @@ def dialect_of(machine: Machine) -> Dialect:
     dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
+    if machine.kind == "cpu" and machine.vector_bits > 256:
+        # Clang halves such vectors where loops of lanes become some, unless a function asks.
+        hint = f"__attribute__((min_vector_width({machine.vector_bits}))) void"
+        dialect = replace(dialect, kernel=dialect.kernel.replace("void", hint, 1))
     if machine.kind != "gpu":
         return replace(dialect, shares=True)
     if machine.subgroup == 1:
@@ -99,7 +103,7 @@ def target_of(machine: Machine) -> Target:
     """The row of the machine."""
     if machine.kind == "cpu":
         return Target(
-            vector_bits=min(machine.vector_bits, 256),
+            vector_bits=machine.vector_bits,
             registers=32 if machine.vector_bits == 512 else 16,
             line_bytes=machine.line_bytes,
             threads=machine.units,

@@ -8,6 +8,7 @@ from platformdirs import user_cache_path
 
 from bringup.errors import CompileError
 from bringup.llvm.host.object_cache import Emitted, ObjectCache, StoredObject, object_key
+from bringup_opencl import quirks
 from bringup_opencl.driver import cl
 from bringup_opencl.machine import Machine, dialect_of
 
@@ -15,6 +16,8 @@ from bringup_opencl.machine import Machine, dialect_of
 def build(context: cl.Context, machine: Machine, source: str) -> cl.Program:
     """The program of a source, by its binary if that is on disk.  Raises CompileError."""
     flags = list(dialect_of(machine).flags)
+    if quirks.why(quirks.UNKEPT, machine.platform, machine.version):
+        return _compile(context, source, flags)
     key = object_key(Emitted(source), machine.platform, machine.name, machine.version, *flags)
     objects = ObjectCache(user_cache_path("bringup") / "opencl", limit=256 << 20)
     stored = objects.get(key)

@@ -2,7 +2,8 @@
 
 A row gives the name of another function to call for an op, or takes the op's function away from the
 dialect, so that core computes the op in another way.  The tests run the program of every fault on
-the drivers that they find, so a row that is not needed any more fails.
+the drivers that they find, so a row that is not needed any more fails.  The faults of a driver are
+among the details of its devices, which reports and certificates show.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import inf
 
 from bringup.c import Dialect
 from bringup.records import record
@@ -21,7 +23,8 @@ class Quirk:
 
     platform, version: regular expressions for what the driver says of its platform, and of its
     device and itself.
-    op: whose function is not called.  instead: what is, for f32 and f64; nothing if there is none.
+    op: whose function is not called, be it that the dialect calls it for no driver.
+    instead: what is called, for f32 and f64; nothing if there is none.
     why: in a sentence.
     expression, argument, right: what shows the fault: OpenCL C of a float ``x``, its value, and
     what is right; nothing where the function is only slow.
@@ -45,6 +48,26 @@ QUIRKS = (
         ("__builtin_floorf", "__builtin_floor"),
         "its floor is a dozen instructions, where these processors have one",
     ),
+    Quirk(
+        "Portable Computing Language",
+        "",
+        "log1p",
+        None,
+        "it gives 0 for the numbers next to 0",
+        "log1p(x)",
+        -1e-45,
+        -1e-45,
+    ),
+    Quirk(
+        "Portable Computing Language",
+        "",
+        "tanh",
+        None,
+        "it never gives 1, not even for infinity",
+        "tanh(x)",
+        inf,
+        1.0,
+    ),
 )
 
 
@@ -56,13 +79,22 @@ BROKEN = (
         "the compiler of this PoCL does not know the processor, and then refuses every kernel",
     ),
 )
+#: Drivers whose programs are compiled by each process: platform, version, and why.
+UNKEPT = (
+    (
+        "Portable Computing Language",
+        "",
+        "it compiles a kernel anew for binaries, with groups of any size, and once more where a "
+        "program made of binaries first runs it, with groups of the launch's",
+    ),
+)
 
 
-def fault_of(platform: str, version: str) -> str:
-    """Why a driver cannot be used at all; empty if it can."""
-    for platforms, versions, why in BROKEN:
+def why(table: Iterable[tuple[str, str, str]], platform: str, version: str) -> str:
+    """What a table says of a driver; nothing if it is not there."""
+    for platforms, versions, text in table:
         if re.search(platforms, platform) and re.search(versions, version):
-            return why
+            return text
     return ""
 
 
@@ -78,10 +110,10 @@ def without_quirks(dialect: Dialect, quirks: Iterable[Quirk]) -> Dialect:
     functions = dict(dialect.functions)
     for quirk in quirks:
         if quirk.instead is None:
-            del functions[quirk.op]
+            functions.pop(quirk.op, None)
         else:
             functions[quirk.op] = quirk.instead
     return replace(dialect, functions=functions)
 
 
-__all__ = ["BROKEN", "QUIRKS", "Quirk", "fault_of", "quirks_of", "without_quirks"]
+__all__ = ["BROKEN", "QUIRKS", "UNKEPT", "Quirk", "quirks_of", "why", "without_quirks"]

@@ -11,8 +11,9 @@ from bringup.c import geometry, render_c
 from bringup.llvm.choices import chunk_length_for, scheduled_for
 from bringup.loops import For, Func, Load, Shuffle, statements
 from bringup.program.program import KernelStep
-from bringup_opencl.machine import Machine, capabilities_of, dialect_of, target_of
-from bringup_opencl.quirks import QUIRKS, fault_of
+from bringup_opencl.backend import OpenCLBackend
+from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
+from bringup_opencl.quirks import BROKEN, QUIRKS, why
 
 F32 = bu.float32
 GPU = Machine(
@@ -44,8 +45,11 @@ def softmax(machine: Machine) -> Func:
 def test_a_processor_has_vectors_in_work_items() -> None:
     func = softmax(POCL)
     assert geometry(func).threads == 0
-    assert "typedef float8 bu_f32x8;" in render_c(func, dialect_of(POCL))
-    assert target_of(POCL).lanes(32) == 8
+    source = render_c(func, dialect_of(POCL))
+    assert "typedef float16 bu_f32x16;" in source
+    assert "assume_safety) vectorize_width(16)" in source
+    assert "__kernel __attribute__((min_vector_width(512))) void k0" in source
+    assert target_of(POCL).lanes(32) == 16
 
 
 def test_a_thread_of_a_processor_runs_units_that_follow_each_other() -> None:
@@ -109,6 +113,13 @@ def test_what_a_device_lacks_is_not_claimed() -> None:
     assert capabilities_of(flushing).numerics.flush_subnormals
 
 
+def test_kernels_for_a_kind_of_machines_are_shown_as_it_runs_them() -> None:
+    program = bu.jit(lambda x: bu.sum(x, axis=1)).lower(F32[64, 6000]).program
+    cpu, gpu = (OpenCLBackend().lower(program, kind).source for kind in KINDS)
+    assert "barrier(" not in cpu
+    assert "barrier(" in gpu
+
+
 def test_a_row_of_quirks_names_another_function() -> None:
     (row,) = (quirk for quirk in QUIRKS if quirk.op == "floor")
     lowered = bu.jit(bu.floor).lower(F32[100])
@@ -119,6 +130,6 @@ def test_a_row_of_quirks_names_another_function() -> None:
 
 
 def test_a_driver_that_compiles_nothing_is_no_device() -> None:
-    assert not fault_of(POCL.platform, POCL.version)
+    assert not why(BROKEN, POCL.platform, POCL.version)
     unknown = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic 3.0-rc2"
-    assert "does not know the processor" in fault_of(POCL.platform, unknown)
+    assert "does not know the processor" in why(BROKEN, POCL.platform, unknown)

@@ -21,6 +21,7 @@ from bringup_conformance.bench.tuning import improve
 from bringup_conformance.bench.workloads import SIZES, WORKLOADS, Workload
 from bringup_conformance.commands import options
 from bringup_conformance.commands.options import Json
+from bringup_conformance.reporting.terminal import INTERVAL, repeated
 
 _DATA, _PAGE = "bench.json", "report.html"
 
@@ -76,15 +77,22 @@ def bench(
 
 
 def _measured(name: str, chosen: set[str], sizes: list[str]) -> Bench:
-    console = Console(stderr=True)
-    with devices.use(name) as device, console.status("the roofs") as status:
-        return measure(
-            device,
-            time.strftime("%Y-%m-%d %H:%M:%S"),
-            sizes,
-            lambda each: each.name in chosen,
-            lambda row, done, count: status.update(f"{device.name}: {done} of {count}, {row}"),
-        )
+    """A bench that says on standard error how far it is: on a terminal at once, else now and then.
+
+    Raises as `bringup_conformance.bench.measure.bench`, and BackendError for an unknown device.
+    """
+    console, doing = Console(stderr=True), f"{name}: the roofs"
+    shown = console.status(doing) if console.is_terminal else None
+
+    def show(row: str, done: int, count: int) -> None:
+        nonlocal doing
+        doing = f"{name}: {done} of {count}, {row}"
+        if shown is not None:
+            shown.update(doing)
+
+    with devices.use(name) as device, shown or repeated(console, lambda: doing, INTERVAL):
+        date = time.strftime("%Y-%m-%d %H:%M:%S")
+        return measure(device, date, sizes, lambda each: each.name in chosen, show)
 
 
 def _workloads(words: str) -> set[str]:

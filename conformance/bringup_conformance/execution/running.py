@@ -5,28 +5,42 @@ Whatever the device raises is a result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
 import bringup as bu
+from bringup.backend.device import Executable
 from bringup.dtypes import BY_NAME
-from bringup.errors import DeviceLostError, UnsupportedError
-from bringup.graph.elements import format_element
+from bringup.errors import BringupError, DeviceLostError, UnsupportedError
 from bringup.ops.table import Kind, lookup
+from bringup.program.program import Program
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
-from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.execution.targets import (
+    DeviceTarget,
+    Runnable,
+    SharedMemoryError,
+    Target,
+)
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.residuals import judge_residuals
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.special import judge_cells, operands
-from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
+from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge, text_of
 from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
 _MAX_TEXT = 2000
+# Programs of a check whose steps are told: the last ones.
+_PROGRAMS = 8
+# Packages whose lines say nothing about a backend.
+_OURS = ("bringup", "bringup_conformance")
 
 Judgement = tuple[Verdict, Problem | None]
 #: What each output may be, by number of data set.
@@ -39,17 +53,51 @@ def run_item(target: Target, item: Case | Check) -> Outcome:
 
 
 def run_check(target: Target, check: Check) -> Outcome:
-    """Run a check; never raises what the device raises.  Raises NotOffered."""
+    """Run a check; never raises what the device raises.  Raises NotOffered.
+
+    A problem names the steps of the programs that the check had compiled.
+    """
     # Programs of earlier items hold memory, and checks measure and fill the memory.
     if not check.host:
         bu.clear_caches()
-    try:
-        problem = check.run(target)
-    except NotOffered:
-        raise
-    except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-        problem = _problem_of(error)
+    with _programs_of(target) as programs:
+        try:
+            problem = check.run(target)
+        except NotOffered:
+            raise
+        except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
+            problem = _problem_of(error)
+    if problem is not None and programs:
+        shown = "; ".join(["…"] * (len(programs) > _PROGRAMS) + programs[-_PROGRAMS:])
+        what = f"{problem.what}\n  steps of the programs up to there: {shown}"
+        problem = replace(problem, what=what)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
+
+
+@contextmanager
+def _programs_of(target: Target) -> Iterator[list[str]]:
+    """The steps of each program that the device is given meanwhile, by name, equal ones once."""
+    device = target.device.device if isinstance(target, DeviceTarget) else None
+    held: dict[str, Any] | None = getattr(device, "__dict__", None)
+    programs: list[str] = []
+    if device is None or held is None:
+        yield programs
+        return
+    compile_, before = device.compile, held.get("compile")
+
+    def recorded(program: Program) -> Executable:
+        names = ", ".join(step.name for step in program.steps)
+        if names and names not in programs:
+            programs.append(names)
+        return compile_(program)
+
+    held["compile"] = recorded
+    try:
+        yield programs
+    finally:
+        del held["compile"]
+        if before is not None:
+            held["compile"] = before
 
 
 def run_case(target: Target, case: Case) -> Outcome:
@@ -155,7 +203,7 @@ def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Ver
             return mismatch
         flat = np.ravel_multi_index(mismatch.index, value.shape) if value.shape else 0
         elements = [(arrays[v].flat[flat if v.shape else 0], v) for v in instr.operands]
-        return replace(mismatch, operands=tuple(format_element(x, v.dtype) for x, v in elements))
+        return replace(mismatch, operands=tuple(text_of(x, v.dtype) for x, v in elements))
 
     return replace(verdict, mismatches=tuple(map(with_operands, verdict.mismatches)))
 
@@ -246,8 +294,9 @@ def _problem_of(error: Exception, when: str = "", data: int = 0, fuse: bool = Tr
     log, phase = "", ""
     if isinstance(error, RemoteError):
         log, phase = error.log, error.phase
-    what = error_text(error) if phase else when + error_text(error)
-    return Problem(problem_kind(error), what, data, fuse, log=log, phase=phase)
+    kind = problem_kind(error)
+    what = error_text(error) if phase or kind == "broken" else when + error_text(error)
+    return Problem(kind, what, data, fuse, log=log, phase=phase)
 
 
 def is_lost(target: Target) -> bool:
@@ -267,6 +316,8 @@ def problem_kind(error: BaseException) -> str:
     """The kind of problem that an exception of a device is."""
     if isinstance(error, RemoteError):
         return error.kind
+    if isinstance(error, SharedMemoryError):
+        return "broken"
     if isinstance(error, MemoryError):
         return "oom"
     if isinstance(error, UnsupportedError):
@@ -275,7 +326,26 @@ def problem_kind(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An exception as text: its class and message."""
-    if isinstance(error, RemoteError):
+    """An exception as text: its class and message, and the line of the backend that raised it."""
+    if isinstance(error, RemoteError | SharedMemoryError):
         return str(error)
-    return f"{type(error).__name__}: {error}"[:_MAX_TEXT]
+    line = _line_of_backend(error)
+    return f"{type(error).__name__}: {error}"[:_MAX_TEXT] + (f"\n  in {line}" if line else "")
+
+
+def _line_of_backend(error: BaseException) -> str:
+    """The innermost line of the package that core called and that raised the error, such as
+    ``bringup_chip/ops.py:33 (tensor)``; empty if only core took part.
+    """
+    raised = error.__cause__ if isinstance(error, BringupError) and error.__cause__ else error
+    package, found = "", ""
+    for frame, line in traceback.walk_tb(raised.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        first = module.partition(".")[0]
+        if first in _OURS or package not in ("", first):
+            continue
+        package, code = first, frame.f_code
+        path = PurePath(code.co_filename)
+        depth = module.count(".") + 1 + (path.stem == "__init__")
+        found = f"{'/'.join(path.parts[-depth:])}:{line} ({code.co_name})"
+    return found

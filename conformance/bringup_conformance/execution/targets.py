@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
@@ -33,6 +34,21 @@ Runnable = Callable[[Sequence[Array]], list[Array]]
 
 #: Results and arenas of at most this many bytes are poisoned before every call.
 _POISONED_BYTES = 1 << 14
+
+
+# Operands and results of at most this many bytes are looked at for memory that they share.
+_COMPARED_BYTES = 1 << 20
+# What operands are overwritten with: the byte tells whose memory a result is in.
+_FIRST_BYTE, _BYTES = 0xC3, 256
+
+
+class SharedMemoryError(Exception):
+    """A result of a program lies in the memory of an operand, which may change after the call."""
+
+
+#: The message of a `SharedMemoryError`, from the numbers of the result and of the operand, which is
+#: None if it is not known which.
+Describe = Callable[[int, int | None], str]
 
 
 class Target(Protocol):
@@ -127,7 +143,8 @@ class DeviceTarget:
 
         Before each launch, memory that the device has in store for small results and scratch is
         filled with 0xFF, so that what is read before it is written shows, and shows again.
-        Raises what the device raises.
+        After the first, inputs are overwritten, so that results in their memory show.
+        Raises SharedMemoryError, and what the device raises.
         """
         start, cpu_start = time.perf_counter(), _cpu_seconds()
         with heartbeat.phase("compiling"):
@@ -140,7 +157,10 @@ class DeviceTarget:
         input_types = [v.type for v in graph.inputs]
         sizes = [t.nbytes for t in output_types] + [p.arena_bytes for p in compiled.programs]
         small = [size for size in sizes if 0 < size <= _POISONED_BYTES]
-        run = _callable(self.device.device, compiled.executable, output_types, input_types, small)
+        run = _callable(
+            self.device.device, compiled.executable, partial(_shared_in_graph, graph),
+            output_types, input_types, small,
+        )  # fmt: skip
         cost = compiled.cost()
         called = False
 
@@ -172,11 +192,30 @@ def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) ->
 
     spoil: fill memory that the device has in store for results and scratch with 0xFF before each
     launch, so that what is read before it is written shows.
-    Arrays hold afterwards what is left in the inputs.  Raises what the device raises.
+    Arrays hold afterwards what is left in the inputs.  Raises as `DeviceTarget.compile`'s.
     """
     executable = device.device.compile(program)
     sizes = [t.nbytes for t in program.outputs] + [program.arena_bytes] if spoil else []
-    return _callable(device.device, executable, program.outputs, program.inputs, sizes)
+    names = ", ".join(step.name for step in program.steps)
+    return _callable(
+        device.device, executable, partial(_shared, names), program.outputs, program.inputs, sizes
+    )
+
+
+def _shared(names: str, output: int, operand: int | None) -> str:
+    number = "an operand" if operand is None else f"operand {operand}"
+    return f"{names}: output {output} shares memory with {number}: overwriting that changes it"
+
+
+def _shared_in_graph(graph: Graph, output: int, operand: int | None) -> str:
+    """The op that makes the output, and the number among its own operands."""
+    instr = graph.outputs[output].producer
+    if instr is None:
+        return _shared("the copy of an input", output, operand)
+    if operand is None or graph.inputs[operand] not in instr.operands:
+        text = _shared(instr.op.name, output, operand)
+        return text.replace(f"operand {operand}", f"input {operand} of the program")
+    return _shared(instr.op.name, output, instr.operands.index(graph.inputs[operand]))
 
 
 def _poison(device: Device, sizes: Sequence[int]) -> None:
@@ -191,17 +230,21 @@ def _poison(device: Device, sizes: Sequence[int]) -> None:
 def _callable(
     device: Device,
     executable: Executable,
+    describe: Describe,
     output_types: Sequence[TensorType],
     input_types: Sequence[TensorType] = (),
     poisoned: Sequence[int] = (),
 ) -> Runnable:
     """An executable on arrays of the host.
 
+    describe: says which memory is shared if the first call finds a result in that of an input.
     input_types: if given, the arrays of inputs hold afterwards what the program left in the inputs.
     poisoned: sizes of memory to poison after the inputs were allocated.
     """
+    called = False
 
     def run(inputs: Sequence[Array]) -> list[Array]:
+        nonlocal called
         buffers = [transfer.upload(device, array) for array in inputs]
         _poison(device, poisoned)
         with heartbeat.phase("launching"):
@@ -213,9 +256,34 @@ def _callable(
             after = transfer.download(device, buffer, type_)
             if not same_bits(after, array).all():
                 array[...] = after
+        if not called and sum(x.nbytes for x in (*inputs, *arrays)) <= _COMPARED_BYTES:
+            for number, buffer in enumerate(buffers):
+                _overwrite(device, buffer, inputs[number].nbytes, number)
+            for output, (buffer, before) in enumerate(zip(results, arrays, strict=True)):
+                after = transfer.download(device, buffer, output_types[output])
+                _require_kept(before, after, len(inputs), partial(describe, output))
+        called = True
         return arrays
 
     return run
+
+
+def _overwrite(device: Device, buffer: object, nbytes: int, number: int) -> None:
+    """Fill the memory of an input with the byte that stands for its number."""
+    if nbytes:
+        fill = np.full(nbytes, (_FIRST_BYTE + number) % _BYTES, np.uint8)
+        device.upload(transfer.handle_of(buffer), fill.data)
+
+
+def _require_kept(
+    before: Array, after: Array, count: int, describe: Callable[[int | None], str]
+) -> None:
+    """Raises SharedMemoryError if a result changed when ``count`` inputs were overwritten."""
+    old, new = (np.frombuffer(x.tobytes(), np.uint8) for x in (before, after))
+    changed = new[old != new]
+    if changed.size:
+        number = (int(changed[0]) - _FIRST_BYTE) % _BYTES
+        raise SharedMemoryError(describe(number if number < count else None))
 
 
 def missing_from(capabilities: Capabilities, graph: Graph) -> str | None:

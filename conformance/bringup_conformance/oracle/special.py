@@ -20,7 +20,6 @@ from bringup.types import TensorType
 from bringup_conformance.cases import Cells
 from bringup_conformance.execution.support import Support
 from bringup_conformance.oracle.numbers import Array, nan_patterns
-from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
 from bringup_conformance.rules.cells import cells_of, rule_of
 
@@ -154,8 +153,7 @@ def _named(
     cells: Cells, which: int, index: tuple[int, ...], actual: Array, dtype: DType, output: int
 ) -> Mismatch:
     cell = cells.cells[which]
-    span = Span.exactly(np.asarray(actual), dtype)
-    text = ", ".join(text_of(x, span) for x in np.asarray(actual).reshape(-1))
+    text = ", ".join(text_of(x, dtype) for x in np.asarray(actual).reshape(-1))
     attrs = "".join(f", {name}={value}" for name, value in cell.attrs)
     wanted = cell.result if isinstance(cell.result, str) else " or ".join(cell.result)
     told = f"({', '.join(cell.operands)}{attrs}) -> {text}"

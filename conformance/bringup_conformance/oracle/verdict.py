@@ -4,13 +4,15 @@ ULP, and the worst elements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from bringup.graph.elements import format_element
+from bringup.dtypes import DType
+from bringup.graph.elements import bits_of, format_element, from_bits
 from bringup.records import record
 from bringup_conformance.oracle.numbers import Array, spacing, widen
 from bringup_conformance.oracle.span import Span, inside
@@ -160,12 +162,26 @@ def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatc
 def _mismatch(actual: Array, span: Span, output: int, position: int) -> Mismatch:
     index = tuple(int(i) for i in np.unravel_index(position, actual.shape))
     actual_, low, middle, high = (
-        text_of(array.reshape(-1)[position], span)
+        text_of(array.reshape(-1)[position], span.dtype)
         for array in (actual, span.low, span.middle, span.high)
     )
     return Mismatch(output, index, actual_, low, middle, high)
 
 
-def text_of(element: Any, span: Span) -> str:
-    """An element as the IR prints it."""
-    return format_element(element, span.dtype)
+def text_of(element: Any, dtype: DType) -> str:
+    """An element for people: as the IR prints it, but a float of 8 bits by its whole value, and a
+    NaN by name, with its bits if it has a payload.
+
+    >>> from bringup.dtypes import f32, f8e4m3fn
+    >>> text_of(f8e4m3fn.numpy.type(448), f8e4m3fn), text_of(-np.float32("nan"), f32)
+    ('448.0', '-nan')
+    """
+    if not dtype.is_float:
+        return format_element(element, dtype)
+    value = float(element)
+    if math.isnan(value):
+        bits, sign = bits_of(element), 1 << (dtype.bits - 1)
+        quiet = format_element(from_bits(bits & ~sign, dtype), dtype) == "nan"
+        name = "-nan" if bits & sign else "nan"
+        return name if quiet else f"{name} (0x{bits:0{2 * dtype.itemsize}x})"
+    return repr(value) if dtype.is_storage else format_element(element, dtype)

@@ -22,8 +22,8 @@ _STYLES = {"- ": "red", "+ ": "green"}
 
 def show_cause(console: Console, failure: Failure, cause: Cause) -> None:
     """All that was found out."""
-    case = failure.document["case"]
-    print_line(console, f"{case['name']} on {failure.document['backend']}", "bold")
+    name = views.headline(failure.document)
+    print_line(console, f"{name} on {failure.document['backend']}", "bold")
     _section(console, "smallest program", failure.shown["ir"].splitlines())
     worst = [views.mismatch(m) for m in failure.problem["mismatches"][:3]]
     _section(console, "", worst or [failure.problem["what"]], "red")

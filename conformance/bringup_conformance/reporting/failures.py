@@ -127,13 +127,12 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
     Raises ParseError, KeyError, TypeError or ValueError if it is none.
     """
-    graph = parse_graph(data["ir"], find)
     return Case(
         name=data["name"],
         level=data["level"],
         op=data["op"],
         dtype=data["dtype"],
-        graph=graph,
+        graph=(graph := parse_graph(data["ir"], find)),
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
         cells=tuple(map(_cells_from_json, data.get("cells", ()), graph.outputs)),
         bitwise=bool(data.get("bitwise")),
@@ -214,8 +213,7 @@ def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
     from bringup_conformance.reporting.scripts import script  # which imports this module
 
     path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if not is_check(failure):
-        path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
+    path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
 
 
 def put(path: Path, text: str) -> Path:

@@ -107,7 +107,7 @@ def _testcase(test: _Test, excused: Plain) -> Tree.Element:
 def _failure_text(failure: Plain, file: str | None) -> str:
     command = f"conformance replay {shlex.quote(file)}" if file else ""
     case, problem = smallest(failure), problem_of(failure)
-    return "\n".join(filter(None, (failure["case"]["name"], problem["what"], case["ir"], command)))
+    return "\n".join(filter(None, (views.headline(failure), problem["what"], case["ir"], command)))
 
 
 def _text(text: str) -> str:

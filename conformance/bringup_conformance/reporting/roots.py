@@ -14,7 +14,7 @@ from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
 from bringup.records import record
-from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.cases import PROGRAMS, without_numbers
 from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 
 #: Kinds of problems that are about the device as a whole.
@@ -122,7 +122,7 @@ def _features(failure: Plain) -> Iterator[Feature]:
     """The features that a failure shows."""
     case, problem = failure["case"], problem_of(failure)
     if problem["kind"] in FATAL:
-        yield (problem["kind"], _first_line(problem["what"]))
+        yield (problem["kind"], without_numbers(problem["what"]))
     graph = graph_of(smallest(failure))
     if graph is None:
         yield from (("rule", rule) for rule in problem.get("rules") or case.get("rules", ()))
@@ -232,11 +232,3 @@ def graph_of(case: Plain) -> Graph | None:
         return parse_graph(case["ir"], find) if case.get("ir") else None
     except (BringupError, ValueError, KeyError, TypeError):
         return None
-
-
-def _first_line(what: str) -> str:
-    """The first line of what a device says, without the numbers that differ each time."""
-    line = what.strip().split("\n", maxsplit=1)[0]
-    for phase in ("compiling: ", "running: "):
-        line = line.removeprefix(phase)
-    return re.sub(r"0x[0-9a-f]+|\d+", "N", line)[:100]

@@ -1,7 +1,8 @@
 """A failure as a Python script that runs alone: the program, its data, and the right results.
 
 A script with small arrays lists their elements, and needs the suite only to compile a graph.  One
-with large arrays makes them by their recipes, and judges the results as the suite does.
+with large arrays makes them by their recipes, and judges the results as the suite does.  One of a
+check runs the check.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bringup_conformance.execution.running import made_inputs
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.residuals import judge_residuals
-from bringup_conformance.reporting.failures import case_from_json, case_to_json
+from bringup_conformance.reporting.failures import case_from_json, case_to_json, is_check
 
 #: Elements of all arrays that a script holds.
 _MOST = 600
@@ -116,16 +117,41 @@ sys.exit(main())
 '''
 
 
+_CHECK = '''"""A failure of the suite, alone, on its device or another: python FILE [DEVICE]"""
+
+import sys
+
+from bringup_conformance import DeviceTarget
+from bringup_conformance.execution.replay import find_check
+from bringup_conformance.execution.running import run_check
+
+FAILURE = {failure}
+
+CASE = {case!r}
+RUN = {run!r}
+
+
+def main():
+    print(FAILURE)
+    device = DeviceTarget.named(sys.argv[1] if len(sys.argv) > 1 else {backend!r})
+    problem = run_check(device, find_check({{"case": CASE, "run": RUN}}, device)).problem
+    print("it passes" if problem is None else f"{{problem.kind}}: {{problem.what}}")
+    return 0 if problem is None else 1
+
+
+sys.exit(main())
+'''
+
+
 def script(document: Mapping[str, Any]) -> str:
-    """The script of a failure's smallest program."""
+    """The script of a failure's smallest program, or of its check."""
+    if is_check(document):
+        return _check_script(document)
     form = document.get("reduced") or document["case"]
     problem = form.get("problem") or document["problem"]
     case = case_from_json(form)
-    # Files of failures come from others, so their texts are data: each stands in the script as the
-    # literal of a string.
-    title = f"{case.name} on {document['backend']}: {problem['kind']}."
     common = {
-        "failure": _literal(f"{title}\n{problem['what']}"),
+        "failure": _headline(document, problem),
         "backend": document["backend"],
         "fused": bool(problem["fused"]),
         "skip": sorted(document["options"]["skip"]),
@@ -138,6 +164,24 @@ def script(document: Mapping[str, Any]) -> str:
         ir=_literal(print_graph(case.graph)), calls=_calls(case, calls),
         outputs=_outputs(case, calls[-1]), optimize=case.optimize, **common,
     )  # fmt: skip
+
+
+def _check_script(document: Mapping[str, Any]) -> str:
+    case = {key: str(document["case"][key]) for key in ("name", "level", "op", "dtype")}
+    return _CHECK.format(
+        failure=_headline(document, document["problem"]), backend=document["backend"], case=case,
+        run={"seed": int(document["run"]["seed"])},
+    )  # fmt: skip
+
+
+def _headline(document: Mapping[str, Any], problem: Mapping[str, Any]) -> str:
+    """What failed, as an expression.
+
+    Files of failures come from others, so their texts are data: each stands in the script as the
+    literal of a string.
+    """
+    title = f"{document['case']['name']} on {document['backend']}: {problem['kind']}."
+    return _literal(f"{title}\n{problem['what']}")
 
 
 def _literal(text: str) -> str:

@@ -6,7 +6,7 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def lines(console: Console, interval: float = INTERVAL) -> Iterator[OnProgress]:
 
     interval: in seconds.
     """
-    clock, over = _Clock(), threading.Event()
+    clock = _Clock()
     last: Progress | None = None
 
     def show(now: Progress) -> None:
@@ -104,15 +104,24 @@ def lines(console: Console, interval: float = INTERVAL) -> Iterator[OnProgress]:
         if now.news:
             print_line(console, now.news)
 
+    with repeated(console, lambda: "" if last is None else clock.text(last), interval):
+        yield show
+
+
+@contextmanager
+def repeated(console: Console, text: Callable[[], str], interval: float) -> Iterator[None]:
+    """Print what ``text`` gives every ``interval`` seconds, unless it is empty."""
+    over = threading.Event()
+
     def print_lines() -> None:
         while not over.wait(interval):
-            if last is not None:
-                print_line(console, clock.text(last))
+            if now := text():
+                print_line(console, now)
 
     thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
     try:
-        yield show
+        yield
     finally:
         over.set()
         thread.join()
@@ -281,7 +290,9 @@ def _show_failure(console: Console, failure: Failure, cause: str, others: Sequen
     """One failure.  others: names of the failures that may have the same cause."""
     summary = failure.to_json()
     mode = f"{summary['mode']}, " if summary["program"] else ""
-    print_line(console, f"FAIL {summary['name']} ({mode}{summary['kind']})", "bold red")
+    print_line(
+        console, f"FAIL {views.headline(failure.document)} ({mode}{summary['kind']})", "bold red"
+    )
     if summary["program"]:
         program = summary["program"].splitlines()
         print_line(console, "\n".join(program[:MAX_LINES]))

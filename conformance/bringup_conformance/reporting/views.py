@@ -22,6 +22,7 @@ from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.oracle.verdict import Mismatch
 from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 from bringup_conformance.reporting.reports import Document, Tally
+from bringup_conformance.reporting.roots import graph_of
 
 #: The kind of the areas of the runtime contract, which stand in the place of ops.
 CONTRACT = "runtime"
@@ -291,6 +292,19 @@ def mismatch(m: Plain) -> str:
 _MAX_MISMATCHES = 5
 
 
+def headline(document: Plain) -> str:
+    """The name of a failure's case, and to which dtypes its program was shrunk if it has no longer
+    that of the case.
+    """
+    case, graph = document["case"], graph_of(smallest(document))
+    name: str = case["name"]
+    if graph is None or find(case["op"]) is None:
+        return name
+    values = graph.inputs or [v for instr in graph.instrs for v in instr.results]
+    dtypes = dict.fromkeys(value.dtype.name for value in values)
+    return name if case["dtype"] in dtypes else f"{name}, shrunk to {', '.join(dtypes)}"
+
+
 def failure_text(document: Plain, path: Path) -> str:
     """A failure as plain text: what went wrong, the rules that this breaks, the smallest program
     known, its worst elements, what is guilty, and the command that runs it again.
@@ -300,7 +314,7 @@ def failure_text(document: Plain, path: Path) -> str:
 
 def _failure_lines(document: Plain, path: Path) -> Iterator[str]:
     problem, form = problem_of(document), smallest(document)
-    yield f"{document['case']['name']}: {problem['kind']}"
+    yield f"{headline(document)}: {problem['kind']}"
     yield indent(problem["what"], "  ")
     rules = document["problem"].get("rules", ())
     if rules:

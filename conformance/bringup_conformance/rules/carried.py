@@ -12,6 +12,7 @@ from bringup_conformance.cases import PROGRAMS, Case, Problem, keeps_bits
 from bringup_conformance.execution.plan import Item, Plan
 
 INPUTS = "memory.input-unchanged"
+OWN = "aliasing.outputs-own"
 AGAIN = "repeat.run-equal"
 CLAIMS = "declaration.claims-run"
 UNFUSED = "numerics.unfused"
@@ -42,6 +43,7 @@ def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
     deterministic: whether two runs are compared bit for bit.
     """
     rules = [] if case.op == PROGRAMS else [CLAIMS]
+    rules += [OWN] if case.graph.inputs else []
     if case.cells:
         return tuple(rules)
     rules += _of_values(case)
@@ -91,6 +93,8 @@ def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:
 def _suspects(problem: Problem, rules: tuple[str, ...]) -> Callable[[str], bool]:
     if problem.kind == "input":
         return INPUTS.__eq__
+    if problem.kind == "broken":
+        return OWN.__eq__
     if problem.kind == "unstable":
         return AGAIN.__eq__
     if problem.kind not in ("wrong", "shape"):

@@ -668,7 +668,7 @@ class SimpleBackend(Backend):
             return super().lower(program, target)
         from bringup.program.loops import program_loops
 
-        loops = map(self.scheduled, program.kernel_steps)
+        loops = (self.scheduled(step, target) for step in program.kernel_steps)
         after = (each.after for each in loops if each is not None)
 
         def scheduled(func: Func) -> Func:

@@ -38,7 +38,7 @@ class Dialect:
     spaces: address spaces in front of types, by those of buffers.
     restrict: what says that a pointer has no alias; nothing if the dialect has no word for it.
     lanes: a line before the loops that are to become vectors, whose iterations touch no element in
-    common.
+    common.  width: what follows there for as many ``{lanes}`` as a vector may have.
     vector: the declaration of a type ``{name}`` of ``{lanes}`` elements of a ``{type}``, in all
     ``{bytes}``.
     vector_bytes: the most that such a type may have: what machines have in a register; 0 for none.
@@ -81,6 +81,7 @@ class Dialect:
     spaces: Mapping[str, str]
     restrict: str = ""
     lanes: str = ""
+    width: str = ""
     vector: str = ""
     vector_bytes: int = 0
     vector_lanes: int = 0
@@ -203,6 +204,7 @@ OPENCL = Dialect(
     spaces={"global": "__global ", "scratch": "__global ", "shared": "__local ", "register": ""},
     restrict="restrict ",
     lanes="#pragma clang loop vectorize(assume_safety)",
+    width=" vectorize_width({lanes})",
     vector="typedef {type}{lanes} {name};",
     vector_bytes=64,
     vector_lanes=16,

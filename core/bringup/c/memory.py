@@ -22,6 +22,7 @@ from bringup.loops.form import (
     Store,
     statements,
 )
+from bringup.loops.scopes import accesses
 from bringup.records import record
 
 #: Scratch buffers up to so many bytes are local arrays; others stand in the scratch of a call.
@@ -118,14 +119,13 @@ def aliasing_free(func: Func) -> frozenset[Buffer]:
 
 def scalar_registers(func: Func) -> frozenset[Buffer]:
     """The register buffers whose every index is constant once ``unroll`` loops are written out."""
-    unrolled = unrolled_axes(func)
-    arrays: set[Buffer] = set()
-    registers: set[Buffer] = set()
-    for stmt in statements(func.body):
-        if isinstance(stmt, Alloc) and stmt.buffer.space == "register":
-            registers.add(stmt.buffer)
-        if isinstance(stmt, Load | Store) and not _is_constant(stmt.index, unrolled):
-            arrays.add(stmt.buffer)
+    body = statements(func.body)
+    registers = {s.buffer for s in body if isinstance(s, Alloc) and s.buffer.space == "register"}
+    arrays = {
+        stmt.buffer
+        for stmt, scope in accesses(func)
+        if not _is_constant(stmt.index, unrolled_axes(scope.loops))
+    }
     return frozenset(b for b in registers - arrays if b.size <= MOST_SCALARS)
 
 

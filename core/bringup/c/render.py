@@ -17,13 +17,19 @@ import numpy as np
 from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import WIDE, Dialect
+from bringup.c.geometry import geometry, nest, threads_of, units
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
+from bringup.c.text import block, conjunction, indented, parenthesised
 from bringup.c.vectors import (
     OPERATORS,
+    folds_across,
     has_one_mask,
+    is_common,
+    is_copied,
+    is_length,
     is_straight,
     touches_own,
     vector_registers,
@@ -49,7 +55,6 @@ from bringup.loops.form import (
     statements,
 )
 from bringup.loops.text import print_stmt
-from bringup.records import record
 
 
 def render_c(func: Func, dialect: Dialect) -> str:
@@ -96,55 +101,9 @@ def symbol(func: Func, dialect: Dialect) -> str:
     return Names(dialect).fresh(func.name)
 
 
-def units(func: Func) -> int:
-    """The iterations of the outermost parallel loops, which calls share; 1 if there are none."""
-    return math.prod(loop.axis.size for loop in _nest(func.body, ("parallel", "block"))[0])
-
-
 def scratch_bytes(func: Func, dialect: Dialect) -> int:
     """The bytes of scratch that a call needs, or each thread where the dialect has threads."""
     return scratch_layout(func, shared=bool(dialect.spaces["shared"])).size
-
-
-@record
-class Geometry:
-    """How many threads of a dialect that has them run a function.
-
-    blocks: at most so many are of use.  threads: of each block; 0 if any number will do.
-    """
-
-    blocks: int
-    threads: int
-
-
-def geometry(func: Func) -> Geometry:
-    """The blocks and threads that the loops of a function name."""
-    loops = [s for s in statements(func.body) if isinstance(s, For)]
-    sizes = [_threads((loop,)) for loop in loops if loop.kind == "thread"]
-    blocks, _ = _nest(func.body, ("block",))
-    return Geometry(math.prod(loop.axis.size for loop in blocks), max(sizes, default=0))
-
-
-def _nest(body: Sequence[Stmt], kinds: Sequence[str]) -> tuple[list[For], Sequence[Stmt]]:
-    """The loops of these kinds that are alone round everything, and what is in them."""
-    loops: list[For] = []
-    while len(body) == 1:
-        (stmt,) = body
-        if not isinstance(stmt, For) or stmt.kind not in kinds or stmt.end is not None:
-            break
-        loops.append(stmt)
-        body = stmt.body
-    return loops, body
-
-
-def _threads(body: Sequence[Stmt]) -> int:
-    """The threads that nested ``thread`` loops of a block need."""
-    counts = [
-        _threads(s.body) * (s.axis.size if isinstance(s, For) and s.kind == "thread" else 1)
-        for s in body
-        if isinstance(s, For | If)
-    ]
-    return max(counts, default=1)
 
 
 #: Parameters have lines of their own where they do not fit one of so many columns.
@@ -173,6 +132,10 @@ class _Function:
         #: The straight loop that is being written, and the scalars that are vectors in it.
         self.straight: For | None = None
         self.varying: set[Scalar] = set()
+        #: What loops of lanes read: copies of vectors by their index, and what they share.
+        self.copied: dict[Load, str] = {}
+        #: What lanes fold into one element, in memory.
+        self.parts: dict[Store, str] = {}
         self.in_threads = False
         #: Conditions of the threads that a loop has, where others go along to its barriers.
         self.present: list[str] = []
@@ -192,7 +155,7 @@ class _Function:
         if len(head) > LINE:
             lines = "\n    " + ",\n    ".join(every)
             head = f"{self.dialect.kernel.format(name=self.symbol, params=lines)} {{"
-        return "\n".join([head, *_indented(body), "}"])
+        return "\n".join([head, *indented(body), "}"])
 
     # -- the frame of a function -------------------------------------------------------------------
 
@@ -213,15 +176,15 @@ class _Function:
         if self.dialect.begin or not self.dialect.pointer:
             yield from self.pointers()
         if not self.dialect.has_threads:
-            loops, body = _nest(self.func.body, ("parallel", "block"))
+            loops, body = nest(self.func.body, ("parallel", "block"))
             yield from self.range(loops, body)
             return
         yield from self.shared()
-        loops, body = _nest(self.func.body, ("parallel",))
+        loops, body = nest(self.func.body, ("parallel",))
         if loops:
             yield from self.strided(loops, body, "unit")
             return
-        loops, body = _nest(self.func.body, ("block",))
+        loops, body = nest(self.func.body, ("block",))
         if self.has_threads:
             yield from self.strided(loops, body, "block")
         else:
@@ -260,22 +223,22 @@ class _Function:
         """
         loops = [loop for loop in loops if loop.axis.size != 1]
         if not loops:
-            yield from _block("if (begin < end)", self.body(body))
+            yield from block("if (begin < end)", self.body(body))
             return
         *outer, last = loops
         size, index = last.axis.size, self.loop_name(last)
         if not outer:
             head = f"for ({self.index} {index} = begin; {index} < end; {index}++)"
-            yield from _block(head, self.body(body))
+            yield from block(head, self.body(body))
             return
         yield f"for ({self.index} unit = begin; unit < end;) {{"
-        yield from _indented(self.indices(outer, "unit", size))
+        yield from indented(self.indices(outer, "unit", size))
         first, stop = self.names.fresh(f"{index}_begin"), self.names.fresh(f"{index}_end")
         yield f"  const {self.index} {first} = unit % {size};"
         left = f"{first} + (end - unit)"
         yield f"  const {self.index} {stop} = {left} < {size} ? {left} : {size};"
         head = f"for ({self.index} {index} = {first}; {index} < {stop}; {index}++)"
-        yield from _indented(_block(head, self.body(body)))
+        yield from indented(block(head, self.body(body)))
         yield f"  unit += {stop} - {first};"
         yield "}"
 
@@ -297,8 +260,8 @@ class _Function:
         start, test = f"{self.index} {variable} = {first}", f"{variable} < {end}"
         yield f"for ({start}; {test}; {variable} += {step}) {{"
         if len(loops) > 1:
-            yield from _indented(self.indices(loops, variable, 1))
-        yield from _indented(self.body(body))
+            yield from indented(self.indices(loops, variable, 1))
+        yield from indented(self.body(body))
         if what == "block" and shared:
             yield f"  {self.dialect.barrier}"
         yield "}"
@@ -343,7 +306,7 @@ class _Function:
                 case If():
                     tests = self.tests(stmt.mask)
                     tests += [self.value(stmt.test)] if stmt.test is not None else []
-                    yield from _block(f"if ({_all(tests)})", self.body(stmt.body))
+                    yield from block(f"if ({conjunction(tests)})", self.body(stmt.body))
                 case For():
                     yield from self.loop(stmt)
                 case Barrier():
@@ -391,7 +354,7 @@ class _Function:
                     else f"({lib.type(result.dtype)})({value})"
                 )
             case "inside":
-                value = _all(self.tests(stmt.attrs["mask"], stmt.operands))
+                value = conjunction(self.tests(stmt.attrs["mask"], stmt.operands))
             case name:
                 leading = stmt.operands[0].dtype if stmt.operands else result.dtype
                 value = scalar.render(lib, name, operands, stmt.attrs, leading, result.dtype)
@@ -410,12 +373,12 @@ class _Function:
         return f"({text})" if text.startswith("-") else text
 
     def load(self, stmt: Load) -> str:
-        element = self.element_of(stmt.buffer, stmt.index, stmt.operands)
+        element = self.copied.get(stmt) or self.element_of(stmt.buffer, stmt.index, stmt.operands)
         element = f"{element} != 0" if stmt.result.dtype.name == "bool" else element
         tests = self.tests(stmt.mask, stmt.operands)
         if not tests:
             return element
-        return f"{_all(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
+        return f"{conjunction(tests)} ? {element} : {scalar.zero(stmt.result.dtype)}"
 
     def store(self, stmt: Store) -> Iterator[str]:
         if stmt.atomic:
@@ -432,8 +395,12 @@ class _Function:
                 value = scalar.muladd(self.lib, value, self.value(stmt.factor), before, dtype)
             else:
                 value = scalar.combine(self.lib, stmt.fold, before, value, dtype)
+        if stmt in self.parts:
+            element, value = self.parts[stmt], self.value(stmt.value)
         tests = self.tests(stmt.mask, stmt.operands) + self.storing(stmt.buffer)
-        yield f"if ({_all(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+        yield (
+            f"if ({conjunction(tests)}) {element} = {value};" if tests else f"{element} = {value};"
+        )
 
     def storing(self, buffer: Buffer) -> list[str]:
         """The conditions of the threads that write an element of a buffer."""
@@ -516,7 +483,7 @@ class _Function:
             yield from self.copies(stmt)
         elif is_straight(stmt, self.dialect):
             self.straight = stmt
-            yield from _block("", list(self.statements_on_vectors(stmt)))
+            yield from block("", list(self.statements_on_vectors(stmt)))
             self.straight, self.varying = None, set()
         elif stmt.kind == "thread" and self.dialect.has_threads:
             yield from self.thread(stmt)
@@ -532,7 +499,7 @@ class _Function:
     def serial(self, stmt: For) -> Iterator[str]:
         index, end, last = self.loop_name(stmt), str(stmt.axis.size), ""
         if stmt.axis.size == 1 and stmt.end is None:
-            yield from _block("", self.body(stmt.body))
+            yield from block("", self.body(stmt.body))
             return
         if stmt.end is not None:
             value = self.expr(stmt.end, ())
@@ -545,10 +512,59 @@ class _Function:
             load, body = stmt.while_true
             test = f" && {self.load(load)}"
             self.literals[load.result] = scalar.literal(self.lib, np.True_, BY_NAME["bool"])
-        if stmt.kind == "vector" and self.dialect.lanes and touches_own(stmt, self.scalars):
-            yield self.dialect.lanes
+        folds = [
+            store
+            for store in folds_across(stmt, self.dialect)
+            if not (self.unsure(store.mask) or self.storing(store.buffer))
+        ]
+        for store in folds:
+            name = self.names.fresh(f"{store.buffer.name}_parts")
+            yield f"{self.lib.memory_type(store.buffer.dtype)} {name}[{stmt.axis.size}];"
+            self.parts[store] = f"{name}[{index}]"
+        yield from self.copied_vectors(stmt)
+        if stmt.kind == "vector" and touches_own(stmt, self.scalars):
+            yield from self.in_lanes(stmt.axis.size)
         head = f"for ({self.index} {index} = 0{last}; {index} < {end}{test}; {index}++)"
-        yield from _block(head, self.body(body))
+        yield from block(head, self.body(body))
+        for store in folds:
+            yield from self.halved(store, self.parts.pop(store).partition("[")[0], stmt.axis.size)
+
+    def in_lanes(self, size: int) -> Iterator[str]:
+        """The line before a loop whose iterations are to be lanes of vectors."""
+        if self.dialect.lanes and size > 1:
+            width = self.dialect.width if is_length(size, self.dialect) else ""
+            yield self.dialect.lanes + width.format(lanes=size)
+
+    def halved(self, store: Store, name: str, size: int) -> Iterator[str]:
+        """Fold the halves of an array, then those of the first one, and so on."""
+        lib, dtype, n = self.lib, store.buffer.dtype, self.names.fresh("n")
+        while size > 1:
+            size //= 2
+            both = scalar.combine(lib, store.fold, f"{name}[{n}]", f"{name}[{n} + {size}]", dtype)
+            yield from self.in_lanes(size)
+            yield f"for ({self.index} {n} = 0; {n} < {size}; {n}++) {name}[{n}] = {both};"
+        element = self.element_of(store.buffer, store.index, ())
+        yield f"{element} = {scalar.combine(lib, store.fold, element, f'{name}[0]', dtype)};"
+
+    def copied_vectors(self, loop: For) -> Iterator[str]:
+        """What the lanes of a loop read of vectors, as arrays, and what they have in common."""
+        if loop.kind != "vector":
+            return
+        for stmt in statements(loop.body):
+            if not isinstance(stmt, Load):
+                continue
+            index, type_ = stmt.index, self.lib.memory_type(stmt.buffer.dtype)
+            if stmt.buffer in self.vectors and is_copied(stmt, loop):
+                vector = self.register(stmt.buffer, index.substitute(self.constants))
+                lanes, name = loop.axis.size, self.names.fresh(f"{vector}_lanes")
+                yield f"{type_} {name}[{lanes}];"
+                copy = self.dialect.vector_store
+                yield copy.format(name=vector, first=f"{name}[0]", lanes=lanes)
+                self.copied[stmt] = f"{name}[{self.loop_name(loop)}]"
+            elif stmt.buffer in self.unaliased & {*self.func.inputs} and is_common(stmt, loop):
+                name = self.names.fresh(f"{stmt.buffer.name}_common")
+                yield f"const {type_} {name} = {self.element_of(stmt.buffer, index, ())};"
+                self.copied[stmt] = name
 
     # -- straight loops ----------------------------------------------------------------------------
 
@@ -591,6 +607,7 @@ class _Function:
         return f"const {type_} v{stmt.result.name} = {value};"
 
     def vector_load(self, stmt: Load, loop: For) -> Iterator[str]:
+        stmt = replace(stmt, mask=self.unsure(stmt.mask))
         type_, name = self.vector_of(stmt.buffer.dtype, loop), f"v{stmt.result.name}"
         zero = self.dialect.vector_zero.format(type=type_)
         self.literals.pop(stmt.result, None)
@@ -602,18 +619,18 @@ class _Function:
             return
         if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
             element = self.element_of(stmt.buffer, stmt.index, ())
-            head = f"if ({_all(tests)}) " if tests else ""
+            head = f"if ({conjunction(tests)}) " if tests else ""
             yield f"{type_} {name} = {zero};"
             lanes = f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
             whole = [] if stmt.buffer in self.vectors else self.at_ends(stmt.mask, loop)
             if whole:
                 copy = self.copy(self.dialect.vector_load, name, stmt, loop)
-                yield f"if ({_all(whole)}) {copy}"
+                yield f"if ({conjunction(whole)}) {copy}"
             yield f"else {lanes}" if whole else lanes
             return
         yield f"{type_} {name} = {zero};" if tests else f"{type_} {name};"
         copy = self.copy(self.dialect.vector_load, name, stmt, loop)
-        yield f"if ({_all(tests)}) {copy}" if tests else copy
+        yield f"if ({conjunction(tests)}) {copy}" if tests else copy
 
     def at_ends(self, mask: Sequence[Bound], loop: For) -> list[str]:
         """The conditions by which a mask holds in the first and the last iteration, hence in all;
@@ -631,6 +648,7 @@ class _Function:
         return template.format(name=name, first=first, lanes=loop.axis.size)
 
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
+        stmt = replace(stmt, mask=self.unsure(stmt.mask))
         if not has_one_mask(stmt.mask, loop):
             lanes = f"{self.each(loop)} {next(self.store(stmt))}"
             is_copy = not stmt.fold and stmt.value in self.varying
@@ -639,15 +657,18 @@ class _Function:
             if whole:
                 tests = whole + self.storing(stmt.buffer)
                 copy = self.copy(self.dialect.vector_store, f"v{stmt.value.name}", stmt, loop)
-                yield f"if ({_all(tests)}) {copy}"
+                yield f"if ({conjunction(tests)}) {copy}"
             yield f"else {lanes}" if whole else lanes
             return
         tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
-        head = f"if ({_all(tests)}) " if tests else ""
+        head = f"if ({conjunction(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
         if stmt.fold and self.folds_vectors(stmt):
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif not stmt.fold and buffer in self.vectors and self.dialect.vector_fma:
+            register = self.register(buffer, stmt.index.substitute(self.constants))
+            yield f"{head}{register} = {self.splat(stmt.value, loop)};"
         elif stmt.fold or stmt.value not in self.varying:
             yield f"{head}{self.each(loop)} {next(self.store(replace(stmt, mask=())))}"
         elif buffer in self.vectors:
@@ -663,26 +684,33 @@ class _Function:
 
     def folded(self, stmt: Store, register: str, loop: For) -> str:
         """What a vector in registers becomes by a fold."""
-        type_ = self.vector_of(stmt.buffer.dtype, loop)
         operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
-        xs = [
-            f"v{v.name}" if v in self.varying else f"({type_})({self.value(v)})" for v in operands
-        ]
+        xs = [self.splat(v, loop) for v in operands]
         if stmt.factor is not None:
             return self.dialect.vector_fma.format(x=xs[0], y=xs[1], z=register)
         return f"{register} {OPERATORS[stmt.fold]} {xs[0]}"
+
+    def splat(self, value: Scalar, loop: For) -> str:
+        """A vector; of what is the same for all iterations, that in each element."""
+        if value in self.varying:
+            return f"v{value.name}"
+        return f"({self.vector_of(value.dtype, loop)})({self.value(value)})"
+
+    def unsure(self, mask: Sequence[Bound]) -> tuple[Bound, ...]:
+        """What of a mask may not hold where ``unroll`` loops have these constants."""
+        return tuple(bound for bound in mask if self.tests((bound,)))
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
         for n in range(stmt.axis.size):
             self.constants[stmt.axis] = Expr(n)
             tests = self.tests(stmt.bounds)
-            yield from _block(f"if ({_all(tests)})" if tests else "", self.body(stmt.body))
+            yield from block(f"if ({conjunction(tests)})" if tests else "", self.body(stmt.body))
         self.constants.pop(stmt.axis, None)
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
-        inner = self.inner[stmt.axis] = _threads(stmt.body)
+        inner = self.inner[stmt.axis] = threads_of(stmt.body)
         own = self.dialect.ids["thread"]
         outer_in_threads, self.in_threads = self.in_threads, True
         if not outer_in_threads:
@@ -698,11 +726,11 @@ class _Function:
         if tests and any(isinstance(s, Barrier | Shuffle) for s in statements(stmt.body)):
             body = list(self.with_all(stmt, value, tests))
         elif tests:
-            body += _block(f"if ({_all(tests)})", self.body(stmt.body))
+            body += block(f"if ({conjunction(tests)})", self.body(stmt.body))
         else:
             body += self.body(stmt.body)
         self.in_threads = outer_in_threads
-        yield from _block("", body)
+        yield from block("", body)
 
     def with_all(self, stmt: For, value: str, tests: Sequence[str]) -> Iterator[str]:
         """The body for all threads, which have to meet: those that the loop does not have do what
@@ -711,14 +739,14 @@ class _Function:
         index, present = self.loop_name(stmt), self.names.fresh(f"{stmt.name}_present")
         if stmt.end is None:
             yield f"const {self.index} {index} = {value};"
-            yield f"const bool {present} = {_all(tests)};"
+            yield f"const bool {present} = {conjunction(tests)};"
         else:
             every, last = (self.names.fresh(f"{stmt.name}_{n}") for n in ("any", "last"))
             yield f"const {self.index} {every} = {value};"
             yield f"const {self.index} {last} = {self.expr(stmt.end, ())} - 1;"
             yield f"const {self.index} {index} = {every} < {last} ? {every} : {last};"
             bounded = [test for test in tests if test not in self.tests(stmt.bounds)]
-            yield f"const bool {present} = {_all([*bounded, f'{every} == {index}'])};"
+            yield f"const bool {present} = {conjunction([*bounded, f'{every} == {index}'])};"
         self.present.append(present)
         yield from self.body(stmt.body)
         self.present.pop()
@@ -772,27 +800,7 @@ class _Function:
         sign, family = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_rem")
         if atom.of.first < 0:
             return self.lib.call(f"{family}_{self.index_dtype}", text, str(atom.by))
-        return f"({_parenthesised(text)} {sign} {atom.by})"
+        return f"({parenthesised(text)} {sign} {atom.by})"
 
 
-def _parenthesised(text: str) -> str:
-    return f"({text})" if " " in text else text
-
-
-def _all(tests: Sequence[str]) -> str:
-    """The conjunction of conditions."""
-    return " && ".join(tests) if tests else "true"
-
-
-def _indented(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    return (f"  {line}" for line in lines)
-
-
-def _block(head: str, body: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    """Lines in braces."""
-    yield f"{head} {{" if head else "{"
-    yield from _indented(body)
-    yield "}"
-
-
-__all__ = ["Geometry", "geometry", "render_all", "render_c", "scratch_bytes", "symbol", "units"]
+__all__ = ["render_all", "render_c", "scratch_bytes", "symbol"]

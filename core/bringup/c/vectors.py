@@ -6,11 +6,12 @@ accumulators of a matrix product are not loaded and stored again for each produc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bringup.c.dialect import WIDE, Dialect
 from bringup.graph.index import Axis, Bound, Expr
-from bringup.loops.form import Alloc, Buffer, For, Func, If, Let, Load, Stmt, Store, statements
+from bringup.loops.form import Alloc, Buffer, For, Func, Let, Load, Stmt, Store, statements
+from bringup.loops.scopes import accesses
 
 #: The ops of straight loops besides constants, by their operators on vectors of floats.  Functions
 #: of many statements are better in loops that compilers vectorise themselves.
@@ -25,13 +26,15 @@ def is_straight(loop: For, dialect: Dialect) -> bool:
     """Whether each statement of a loop is one on vectors of all iterations: accesses go from
     element to element, or are the same for all.
     """
-    lanes = loop.axis.size
-    if loop.kind != "vector" or lanes < 2 or lanes & (lanes - 1):
-        return False
-    if lanes > (dialect.vector_lanes or lanes):
+    if loop.kind != "vector" or not is_length(loop.axis.size, dialect):
         return False
     straight = all(_is_straight(stmt, loop, dialect) for stmt in loop.body)
     return straight and _is_independent(loop)
+
+
+def is_length(lanes: int, dialect: Dialect) -> bool:
+    """Whether a vector may have so many elements."""
+    return lanes > 1 and not lanes & (lanes - 1) and lanes <= (dialect.vector_lanes or lanes)
 
 
 def _is_straight(stmt: Stmt, loop: For, dialect: Dialect) -> bool:
@@ -105,52 +108,85 @@ def vector_registers(func: Func, dialect: Dialect) -> dict[Buffer, int]:
     them from multiples of their lengths on.  Other accesses have constant indices once ``unroll``
     loops are written out.
     """
-    lanes: dict[Buffer, set[int]] = {}
+    straight: set[Buffer] = set()
     arrays: set[Buffer] = set()
-    for stmt, loop in _accesses(func.body, dialect, None):
+    lanes: dict[Buffer, set[int]] = {}
+    for stmt, scope in accesses(func):
         buffer, start = stmt.buffer, stmt.index
+        if buffer.space != "register":
+            continue
+        loop = scope.loops[-1] if scope.loops else None
+        is_of_vectors = loop is not None and is_straight(loop, dialect)
         if loop is not None and start.coefficient(loop.axis) == 1:
-            lanes.setdefault(buffer, set()).add(loop.axis.size)
-            start = start + Expr.of(loop.axis) * -1
-            factors = [start.const, *(factor for _, factor in start.terms)]
-            if any(factor % loop.axis.size for factor in factors):
-                arrays.add(buffer)
-        if not start.axes() <= unrolled_axes(func) or not start.is_affine:
+            if is_of_vectors or is_copied(stmt, loop):
+                lanes.setdefault(buffer, set()).add(loop.axis.size)
+                start = start + Expr.of(loop.axis) * -1
+                factors = [start.const, *(factor for _, factor in start.terms)]
+                if any(factor % loop.axis.size for factor in factors):
+                    arrays.add(buffer)
+            if is_of_vectors:
+                straight.add(buffer)
+        if not start.axes() <= unrolled_axes(scope.loops) or not start.is_affine:
             arrays.add(buffer)
     return {
         buffer: min(sizes)
         for buffer, sizes in lanes.items()
         if len(sizes) == 1
-        and buffer not in arrays
+        and buffer in straight - arrays
         and buffer.size % min(sizes) == 0
         and buffer.size // min(sizes) <= MOST_VECTORS
     }
 
 
-def unrolled_axes(func: Func) -> frozenset[Axis]:
-    """The axes whose loops are all of kind ``unroll``: constants in each copy."""
-    loops = [stmt for stmt in statements(func.body) if isinstance(stmt, For)]
-    others = {loop.axis for loop in loops if loop.kind != "unroll"}
-    return frozenset(loop.axis for loop in loops if loop.axis not in others)
+def is_copied(stmt: Stmt, loop: For) -> bool:
+    """Whether the lanes of a loop that is not straight may read a vector from a copy in memory."""
+    is_load = isinstance(stmt, Load) and stmt.index.coefficient(loop.axis) == 1
+    return is_load and loop.kind == "vector" and loop.end is None
 
 
-def _accesses(
-    body: Sequence[Stmt], dialect: Dialect, straight: For | None
-) -> Iterator[tuple[Load | Store, For | None]]:
-    """The accesses of registers, and the straight loop that each stands in."""
-    for stmt in body:
-        if isinstance(stmt, Load | Store) and stmt.buffer.space == "register":
-            yield stmt, straight
-        elif isinstance(stmt, For):
-            inner = stmt if is_straight(stmt, dialect) else straight
-            yield from _accesses(stmt.body, dialect, inner)
-        elif isinstance(stmt, If):
-            yield from _accesses(stmt.body, dialect, straight)
+def is_common(load: Load, loop: For) -> bool:
+    """Whether lanes read one element, which is there whatever their masks say: compilers would
+    gather it.
+    """
+    index, buffer = load.index, load.buffer
+    is_one = index.is_affine and loop.axis.size > 1 and not has_one_mask(load.mask, loop)
+    around = {other.axis for other in statements(loop.body) if isinstance(other, For)}
+    is_one &= index.axes().isdisjoint({loop.axis} | around)
+    return is_one and 0 <= index.first <= index.last < buffer.size
+
+
+def folds_across(loop: For, dialect: Dialect) -> list[Store]:
+    """The folds of all iterations of a loop into one element each: vectors are halved for them,
+    since compilers keep the order of additions.
+    """
+    if loop.kind != "vector" or loop.end is not None or not is_length(loop.axis.size, dialect):
+        return []
+    read = {stmt.buffer for stmt in statements(loop.body) if isinstance(stmt, Load)}
+    return [
+        stmt
+        for stmt in loop.body
+        if isinstance(stmt, Store)
+        and stmt.fold
+        and stmt.factor is None
+        and not stmt.operands
+        and stmt.index.coefficient(loop.axis) == 0
+        and stmt.buffer not in read
+        and stmt.buffer.dtype.name in WIDE
+    ]
+
+
+def unrolled_axes(loops: Sequence[For]) -> frozenset[Axis]:
+    """The axes of ``unroll`` loops: constants in each copy of what is in them."""
+    return frozenset(loop.axis for loop in loops if loop.kind == "unroll")
 
 
 __all__ = [
     "OPERATORS",
+    "folds_across",
     "has_one_mask",
+    "is_common",
+    "is_copied",
+    "is_length",
     "is_straight",
     "touches_own",
     "unrolled_axes",

@@ -22,6 +22,52 @@ func unrolled(x: in f32[64], y: out f32[64]) {
   }
 }
 """,
+    # Vectors in registers, by an axis that other loops do not unroll, which lanes fold to elements.
+    "folded": """
+func folded(x: in f32[256], y: out f32[64], z: out f32[8]) {
+  for i in 4 parallel {
+    alloc acc: register f32[16]
+    for r in 2 unroll {
+      for v in 8 vector {
+        %0: f32 = x[64*i + 8*r + v]
+        acc[8*r + v] = %0
+      }
+    }
+    for k in 3 {
+      for r in 2 unroll {
+        for v in 8 vector {
+          %1: f32 = x[64*i + 16*k + 8*r + v + 16] if 0 <= 8*r + v < 16
+          acc[8*r + v] add= %1
+        }
+      }
+    }
+    alloc total: register f32[1]
+    alloc top: register f32[1]
+    %2: f32 = 0.0
+    total[0] = %2
+    %3: f32 = -inf
+    top[0] = %3
+    for r in 2 unroll {
+      for v in 8 vector {
+        %4: f32 = acc[8*r + v]
+        total[0] add= %4
+        top[0] max= %4
+      }
+    }
+    %5: f32 = total[0]
+    z[2*i] = %5
+    %6: f32 = top[0]
+    z[2*i + 1] = %6
+    for r in 2 {
+      for v in 8 vector {
+        %7: f32 = x[64*i + 8*r + 7] if 0 <= v < 5
+        %8: f32 = max(%7, %5)
+        y[16*i + 8*r + v] = %8
+      }
+    }
+  }
+}
+""",
     # Rows whose tile stands in scratch, of units that calls share in any way.
     "softmax": """
 func softmax(x: in f32[3600], y: out f32[3600]) {

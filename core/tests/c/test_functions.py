@@ -22,7 +22,7 @@ SOFTMAX_ERROR = 2 * (2 * 2 + 600) * 2.0**-24
 
 
 #: Sums of products: of small whole numbers, whose order and roundings do not matter.
-EXACT = ("unrolled", "vectors", *MEETING)
+EXACT = ("unrolled", "vectors", "folded", *MEETING)
 
 
 def arrays_of(func: Func, seed: int) -> list[Array]:

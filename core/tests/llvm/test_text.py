@@ -382,14 +382,22 @@ def test_masked_memory_leaves_other_lanes_alone() -> None:
     assert target.tolist() == [2.0, -2.0, 9.0, 8.0]
 
 
+@pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("lanes", [(0,), (3,), (0, 1), (0, 5, 15)])
-def test_masked_stores_of_narrowed_lanes_leave_others_alone(lanes: tuple[int, ...]) -> None:
+def test_masked_stores_of_narrowed_lanes_leave_others_alone(
+    lanes: tuple[int, ...], both: bool
+) -> None:
+    """Whether a mask is written out, or the conjunction of two that are."""
     module = Module()
     function = module.function("narrowed", void, [("p", ptr), ("q", ptr)])
     p, q = function.args
     b = Builder(function.block("entry"))
     narrow = b.trunc(b.load(vec(i32, 16), p, 4), i16)
-    masked_store(b, narrow, q, const_vector(i1, [k in lanes for k in range(16)]), 2)
+    mask = const_vector(i1, [k in lanes for k in range(16)])
+    if both:
+        mask = b.and_(mask, const_vector(i1, [k != 1 for k in range(16)]))
+        lanes = tuple(k for k in lanes if k != 1)
+    masked_store(b, narrow, q, mask, 2)
     b.ret()
     source, target = np.arange(16, dtype=np.int32), np.full(16, -1, np.int16)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(load(module, "narrowed"))

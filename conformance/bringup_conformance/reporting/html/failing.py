@@ -83,7 +83,7 @@ def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
     graph = graph_of(case)
     summary = tag(
         "summary",
-        tag("span", failure["case"]["name"], class_="name"),
+        tag("span", views.headline(failure), class_="name"),
         " ",
         tag("span", problem["kind"], class_="chip"),
         " ",

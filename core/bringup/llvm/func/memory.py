@@ -16,7 +16,6 @@ from bringup.llvm.scalar import combine, memory_type, narrow, neutral, widen
 from bringup.llvm.text import Builder, Type, Val, const_vector, i64_const, vec
 from bringup.llvm.text.masked import (
     fold_lanes,
-    known_lanes,
     masked_gather,
     masked_load,
     masked_scatter,
@@ -199,7 +198,7 @@ class Memory:
     ) -> Val | None:
         """Lanes a few elements apart, by vectors without gaps; None where a gather is better."""
         b, lanes = self.b, wide.lanes
-        known = [True] * lanes if mask is None else known_lanes(mask)
+        known = [True] * lanes if mask is None else ir.known_lanes(mask)
         if known is not None and not stmt.mask and known[0] and all(known[: sum(known)]):
             # Lanes behind the end of a loop may be anything.
             address = self._first_address(stmt, loaded, wide)

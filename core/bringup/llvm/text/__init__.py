@@ -27,6 +27,7 @@ from bringup.llvm.text.types import (
     i64_const,
     i128,
     integer,
+    known_lanes,
     pointer,
     poison,
     ptr,
@@ -40,6 +41,6 @@ from bringup.llvm.text.types import (
 __all__ = [
     "Block", "Builder", "Callee", "Function", "Loop", "Module", "Param", "Phi", "Type", "Val",
     "array", "bf16", "const", "const_bits", "const_vector", "f16", "f32", "f64", "i1", "i8", "i16",
-    "i32", "i64", "i64_const", "i128", "integer", "pointer", "poison", "ptr", "struct_type",
-    "undef", "vec", "void", "zero",
+    "i32", "i64", "i64_const", "i128", "integer", "known_lanes", "pointer", "poison", "ptr",
+    "struct_type", "undef", "vec", "void", "zero",
 ]  # fmt: skip

@@ -10,11 +10,13 @@ from bringup.llvm.text.types import (
     Type,
     Val,
     const,
+    const_vector,
     f16,
     i1,
     i16,
     i32,
     i64,
+    known_lanes,
     poison,
     ptr,
     struct_type,
@@ -238,7 +240,10 @@ class Builder:
         return self.binary("urem", a, b)
 
     def and_(self, a: Val, b: Val) -> Val:
-        """Bitwise and."""
+        """Bitwise and.  Of masks that are written out it is one, so that all know its lanes."""
+        x, y = known_lanes(a), known_lanes(b)
+        if x is not None and y is not None:
+            return const_vector(i1, [p and q for p, q in zip(x, y, strict=True)])
         return self.binary("and", a, b)
 
     def or_(self, a: Val, b: Val, flags: str = "") -> Val:

@@ -12,6 +12,7 @@ from bringup.llvm.text import (
     const_vector,
     i1,
     i32,
+    known_lanes,
     poison,
     vec,
     void,
@@ -41,13 +42,6 @@ def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
     """The mask of the lanes below a count, as a comparison of i32 lane numbers."""
     numbers = const_vector(i32, range(lanes))
     return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
-
-
-def known_lanes(mask: Val) -> list[bool] | None:
-    """The lanes of a mask that is written out; None for any other."""
-    if not mask.text.startswith("<"):
-        return None
-    return [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
 
 
 def clamp(b: Builder, count: Val, most: int) -> Val:

@@ -238,6 +238,13 @@ def const_vector(element: Type, values: Sequence[float]) -> Val:
     return Val(f"<{inner}>", vec(element, len(values)))
 
 
+def known_lanes(mask: Val) -> list[bool] | None:
+    """The lanes of a mask that is written out; None for any other."""
+    if mask.type.scalar is not i1 or not mask.text.startswith("<"):
+        return None
+    return [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
+
+
 def zero(type: Type) -> Val:
     """The all-zero-bits constant of any type."""
     if type.lanes > 1 or type.members:
