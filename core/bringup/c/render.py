@@ -34,7 +34,7 @@ from bringup.c.vectors import (
     touches_own,
     vector_registers,
 )
-from bringup.dtypes import BY_NAME, DType, u32
+from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
 from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.loops.form import (
@@ -318,20 +318,14 @@ class _Function:
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
     def shuffle(self, stmt: Shuffle) -> str:
-        name, dtype, functions = self.dialect.name, stmt.value.dtype, self.dialect.shuffle
         mask = stmt.mask * self.inner.get(stmt.axis, self.dialect.warp)
-        # What is shorter, an integer in registers, goes through one of 32 bits.
-        carrier = u32 if dtype.name not in functions and dtype.itemsize < 4 else dtype
-        if carrier.name not in functions:
-            what = f"threads exchange {dtype}, which {name} has no function for"
+        text = scalar.exchanged(self.lib, stmt.value.dtype, self.value(stmt.value), mask)
+        if text is None:
+            what = f"{self.dialect.name} has no function that exchanges {stmt.value.dtype}"
         elif not self.are_whole_warps or mask >= self.dialect.warp:
             what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
         else:
-            value = self.value(stmt.value)
-            if carrier is not dtype:
-                value = f"({self.lib.type(carrier)}){value}"
-            exchanged = functions[carrier.name].format(value=value, mask=mask)
-            return exchanged if carrier is dtype else f"({self.lib.type(dtype)}){exchanged}"
+            return text
         raise UnsupportedError(
             f"{self.func.name}: {what}",
             fix="share loops by replicate with lanes=1, through shared memory",
