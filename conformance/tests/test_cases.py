@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from bringup.ops.table import Kind, all_ops
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import FULL, SIMULATED, Item, Plan, Unit
-from bringup_conformance.execution.schedule import Selection
+from bringup_conformance.execution.schedule import TAGS, Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Stream, chance, pick, weighted
 from bringup_conformance.reporting.failures import case_from_json, case_to_json
@@ -177,6 +178,38 @@ def test_a_selection_reaches_all_that_it_admits(only: str, default: Default) -> 
             found += len(admitted)
             assert selection.reaches(unit) or not admitted
     assert found
+
+
+def test_the_name_of_a_case_and_each_of_its_tags_select_it(default: Default) -> None:
+    for level in levels.LEVELS:
+        for unit, items in default(level):
+            for item in items:
+                if not isinstance(item, Unsupported):
+                    for text in (item.name, *item.tags):
+                        assert Selection(text).admits(item)
+                        assert Selection(text).reaches(unit), text
+
+
+def test_every_tag_has_its_sentence(default: Default) -> None:
+    known = {*TAGS, *(kind.value for kind in Kind)}
+    tags = {
+        tag
+        for level in levels.LEVELS
+        for _, items in default(level)
+        for item in items
+        if not isinstance(item, Unsupported)
+        for tag in item.tags
+    }
+    assert {tag for tag in tags if not re.match(r"many-|\w+\.", tag)} <= known
+    # The first is the number of a unit; simulators have no cases of the other.
+    assert set(TAGS) - tags == {"special", "heavy"}
+
+
+def test_a_level_selects_its_own_cases(default: Default) -> None:
+    for level in PROGRAM_LEVELS:
+        units = [unit for each in PROGRAM_LEVELS for unit, _ in default(each)]
+        reached = [unit for unit in units if Selection(level).reaches(unit)]
+        assert reached == [unit for unit, _ in default(level)]
 
 
 def test_a_selection_spares_what_it_cannot_want(default: Default) -> None:

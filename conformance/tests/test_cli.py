@@ -172,6 +172,10 @@ def test_a_device_that_is_not_there_ends_with_2(
         (["coverage", "--backend=none", "--report=r"], "no backend is named 'none'"),
         (["mutants", "--backend=none", "--report=r"], "no backend is named 'none'"),
         (["run", "--backend=cpu", "--only=expo", "-j0"], "no case is of 'expo'"),
+        (
+            ["run", "--backend=cpu", "--level=smoke", "--only=special/sin", "-j0"],
+            "no case of level smoke is of 'special/sin'\n  fix: level ops has some: --level ops",
+        ),
         (["run", "--backend=cpu", "--only=sinn/f32", "-j0"], "fix: did you mean 'sin' or 'sinh'"),
         (["run", "--level=smoke"], "no device is named\n  fix: add --backend NAME"),
         (["run", "--resume=nowhere"], "nowhere holds no run to go on from"),
@@ -289,7 +293,7 @@ def test_the_list_names_levels_ops_and_data() -> None:
     found = json.loads(conformance("list", "--json").stdout)
     assert [level["name"] for level in found["levels"]] == [*LEVELS, *APART]
     assert {op["name"] for op in found["ops"]} == {row.name for row in all_ops()}
-    assert all(each["holds"] for each in found["levels"] + found["data"])
+    assert all(each["holds"] for each in found["levels"] + found["tags"] + found["data"])
     plain = conformance("list")
     assert plain.exit_code == 0
     assert "concatenate" in plain.stdout

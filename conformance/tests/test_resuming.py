@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 from planted import AtHand, declaring, right, spoilt
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -139,6 +141,20 @@ def test_a_run_goes_on_on_its_own_device(tmp_path: Path, monkeypatch: pytest.Mon
         run(right(), "ops", report=tmp_path, resume=True)
 
 
+def test_a_run_goes_on_with_the_code_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch)
+    folder, file = tmp_path / "report", tmp_path / "toy" / "plugin_toy.py"
+    run("toy", "ops", report=folder, jobs=0, on_progress=stopped_after(3))
+    text = file.read_text("utf-8")
+    file.write_text(f"{text}\n# installed again\n", "utf-8")
+    with pytest.raises(BringupError, match="the code of the device's plugin is another"):
+        run("toy", "ops", report=folder, jobs=0, resume=True)
+    file.write_text(text, "utf-8")
+    assert run("toy", "ops", report=folder, jobs=0, resume=True).ok
+
+
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
     """Three parts of a run, one of which was stopped and gone on with."""
@@ -237,6 +253,7 @@ def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     news: list[str] = []
     slow = DeviceTarget.of(Slow(1, simulated=True))
     found = run(
@@ -268,6 +285,21 @@ def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     assert any(i.split for i in usual if isinstance(i, Case))
     again = run(slow, "ops", report=tmp_path, resume=True)
     assert rows(again) == rows(found)
+
+
+def test_a_busy_machine_is_not_taken_for_a_slow_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 1e3, 1e3))
+    news: list[str] = []
+    slow = DeviceTarget.of(Slow(1, simulated=True))
+    found = run(slow, "smoke", on_progress=lambda at: news.append(at.news) if at.news else None)
+    assert not found.few_kernels
+    [told] = news
+    assert "s of it computing, and the machine is busy: a load of 1000 on" in told
+    assert "--few-kernels" in told
+    # A compiler that computes for long is slow on any machine.
+    monkeypatch.setattr(runner, "SLOW_CPU_SECONDS", 0.0)
+    assert run(slow, "smoke").few_kernels
 
 
 def test_a_quick_device_has_its_usual_cases() -> None:

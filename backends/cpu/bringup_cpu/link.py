@@ -63,6 +63,8 @@ def _programs(
     if not level.fuses:
         code.module.native["fma"] = multiply_add
     code.module.selects_halves = level.architecture != "aarch64"
+    if "+sve" in level.features:
+        code.module.gathered_bytes = 4
     row = replace(level.row, threads=options.threads)
     sizes = []
     for unit in units:

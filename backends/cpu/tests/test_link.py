@@ -10,6 +10,7 @@ import runpy
 import shutil
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -333,6 +334,17 @@ def test_rounding_and_roots_in_software_are_exact(
         np.isnan(found) & np.isnan(wanted)
     )
     assert equal.all(), x[~equal]
+
+
+def test_bytes_far_apart_are_gathered_by_sve() -> None:
+    """LLVM ended the process; so this is one of its own."""
+    program = (
+        "import bringup as bu\n"
+        "fn = bu.jit(lambda x: x[:, 0].astype(bu.float32))\n"
+        "x = bu.float8_e4m3fn[8, 50]\n"
+        "fn.export('model', x, target='aarch64-linux-gnu+sve')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_multiply_adds_in_software_round_once(support: Callable[..., Any]) -> None:

@@ -24,7 +24,7 @@ def list_command(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """List the levels, the ops with their dtypes, and the kinds of data; or the rules."""
+    """List the levels, tags, kinds of data, and ops with their dtypes; or the rules."""
     if only and not rules:
         raise BringupError("--only chooses among rules", fix="add --rules")
     contents = {"rules": listing.rules(only)} if rules else listing.contents()

@@ -33,7 +33,8 @@ Only = Annotated[
     typer.Option(
         metavar="WORDS",
         autocompletion=op_names,
-        help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.",
+        help="Cases of these levels, ops, kinds, dtypes or tags, as `conformance list` names them:"
+        " 'fusion', 'add/f32,exp', 'special/f32'; or of a name that a run told.",
     ),
 ]
 Jobs = Annotated[

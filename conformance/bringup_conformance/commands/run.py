@@ -19,11 +19,13 @@ from bringup_conformance.commands import options
 from bringup_conformance.commands.options import Json
 from bringup_conformance.execution import expectations, runner
 from bringup_conformance.execution.journal import Journal, job_of
+from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.schedule import resembling
 from bringup_conformance.reporting import certificate as certificates
 from bringup_conformance.reporting import folders, terminal
 from bringup_conformance.reporting.compare import Comparison, compare
 from bringup_conformance.reporting.failures import TIMEOUT
+from bringup_conformance.reporting.listing import level_of
 from bringup_conformance.reporting.reports import Report, document_of, read
 
 
@@ -137,11 +139,23 @@ def _show(
         if report.unsupported:
             why = ": the device declares none of it"
         elif report.only:
-            why, names = f": no case is of {report.only!r}", resembling(report.only)
-            guess = f"did you mean {' or '.join(map(repr, names))}? " if names else ""
-            fix = f"\n  fix: {guess}`conformance list` names levels, ops and kinds"
+            why, fix = _nothing_selected(report)
         problem(f"nothing was run{why}{fix}")
         raise typer.Exit(NOT_RUN)
+
+
+def _nothing_selected(report: Report) -> tuple[str, str]:
+    """Why a selection selects nothing, and what to do."""
+    level = level_of(report.only)
+    if level in LEVELS[LEVELS.index(report.level) + 1 :]:
+        return (
+            f": no case of level {report.level} is of {report.only!r}",
+            f"\n  fix: level {level} has some: --level {level}",
+        )
+    names = resembling(report.only)
+    guess = f"did you mean {' or '.join(map(repr, names))}? " if names else ""
+    fix = f"\n  fix: {guess}`conformance list` names levels, ops, kinds and tags"
+    return f": no case is of {report.only!r}", fix
 
 
 def certify(

@@ -62,14 +62,16 @@ def diagnosed_here(
     again = attempt(target, small, fuse=problem.fused)[1]
     if again is None or not again.alike(problem):
         again = problem
+    cause = cause_of(target, small, again)
     document = {
         **failure,
         "nodes": instructions(small.graph),
-        "guilty": guilty(target, small, again),
+        # What happens between steps is no fault of the passes that put them there.
+        "guilty": [] if cause.kind == "together" else guilty(target, small, again),
         "reduced": {**case_to_json(small), "problem": problem_to_json(again)},
         "hashes": hashes(target, small, again),
     }
-    return with_cause(document, cause_of(target, small, again))
+    return with_cause(document, cause)
 
 
 def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:

@@ -154,7 +154,10 @@ def job_of(header: Mapping[str, Any], timeout: float) -> Job:
     )
 
 
-_NAMES = {"details": "device's details", "capabilities": "device's declaration", "python": "Python"}
+_NAMES = {
+    "details": "device's details", "capabilities": "device's declaration", "python": "Python",
+    "code": "code of the device's plugin",
+}  # fmt: skip
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], *ignored: str) -> list[str]:

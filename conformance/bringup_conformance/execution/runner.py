@@ -50,8 +50,8 @@ _EXPLAIN_SHARE = 0.25
 #: Seconds between reports of a run under way, and the largest share of the time that writing them
 #: may take.
 _SAVE_INTERVAL, _SAVE_SHARE = 10.0, 0.02
-#: A device compiles slowly if the first cases take so many seconds, or so many of a processor's,
-#: for each kernel.
+#: A device compiles slowly if the first cases take so many seconds for each kernel, on a machine
+#: that is not busy, or so many of a processor's, on any machine.
 SLOW_SECONDS, SLOW_CPU_SECONDS = 1.0, 0.25
 _MEASURED_CASES = 3
 # Kernels that are compiled for a unit of each level, few to a case; counted on a CPU.
@@ -310,19 +310,24 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _busy_machine(retried: int, ran: int) -> list[str]:
-    """A note if cases hung on a machine that is busy with other things."""
+def _load() -> str:
+    """The load of a machine that is busy with other things; empty if it is not, or not known."""
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not every system tells
-        return []
+        return ""
     cores = usable_cores()
-    if retried < _MANY_RETRIED or load < _BUSY_LOAD * cores:
+    return f"a load of {load:.0f} on {cores} cores" if load >= _BUSY_LOAD * cores else ""
+
+
+def _busy_machine(retried: int, ran: int) -> list[str]:
+    """A note if cases hung on a machine that is busy with other things."""
+    load = _load()
+    if retried < _MANY_RETRIED or not load:
         return []
     return [
         f"{retried} of {ran + retried} cases gave no sign of life in time, and the machine is busy:"
-        f" a load of {load:.0f} on {cores} cores; run it again when it is not, or with a longer"
-        " --timeout"
+        f" {load}; run it again when it is not, or with a longer --timeout"
     ]
 
 
@@ -462,16 +467,26 @@ class _Session:
             return
         self._measures = False
         seconds, cpu_seconds = (min(column) for column in zip(*self._compile_times, strict=True))
-        if seconds >= SLOW_SECONDS or cpu_seconds >= SLOW_CPU_SECONDS:
-            units = self.pool.units
-            kernels = sum(_KERNELS.get(unit.level, 0) for unit in units)
-            minutes = kernels * seconds / self.pool.jobs / 60
-            raise SlowError(
-                f"the device takes {seconds:.2g} s to compile a kernel: its cases have few of them,"
-                f" and level {self.job.level} ({len(units):,} units, about {kernels:,} kernels)"
-                f" will take about {minutes:,.0f} minutes at this rate; use --time-budget or"
-                " --fraction for less, --resume to go on"
+        if seconds < SLOW_SECONDS and cpu_seconds < SLOW_CPU_SECONDS:
+            return
+        load = _load()
+        if cpu_seconds < SLOW_CPU_SECONDS and load:
+            self.show(
+                "",
+                f"a kernel takes {seconds:.2g} s to compile, {cpu_seconds:.2g} s of it computing,"
+                f" and the machine is busy: {load}; if the device is slow on an idle machine too,"
+                " use --few-kernels",
             )
+            return
+        units = self.pool.units
+        kernels = sum(_KERNELS.get(unit.level, 0) for unit in units)
+        minutes = kernels * seconds / self.pool.jobs / 60
+        raise SlowError(
+            f"the device takes {seconds:.2g} s to compile a kernel: its cases have few of them,"
+            f" and level {self.job.level} ({len(units):,} units, about {kernels:,} kernels)"
+            f" will take about {minutes:,.0f} minutes at this rate; use --time-budget or"
+            " --fraction for less, --resume to go on"
+        )
 
     def _save(self) -> None:
         """Write a report of what is known, now and then."""

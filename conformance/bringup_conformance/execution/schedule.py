@@ -46,9 +46,31 @@ from bringup_conformance.rules.carried import broken
 
 T = TypeVar("T")
 
-# Words that select cases of a unit by what is known only when they are made: of rows, of programs.
-_WORDS_OF_ROWS = ("special", "mapped", "deep", "derivatives")
-_WORDS_OF_PROGRAMS = ("exact", "bounded", "pair", "hazard", "ladder")
+# Words that select cases of a unit by what is known only when they are made, and what they select.
+_TAGS_OF_ROWS = {
+    "special": "special cells of an op: NaN, infinities, both zeros, limits",
+    "twins": "one operand under all values of an attribute in one program",
+    "mapped": "an op, or a random program, on many examples at once by vmap",
+    "deep": "an op at the largest number of dimensions that a device takes",
+    "derivatives": "the derivatives of an op, which ask the device nothing",
+}
+_TAGS_OF_PROGRAMS = {
+    "hazard": "a program that holds one hazard of fusion",
+    "pair": "one way of reading operands with one use of what is read",
+    "ladder": "programs of many inputs, outputs, launches, branches and so on",
+    "public": "what examples call of functions; array.cumsum, nn.softmax choose one",
+    "exact": "random programs on numbers of which every order gives the same bits",
+    "bounded": "random programs on numbers whose results have bounds",
+}
+_TAGS_OF_EXHAUSTIVE = {
+    "every": "all values of a dtype of 16 bits or fewer",
+    "spaced": "values at equal distances through a wider dtype",
+    "pairs": "all pairs of values of 8 bits",
+    "chain": "conversions through every dtype to every other",
+    "heavy": "arrays past 2^31 bytes",
+}
+#: The tags of cases, with what they select.
+TAGS = {**_TAGS_OF_ROWS, **_TAGS_OF_PROGRAMS, **_TAGS_OF_EXHAUSTIVE}
 # Levels whose units do not know the names and tags of their items.
 _LEVELS_OF_CHECKS = ("runtime", "exhaustive")
 
@@ -56,8 +78,9 @@ _LEVELS_OF_CHECKS = ("runtime", "exhaustive")
 class Selection:
     """Terms separated by commas, each of words separated by slashes; empty for everything.
 
-    A case is selected if all words of a term are its level, op, kind of op, dtype, number, a tag or
-    a rule: ``add/f32``, ``reduction``, ``exp/special``, ``f16,bf16``.
+    A case is selected if all words of a term are its level, op, kind of op, dtype, number, a tag
+    (see `TAGS`) or a rule: ``fusion``, ``add/f32``, ``reduction``, ``exp/special``, ``f16,bf16``.
+    The name of a case selects it alone.
 
     >>> from bringup_conformance.cases import Unsupported
     >>> case = Unsupported("ops/exp/f32", "ops", "exp", "f32", "no exp")
@@ -94,8 +117,13 @@ def _may_match(word: str, unit: Unit) -> bool:
         return not is_level and word not in BY_NAME
     if word in BY_NAME:
         return not unit.dtype
-    words = _WORDS_OF_PROGRAMS if unit.op == PROGRAMS else _WORDS_OF_ROWS
-    return word in (*words, *unit.number.split("-")) or (word.isdigit() and not unit.number)
+    if unit.op == PROGRAMS:
+        return (
+            word in _TAGS_OF_PROGRAMS
+            or word in unit.number.split("-")
+            or word.startswith(f"{unit.number}-")  # the name of one of its cases
+        )
+    return word.partition("-")[0] in _TAGS_OF_ROWS or (word.isdigit() and not unit.number)
 
 
 def resembling(text: str) -> list[str]:
@@ -105,7 +133,8 @@ def resembling(text: str) -> list[str]:
     ['sin', 'sinh', 'sign']
     """
     kinds = {row.kind.value for row in all_ops()}
-    known = [*LEVELS, *APART, PROGRAMS, *(row.name for row in all_ops()), *kinds, *BY_NAME]
+    ops = (row.name for row in all_ops())
+    known = [*LEVELS, *APART, PROGRAMS, *ops, *kinds, *BY_NAME, *TAGS]
     words = [word.strip() for term in text.split(",") for word in term.split("/")]
     unknown = [word for word in words if word not in known]
     return [name for word in unknown for name in get_close_matches(word, known)]

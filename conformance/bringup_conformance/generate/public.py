@@ -71,7 +71,7 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
         if graphs:
             graph = _joined(graphs)
             data = data_sets(graph, _KINDS, seed, step=1)
-            tags = ("public", *together)
+            tags = ("public", *(name if module else f"array.{name}" for name in together))
             yield Case(name_prefix, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
 
 

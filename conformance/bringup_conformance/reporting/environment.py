@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +17,14 @@ from bringup.backend.capabilities import Capabilities, Claims, Numerics, Shapes
 from bringup.backend.registry import list_backends
 from bringup.dtypes import BY_NAME, DType
 from bringup.kernel.limits import Limits
+from bringup_conformance.execution.code_coverage import packages_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.failures import suite_version
 
 
 def environment(target: Target) -> dict[str, Any]:
-    """The device, its product and details, all that it declares, and versions of what took part.
+    """The device, its product and details, all that it declares, versions of what took part, and
+    hashes of the plugin's code.
 
     Of a target that is no opened device, the product is its name.
     """
@@ -31,6 +36,7 @@ def environment(target: Target) -> dict[str, Any]:
         "platform": f"{sys.platform}-{platform.machine()}",
         **product(target),
         "plugin": plugin(target),
+        "code": code(target),
         "capabilities": plain(target.capabilities),
     }
 
@@ -44,6 +50,28 @@ def plugin(target: Target) -> dict[str, str]:
     return {
         each.distribution: each.version for each in backends if isinstance(target, DeviceTarget)
     }
+
+
+def code(target: Target) -> dict[str, str]:
+    """A hash of the files of each package that brings a device's backend, since what is changed and
+    installed again may keep its version; empty for a target that no plugin brings.
+    """
+    if not plugin(target):
+        return {}
+    return {package: _hash(package) for package in packages_of(target.name)}
+
+
+def _hash(package: str) -> str:
+    """A hash of the files of a package or module, without bytecode."""
+    total = hashlib.sha256()
+    spec = find_spec(package)
+    assert spec is not None  # it brought the device
+    for root in map(Path, spec.submodule_search_locations or [spec.origin or ""]):
+        for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
+            if path.is_file() and path.parent.name != "__pycache__":
+                total.update(path.relative_to(root).as_posix().encode() + b"\0")
+                total.update(path.read_bytes() + b"\0")
+    return total.hexdigest()
 
 
 def product(target: Target) -> dict[str, Any]:

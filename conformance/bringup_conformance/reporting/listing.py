@@ -13,6 +13,7 @@ from bringup.ops.table import all_ops, lookup
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import Budget, Plan
+from bringup_conformance.execution.schedule import TAGS, Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.recipes import KINDS
 from bringup_conformance.rules import all_rules
@@ -21,7 +22,7 @@ from bringup_conformance.rules.cells import special_rules as special
 
 
 def contents() -> dict[str, Any]:
-    """Levels, ops and kinds of data: name and meaning, and what is checked of each op.
+    """Levels, tags, ops and kinds of data: name and meaning, and what is checked of each op.
 
     >>> [level["name"] for level in contents()["levels"]]
     ['smoke', 'ops', 'fusion', 'runtime', 'exhaustive', 'soak']
@@ -33,6 +34,7 @@ def contents() -> dict[str, Any]:
 
     return {
         "levels": documented(levels.MADE),
+        "tags": [{"name": name, "holds": holds} for name, holds in TAGS.items()],
         "ops": [
             {
                 "name": row.name,
@@ -85,13 +87,31 @@ def everything() -> Capabilities:
     return Capabilities(ops=claims, kernels=claims, asynchronous=True)
 
 
+def _plan() -> Plan:
+    return Plan(everything(), Support(lambda _graph: None), 0, _BUDGET)
+
+
+def level_of(only: str) -> str | None:
+    """The lowest level that has a case of a selection, for a device that has everything.
+
+    >>> level_of("special/sin"), level_of("nonesuch")
+    ('ops', None)
+    """
+    plan, selection = _plan(), Selection(only)
+    for level in levels.LEVELS:
+        units = (unit for unit in levels.units(plan, level) if selection.reaches(unit))
+        if any(selection.admits(item) for unit in units for item in unit.make()):
+            return level
+    return None
+
+
 @cache
 def carried_by_tests(wanted: frozenset[str] | None = None) -> Mapping[str, str]:
     """Rule ids, each with the name of the first test that shows it.
 
     wanted: the search ends when these are found; None to make every test.
     """
-    plan = Plan(everything(), Support(lambda _graph: None), 0, _BUDGET)
+    plan = _plan()
     tests: dict[str, str] = {}
     for level in levels.LEVELS:
         for unit in levels.units(plan, level):

@@ -375,7 +375,7 @@ def _plural(title: str) -> str:
 
 def show_contents(contents: Mapping[str, Any]) -> None:
     """What the suite holds."""
-    for name in ("levels", "data"):
+    for name in ("levels", "tags", "data"):
         rows = [(each["name"], each["holds"]) for each in contents[name]]
         output.table((name, "holds"), rows)
         output.line()

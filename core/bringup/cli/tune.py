@@ -48,12 +48,17 @@ def show(
         tuned.write(path, faster)
         compiler.forget()
     if as_json:
-        kernels = [_row(each) | {"schedule": str(each.schedule).split("\n")} for each in found]
+        kernels = [
+            _row(each) | {"why": each.why, "schedule": str(each.schedule).split("\n")}
+            for each in found
+        ]
         document({"kernels": kernels, "file": str(path) if keep and faster else ""})
         return
     rows = [[str(cell) for cell in _row(each).values()] for each in found]
     table(("kernel", "time", "tried"), rows)
     for each in found:
+        if each.why:
+            line(f"\n{each.kernel.name}: {each.why}")
         if each.is_faster:
             line(f"\n{each.kernel.name}\n{each.schedule}")
     if keep and faster:

@@ -40,7 +40,7 @@ class Tuned:
     loops: `bringup.runtime.tuned.key_of` its loops before any step.
     schedule: the fastest; the device's own if none was faster.
     ratio: its time by that of the device's own.
-    tried: variants that were measured.
+    tried: variants that were measured.  why: why none was; empty if one was.
     """
 
     kernel: Kernel
@@ -48,6 +48,7 @@ class Tuned:
     schedule: Schedule
     ratio: float
     tried: int
+    why: str = ""
 
     @property
     def is_faster(self) -> bool:
@@ -101,6 +102,7 @@ class _Search:
         own = best = self.scheduled.steps
         runs = {str(own): self._compiled(own)}
         tried: set[str] = {str(own)}
+        measured = 0
         improved = True
         while improved:
             improved = False
@@ -114,6 +116,7 @@ class _Search:
                     candidate = self._compiled(variant)
                 except (ScheduleError, CompileError, UnsupportedError):
                     continue  # it does not fit the loops, or the machine
+                measured += 1
                 if self._is_faster(candidate, runs[str(best)]):
                     self._check(candidate, variant)
                     runs[str(variant)], best, improved = candidate, variant, True
@@ -121,7 +124,19 @@ class _Search:
         ratio = 1.0 if best == own else self._ratio(runs[str(best)], runs[str(own)], _TURNS)
         if ratio > _FASTER:
             best, ratio = own, 1.0
-        return Tuned(self.kernel, key_of(self.scheduled.before), best, ratio, len(tried) - 1)
+        why = "" if measured else self._why(len(tried) - 1)
+        return Tuned(self.kernel, key_of(self.scheduled.before), best, ratio, measured, why)
+
+    def _why(self, refused: int) -> str:
+        """Why no variant was measured.  refused: variants that could not be compiled."""
+        own = self.scheduled.steps
+        if not own.steps:
+            return "its schedule has no steps: give the device and its backend a `schedule`"
+        if next(variants(self.scheduled.before, own), None) is None:
+            return "no step of its schedule cuts, orders or unrolls loops of the grid"
+        if not refused:
+            return "the time was over before its first variant"
+        return f"none of its {refused} variants fits the loops or the machine"
 
     def _compiled(self, schedule: Schedule) -> Executable:
         steps = tuple(replace(s, schedule=schedule) for s in self.program.kernel_steps)

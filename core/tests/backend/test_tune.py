@@ -14,7 +14,7 @@ import bringup as bu
 from bringup.backend import BufferView, Capabilities, DeviceInfo, LoopsDevice, SimpleBackend, claims
 from bringup.cli.app import app
 from bringup.dtypes import ALL
-from bringup.errors import BackendError, ParseError, UnsupportedError
+from bringup.errors import BackendError, CompileError, ParseError, UnsupportedError
 from bringup.loops import Func, evaluate_func, parse_func
 from bringup.loops.form import For, statements
 from bringup.loops.schedule import Schedule, apply
@@ -144,6 +144,39 @@ def test_no_time_means_no_change(chip: devices.OpenDevice) -> None:
     (found,) = tune(compiled, chip, 0)
     assert (found.schedule, found.ratio, found.tried) == (inner_loop(FUNC), 1.0, 0)
     assert not found.is_faster
+    assert found.why == "the time was over before its first variant"
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ("", "its schedule has no steps: give the device and its backend a `schedule`"),
+        ("parallelize g0", "no step of its schedule cuts, orders or unrolls loops of the grid"),
+    ],
+)
+def test_a_search_without_a_variant_says_why(
+    steps: str, why: str, chip: devices.OpenDevice
+) -> None:
+    own = Schedule.parse(steps)
+    backend = SimpleBackend(
+        "chip", lambda _: chip.device, Chip.capabilities, render=str, schedule=lambda _func: own
+    )
+    found = search(devices.OpenDevice("chip", 0, backend, chip.device, chip.info))
+    assert (found.tried, found.why) == (0, why)
+
+
+def test_what_does_not_fit_is_not_counted_as_tried(
+    chip: devices.OpenDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: Chip, func: Func) -> str:
+        *_, inner = (s for s in statements(func.body) if isinstance(s, For))
+        if inner.axis.size != 2:
+            raise CompileError("no room for it")
+        return str(func)
+
+    monkeypatch.setattr(Chip, "render", refuse)
+    found = search(chip)
+    assert (found.tried, found.why) == (0, "none of its 2 variants fits the loops or the machine")
 
 
 def test_a_schedule_that_changes_results_is_an_error(chip: devices.OpenDevice) -> None:
@@ -277,7 +310,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRINGUP_SCHEDULES", str(tmp_path / "kept"))
     result = run(tmp_path, "model.py:double", "f32[64]", "--device", "cpu", "--seconds", "0")
     assert result.exit_code == 0, result.output
-    assert result.stdout.split() == ["KERNEL", "TIME", "TRIED", "k0_add", "1.00", "0"]
+    table, why = result.stdout.split("\n\n")
+    assert table.split() == ["KERNEL", "TIME", "TRIED", "k0_add", "1.00", "0"]
+    assert why == "k0_add: the time was over before its first variant\n"
     assert not (tmp_path / "kept").exists()
     result = run(tmp_path, "model.py:double", "f32[64]", "--seconds", "0", "--json")
     (kernel,) = json.loads(result.stdout)["kernels"]

@@ -133,6 +133,14 @@ def masked_gather(
     """Load each lane from its own address; no mask means all lanes."""
     keep = const(vec(i1, type.lanes), 1) if mask is None else mask
     other = poison(type) if passthru is None else passthru
+    if type.bits == 8 and type.lanes > b.module.gathered_bytes:
+        halves = [range(n, n + type.lanes // 2) for n in (0, type.lanes // 2)]
+        half = vec(type.scalar, type.lanes // 2)
+        low, high = (
+            masked_gather(b, half, *(b.shufflevector(v, None, of) for v in (addresses, keep, other)))
+            for of in halves
+        )
+        return b.shufflevector(low, high, range(type.lanes))
     return b.intrinsic(
         "llvm.masked.gather",
         type,

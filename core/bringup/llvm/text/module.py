@@ -150,6 +150,9 @@ class Module:
         #: Whether LLVM compiles a choice between f16.  Without arithmetic of f16 on AArch64 it ends
         #: the process at some; their bits are chosen instead.
         self.selects_halves = True
+        #: The most lanes of 8 bits that LLVM gathers at once.  It ends the process at more than 4 of
+        #: SVE that are widened to 16 bits.
+        self.gathered_bytes = 64
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}
         self._globals: dict[str, str] = {}
