@@ -292,6 +292,10 @@ CHECKED: dict[str, tuple[str, str]] = {
         "compiles programs of many kernels; `limits.many-instructions`",
         "Kernels mixed up.",
     ),
+    "RenderingDevice.build_quickly": (
+        "runs most of its programs above smoke by it, as `limits.many-instructions`",
+        "As `build`; a suite that takes long, where it is only the same.",
+    ),
     "RenderingDevice.launch": (
         "launches on views at any offset; `memory.outside-untouched`, `limits.empty`",
         "An offset that is ignored: values from the start of the arena.",

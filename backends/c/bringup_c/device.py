@@ -63,10 +63,6 @@ class CDevice(LoopsDevice):
         """The source of one function."""
         return render(func)
 
-    def load(self, source: str | bytes, name: str) -> object:
-        """The function of that name, compiled."""
-        return getattr(compiler.build(str(source)), name)
-
     def build(self, funcs: Sequence[Func]) -> list[tuple[str | bytes, object]]:
         """One run of the compiler for all functions of a program."""
         source = render_all(funcs, C11)

@@ -10,9 +10,7 @@ from bringup.backend import (
     Capabilities,
     Device,
     DeviceInfo,
-    KernelStep,
     NoHardware,
-    SimpleBackend,
     Target,
 )
 from bringup.backend.adapters import scheduled_loops
@@ -20,10 +18,8 @@ from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.backend.link import Linked, LinkOptions, LinkUnit, Weights
 from bringup.c import render_c
 from bringup.errors import UnsupportedError
-from bringup.kernel.form import Kernel
-from bringup.llvm.choices import chunk_length_for, scheduled_for
+from bringup.llvm.choices import ChosenLoopsBackend
 from bringup.loops import Func
-from bringup.loops.schedule import Scheduled
 from bringup_opencl.machine import KINDS, Machine, capabilities_of, dialect_of, target_of
 from bringup_opencl.quirks import quirks_of
 
@@ -38,7 +34,7 @@ def machine() -> Machine:
         return Machine()
 
 
-class OpenCLBackend(SimpleBackend):
+class OpenCLBackend(ChosenLoopsBackend):
     """The devices of all OpenCL platforms; capabilities and texts are those of the first."""
 
     def __init__(self) -> None:
@@ -58,14 +54,6 @@ class OpenCLBackend(SimpleBackend):
     def target(self, name: str = "") -> Target:
         """The row of the first device, or of a kind."""
         return target_of(_machine(name))
-
-    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled:
-        """By core's choices for machines of the kind."""
-        return scheduled_for(step, self.target(target))
-
-    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
-        """As core chooses it for machines of the kind."""
-        return chunk_length_for(kernel, self.target(target))
 
     def link(
         self, units: Sequence[LinkUnit], weights: Weights, target: str, options: LinkOptions

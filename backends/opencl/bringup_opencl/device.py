@@ -13,17 +13,14 @@ import numpy as np
 from bringup.backend import (
     BufferView,
     Handle,
-    KernelStep,
-    LoopsDevice,
     Step,
     current_step,
 )
 from bringup.c import geometry, render_all, render_c, scratch_bytes, symbol, units
 from bringup.errors import OutOfMemoryError
 from bringup.integers import ceil_div
-from bringup.llvm.choices import scheduled_for
+from bringup.llvm.choices import ChosenLoopsDevice
 from bringup.loops import Func
-from bringup.loops.schedule import Scheduled
 from bringup.types import TensorType
 from bringup_opencl.driver import cl
 from bringup_opencl.errors import device_error, errors_of
@@ -39,7 +36,7 @@ _ALONE = 16 << 10
 _ENDED = cl.command_execution_status.COMPLETE
 
 
-class OpenCLDevice(LoopsDevice):
+class OpenCLDevice(ChosenLoopsDevice):
     """A device of one context with one queue.  A handle is a buffer, which counts its users."""
 
     refcounted_handles = True
@@ -118,17 +115,9 @@ class OpenCLDevice(LoopsDevice):
 
     # -- code --------------------------------------------------------------------------------------
 
-    def scheduled(self, step: KernelStep) -> Scheduled:
-        """By core's choices for machines of the kind."""
-        return scheduled_for(step, self.target)
-
     def render(self, func: Func) -> str:
         """The source of one function."""
         return render_c(func, dialect_of(self.machine))
-
-    def load(self, source: str | bytes, name: str) -> object:
-        """Not called: `build` does it for all functions."""
-        raise NotImplementedError
 
     def build(self, funcs: Sequence[Func]) -> list[tuple[str | bytes, object]]:
         """One run of the driver's compiler for all functions of a program."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend import BufferView
+from bringup.errors import BackendError
 
 
 class DriverError(Exception):
@@ -67,6 +68,9 @@ def wait() -> None:
 
 def array(view: BufferView) -> np.ndarray[Any, Any]:
     """What a view shows, flat; for what stands in for the chip."""
+    if not isinstance(view.handle, Block):
+        what = "memory is the driver's, and what should run on it is still simulated"
+        raise BackendError(what, fix="fill in the places that are left: bringup doctor template")
     data = view.handle.data[view.offset : view.offset + view.type.nbytes]
     elements: np.ndarray[Any, Any] = data.view(view.type.dtype.numpy)
     return elements

@@ -1,4 +1,4 @@
-"""What Template has to do: on the simulated one, until your driver stands in its place."""
+"""What Template has to do, by its driver or by what stands in for it."""
 
 from __future__ import annotations
 

@@ -189,13 +189,13 @@ class StepwiseProxy(RenderingDevice[Any]):
         """As the inner device."""
         return self._rendering.render(code)
 
-    def load(self, source: str | bytes, name: str) -> object:
-        """As the inner device."""
-        return self._rendering.load(source, name)
-
     def build(self, codes: Sequence[Any]) -> Iterable[tuple[str | bytes, object]]:
         """As the inner device."""
         return self._rendering.build(codes)
+
+    def build_quickly(self, codes: Sequence[Any]) -> Iterable[tuple[str | bytes, object]]:
+        """As the inner device."""
+        return self._rendering.build_quickly(codes)
 
     def scratch_bytes(self, code: Any, /) -> int:
         """As the inner device."""

@@ -265,9 +265,13 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
     def render(self, code: _Code, /) -> str | bytes:
         """The code in the device's language.  Raises UnsupportedError, CompileError."""
 
-    @abstractmethod
     def load(self, source: str | bytes, name: str) -> object:
-        """Something `launch` can use, made of what was rendered.  Raises CompileError."""
+        """Something `launch` can use, made of what was rendered.  Raises CompileError.
+
+        A device has this method or `build`.
+        """
+        what = f"{type(self).__name__} has neither `load` nor `build`"
+        raise BackendError(what, fix="write one of the two")
 
     @abstractmethod
     def launch(self, loaded: Any, code: _Code, views: list[BufferView], /) -> None:
@@ -286,6 +290,14 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
             with _errors_of("load", [code.name], _text(source, code)):
                 loaded = self.load(source, code.name)
             yield source, loaded
+
+    def build_quickly(self, codes: Sequence[_Code]) -> Iterable[tuple[str | bytes, object]]:
+        """`build` in little time, of code that may be slow; by default the same.
+
+        For programs with ``optimize=False``, which are called a few times: most of the suite's
+        above smoke.  Programs to be called often get none of this code.
+        """
+        return self.build(codes)
 
     def scratch_bytes(self, code: _Code, /) -> int:
         """Bytes of device memory that a launch needs beside its buffers; none by default.
@@ -311,7 +323,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
             if launches is not None:
                 every[number] = launches
         pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
-        loaded = self._load_all(pairs)
+        loaded = self._load_all(pairs, program.optimize)
         return {
             number: self._call(program.steps[number], each, loaded)
             for number, each in every.items()
@@ -334,29 +346,39 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         sources = "\n\n".join(dict.fromkeys(code.source for code, _, _ in bound))
         return Call(step, run, sources, scratch)
 
-    def _load_all(self, pairs: Sequence[tuple[Step, _Code]]) -> dict[str, _Loaded]:
+    def _load_all(self, pairs: Sequence[tuple[Step, _Code]], optimize: bool) -> dict[str, _Loaded]:
         """All code, loaded, by its content."""
         keys = [code.content for _, code in pairs]
+        same = type(self).build_quickly is RenderingDevice.build_quickly
+        fast = optimize or same
         # Subclasses need not call an __init__ of ours.
-        cache: WeakValueDictionary[str, _Loaded]
+        cache: WeakValueDictionary[tuple[str, bool], _Loaded]
         cache = self.__dict__.setdefault("_loaded_code", WeakValueDictionary())
-        loaded = {key: found for key in keys if (found := cache.get(key)) is not None}
+        loaded: dict[str, _Loaded] = {}
         missing: dict[str, tuple[Step, _Code]] = {}
         for key, pair in zip(keys, pairs, strict=True):
-            if key not in loaded:
+            found = cache.get((key, True)) or cache.get((key, fast))
+            if found is None:
                 missing.setdefault(key, pair)
-        for key, built in zip(missing, self._build([*missing.values()]), strict=True):
-            loaded[key] = cache[key] = built
+            else:
+                loaded[key] = found
+        build = self.build if fast else self.build_quickly
+        for key, built in zip(missing, self._build(build, [*missing.values()]), strict=True):
+            loaded[key] = cache[key, fast] = built
         return loaded
 
-    def _build(self, pairs: Sequence[tuple[Step, _Code]]) -> list[_Loaded]:
+    def _build(
+        self,
+        build: Callable[[Sequence[_Code]], Iterable[tuple[str | bytes, object]]],
+        pairs: Sequence[tuple[Step, _Code]],
+    ) -> list[_Loaded]:
         if not pairs:
             return []
         codes = [code for _, code in pairs]
         names = [code.name for code in codes]
         only = pairs[0][0] if len(pairs) == 1 else None
         with _located_at(only), _errors_of("build", names, "\n\n".join(map(str, codes))):
-            results = iter(self.build(codes))
+            results = iter(build(codes))
         loaded = []
         for step, code in pairs:
             with _located_at(step), _errors_of("build", [code.name], str(code)):
@@ -433,9 +455,9 @@ class LoopsDevice(RenderingDevice["Func"]):
     def scheduled(self, step: KernelStep) -> Scheduled:
         """The loops of a kernel and their steps; by default those of `schedule`.
 
-        For a device that chooses by the kernel, as `bringup.llvm.choices.scheduled_for` does from
-        the row of the machine.  A step's own schedule, ``step.schedule``, goes before the choice.
-        Give the backend the same function.
+        For a device that chooses by the kernel, as `bringup.llvm.choices.ChosenLoopsDevice` does
+        from the row of the machine.  A step's own schedule, ``step.schedule``, goes before the
+        choice.  The backend's method ``scheduled`` has to do the same.
         """
         return scheduled_loops(step, self.schedule)
 
@@ -566,7 +588,9 @@ class SimpleBackend(Backend):
     render: as that of a `LoopsDevice`, for its source without a device: `bringup dump --target toy
     --level source`, ``jit(f).lower(x, target="toy").source``.
     render_kernel: as that of a `KernelsDevice`, for the same.
-    schedule: likewise; dumps show its steps.  target: likewise.
+    schedule: likewise; dumps show its steps.  target: likewise.  The backend of a device that
+    chooses by the kernel is `bringup.llvm.choices.ChosenLoopsBackend`, or a class with its own
+    ``scheduled``.
     schedule_tables: the folder of tables that is shipped.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()

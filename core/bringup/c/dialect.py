@@ -306,7 +306,13 @@ METAL = Dialect(
         "global": "device ", "scratch": "device ", "shared": "threadgroup ", "register": "",
     },
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);",
-    shuffle=dict.fromkeys(("i32", "u32", "f32"), "simd_shuffle_xor({value}, {mask})"),
+    shuffle={
+        **dict.fromkeys(("i32", "u32", "f32"), "simd_shuffle_xor({value}, {mask})"),
+        **{
+            name: f"as_type<{type_}>(simd_shuffle_xor(as_type<uint2>({{value}}), {{mask}}))"
+            for name, type_ in (("i64", "long"), ("u64", "ulong"))
+        },
+    },
     ids={
         "unit": "unit_id",
         "units": "unit_count",

@@ -318,14 +318,14 @@ class _Function:
                     yield self.declare(stmt.result, self.shuffle(stmt))
 
     def shuffle(self, stmt: Shuffle) -> str:
-        name, dtype = self.dialect.name, stmt.value.dtype
         mask = stmt.mask * self.inner.get(stmt.axis, self.dialect.warp)
-        if dtype.name not in self.dialect.shuffle:
-            what = f"threads exchange {dtype}, which {name} has no function for"
+        text = scalar.exchanged(self.lib, stmt.value.dtype, self.value(stmt.value), mask)
+        if text is None:
+            what = f"{self.dialect.name} has no function that exchanges {stmt.value.dtype}"
         elif not self.are_whole_warps or mask >= self.dialect.warp:
             what = f"only threads of one whole warp exchange values: loop {stmt.axis.name}"
         else:
-            return self.dialect.shuffle[dtype.name].format(value=self.value(stmt.value), mask=mask)
+            return text
         raise UnsupportedError(
             f"{self.func.name}: {what}",
             fix="share loops by replicate with lanes=1, through shared memory",

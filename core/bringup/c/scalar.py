@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bringup.c.library import Library, is_narrow
-from bringup.dtypes import DType, f32, f64, i64, u64
+from bringup.dtypes import DType, f32, f64, i64, u32, u64
 from bringup.errors import UnsupportedError
 from bringup.maths import ELEMENTARY
 
@@ -36,6 +36,19 @@ def render(
             fix="leave the op out of the device's kernel claims, so that it is decomposed",
         )
     return renderer(lib, xs, attrs, dtype, to)
+
+
+def exchanged(lib: Library, dtype: DType, value: str, mask: int) -> str | None:
+    """The value of the thread whose number differs in the bits of ``mask``; None without a function
+    for it.  What has fewer than 32 bits, an integer in registers, goes through one of 32.
+    """
+    functions = lib.dialect.shuffle
+    if dtype.name in functions:
+        return functions[dtype.name].format(value=value, mask=mask)
+    if "u32" not in functions or dtype.itemsize >= 4:
+        return None
+    text = functions["u32"].format(value=f"({lib.type(u32)}){value}", mask=mask)
+    return f"({lib.type(dtype)}){text}"
 
 
 def literal(lib: Library, value: Any, dtype: DType) -> str:
@@ -257,6 +270,7 @@ __all__ = [
     "RENDER",
     "combine",
     "convert",
+    "exchanged",
     "literal",
     "muladd",
     "render",

@@ -125,7 +125,8 @@ def new(
         str,
         typer.Option(
             metavar="NAME",
-            help="What its compiler takes: own, or c or another dialect of C that core renders.",
+            help="What its compiler takes: own, or C that core renders, in the dialect c, opencl,"
+            " cuda, hip or metal.",
             autocompletion=shell.languages,
         ),
     ] = "",

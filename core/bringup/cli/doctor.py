@@ -28,6 +28,8 @@ _NEEDED = ("bringup", "numpy", "ml_dtypes", "llvmlite", "pluggy", "hypothesis")
 _FAULTS = ("incompatible", "broken", "duplicate")
 #: How the names of modules begin that stand in for a driver.
 _STAND_IN = "simulated"
+#: The row of numbers of a simulated machine.
+_ROW = 'name="simulated"'
 
 
 @record
@@ -89,6 +91,7 @@ def simulated_places(folder: Path) -> Iterator[Place]:
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
+    what[_ROW] = "The numbers of your machine, and its name."
     for file, tree in trees.items():
         if file.stem.startswith(_STAND_IN):
             continue
@@ -110,6 +113,8 @@ def _stand_ins(node: ast.AST) -> Iterator[str]:
                 yield from (f"{last}.{alias.name}" for alias in node.names)
         case ast.keyword(arg="simulated", value=ast.Constant(value=True)):
             yield "simulated=True"
+        case ast.keyword(arg="name", value=ast.Constant(value="simulated")):
+            yield _ROW
 
 
 def _within(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:

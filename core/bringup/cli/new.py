@@ -136,6 +136,7 @@ def generate(
         "module": names.module,
         "Class": names.stem,
         "dialect": dialect,
+        "warp": str(_warp(dialect)),
         "licence": licence,
         "private": '\n    "Private :: Do Not Upload",' if licence == LICENCES[-1] else "",
         "author": author,
@@ -177,6 +178,14 @@ def _layers(depth: str, language: str) -> tuple[list[Path], str]:
         threads = DIALECTS[dialects[language]].has_threads
         layers += ["dialect", "threads" if threads else "serial"]
     return [SCAFFOLD / layer for layer in layers], dialects.get(language, "")
+
+
+def _warp(dialect: str) -> int:
+    """The threads that exchange values in a dialect."""
+    from bringup.c import DIALECTS
+
+    row = DIALECTS.get(dialect)
+    return row.warp if row is not None and row.shuffle else 1
 
 
 def _one_of(what: str, word: str, words: Collection[str]) -> str:

@@ -6,7 +6,7 @@ is asked for.
 
 from __future__ import annotations
 
-from bringup.backend.adapters import scheduled_loops
+from bringup.backend.adapters import LoopsDevice, SimpleBackend, scheduled_loops
 from bringup.kernel.form import Kernel
 from bringup.loops import For, statements
 from bringup.loops.schedule import Schedule, Scheduled, Step
@@ -64,4 +64,31 @@ def chunk_length_for(kernel: Kernel, target: Target) -> int:
     return 0
 
 
-__all__ = ["chunk_length_for", "scheduled_for"]
+class ChosenLoopsDevice(LoopsDevice):
+    """A device whose loops run as core chooses them for its row, ``target``."""
+
+    def scheduled(self, step: KernelStep) -> Scheduled:
+        """By `scheduled_for`."""
+        return scheduled_for(step, self.target)
+
+
+class ChosenLoopsBackend(SimpleBackend):
+    """The backend of `ChosenLoopsDevice`, which is given the same row, ``target``.
+
+    >>> from bringup.backend import Capabilities
+    >>> row = Target(vector_bits=256)
+    >>> backend = ChosenLoopsBackend("toy", lambda index: Toy(), Capabilities(), target=row)
+    >>> backend.target().vector_bits
+    256
+    """
+
+    def scheduled(self, step: KernelStep, target: str = "") -> Scheduled:
+        """By `scheduled_for`."""
+        return scheduled_for(step, self.target(target))
+
+    def chunk_length(self, kernel: Kernel, target: str = "") -> int:
+        """By `chunk_length_for`."""
+        return chunk_length_for(kernel, self.target(target))
+
+
+__all__ = ["ChosenLoopsBackend", "ChosenLoopsDevice", "chunk_length_for", "scheduled_for"]

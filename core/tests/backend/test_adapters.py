@@ -6,6 +6,7 @@ import doctest
 import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from bringup.backend import (
 )
 from bringup.dtypes import bool_, f32
 from bringup.errors import (
+    BackendError,
     CompileError,
     DeviceError,
     DeviceLostError,
@@ -39,9 +41,9 @@ from bringup.graph import Builder, Literal
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
-from bringup.llvm.choices import scheduled_for
+from bringup.llvm.choices import ChosenLoopsBackend, ChosenLoopsDevice
 from bringup.loops import Func, evaluate_func, lower_kernel, parse_func
-from bringup.loops.schedule import Schedule, Scheduled
+from bringup.loops.schedule import Schedule
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
 from bringup.target import Target
@@ -635,17 +637,17 @@ def test_what_a_schedule_gives_is_rendered_and_launched() -> None:
     assert chip.take(z, V).tolist() == [1, 2, 3, 4]
 
 
-def test_a_device_may_choose_by_the_kernel() -> None:
-    class ByRow(LoopsChip):
+def test_a_device_and_its_backend_may_have_core_choose_by_their_row() -> None:
+    class ByRow(LoopsChip, ChosenLoopsDevice):
         target = Target(vector_bits=64)
-
-        def scheduled(self, step: KernelStep) -> Scheduled:
-            return scheduled_for(step, self.target)
 
     chip = ByRow()
     run = chip.compile(twice())
     assert "for g0.v in 4 vector {" in run.source
     assert chip.take(run([chip.put(ARRAYS[0])])[0], V).tolist() == [1, 2, 3, 4]
+    parts: Any = ("toy", None, chip.capabilities)
+    backend = ChosenLoopsBackend(*parts, render=str, target=chip.target)
+    assert backend.lower(twice()).source == run.source
 
 
 def test_a_step_that_does_not_fit_the_loops_is_an_error_at_the_user_s_line() -> None:
@@ -692,6 +694,27 @@ def test_the_code_of_a_program_can_be_built_together() -> None:
     assert chip.events == ["build k0, k1", "launch k0", "launch k1", "launch k2"]
     assert run.source == "\n\n".join([LOOPS, str(lower_kernel(negation("k1", 2)))])
     assert chip.take(first, V).tolist() == ARRAYS[0].tolist()
+
+
+class Quick(Batched):
+    def build_quickly(self, codes: Sequence[Func]) -> list[tuple[str | bytes, object]]:
+        self.events.append("quickly")
+        return self.build(codes)
+
+
+def test_code_that_is_built_quickly_is_for_programs_of_a_few_calls_alone() -> None:
+    chip, quick = Quick(), replace(twice(), optimize=False)
+    kept = [chip.compile(each) for each in (quick, quick, twice())]
+    assert chip.events == ["quickly", "build k0", "build k0"]
+    chip = Quick()
+    kept += [chip.compile(each) for each in (twice(), quick)]
+    assert chip.events == ["build k0"]
+
+
+def test_a_device_that_loads_no_code_is_told_what_to_write() -> None:
+    Nothing = type("Nothing", (LoopsChip,), {"load": LoopsDevice.load})
+    with pytest.raises(BackendError, match="Nothing has neither `load` nor `build`"):
+        Nothing().compile(twice())
 
 
 def test_code_that_is_not_built_is_an_error() -> None:

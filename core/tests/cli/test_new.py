@@ -269,6 +269,52 @@ def test_its_own_tests_pass_at_once_whatever_stands_round_it(
     assert "opened 2, closed 1" in done.stdout  # the other one is core's own
 
 
+@pytest.mark.parametrize("language", [*new.languages()])
+def test_the_loops_of_a_dialect_run_as_core_chooses_them_for_the_row(
+    language: str, tmp_path: Path
+) -> None:
+    package = package_of(tmp_path / "x", "loops", language)
+    file = package / "capabilities.py"
+    file.write_text(file.read_text("utf-8").replace("vector_bits=0", "vector_bits=256"), "utf-8")
+    code = (
+        "import bringup as bu\n"
+        "from bringup.backend import load\n"
+        "f = bu.jit(lambda x: bu.nn.softmax(x, axis=-1), device='acme-x1')\n"
+        "lowered = f.lower(bu.float32[40, 200], target='acme-x1')\n"
+        "print(*(schedule.steps for schedule in lowered.schedules), sep='\\n')\n"
+        "print(load('acme-x1').target() == load('acme-x1').open(0).target)\n"
+    )
+    done = run_in(tmp_path / "x", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert ("vectorize" if language == "c" else "bind") in done.stdout
+    assert done.stdout.endswith("True\n")
+
+
+def test_what_is_still_simulated_says_so_where_memory_is_the_driver_s(tmp_path: Path) -> None:
+    package = package_of(tmp_path / "x", "loops", "opencl")
+    file = package / "driver.py"
+    text = file.read_text("utf-8").replace("simulated_memory", "own_memory")
+    file.write_text(text, "utf-8")
+    own = (package / "simulated_memory.py").read_text("utf-8")
+    (package / "own_memory.py").write_text(own, "utf-8")
+    done = run_in(
+        tmp_path / "x", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "arithmetic"
+    )
+    assert done.returncode == 1
+    assert "memory is the driver's, and what should run on it is still simulated" in done.stdout
+    assert "bringup doctor acme-x1" in done.stdout
+    done = run_in(
+        tmp_path / "x", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "bytes or memory"
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_help_names_every_language() -> None:
+    done = CliRunner().invoke(app, ["new", "--help"], env={"COLUMNS": "200"})
+    for language in new.languages():
+        assert re.search(rf"\b{language}\b", done.stdout)
+
+
 @pytest.mark.parametrize(("depth", "language"), PACKAGES)
 def test_each_place_to_fill_in_is_listed(depth: str, language: str, tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", depth, language)
@@ -282,7 +328,8 @@ def test_each_place_to_fill_in_is_listed(depth: str, language: str, tmp_path: Pa
     moved = {"alloc", "free", "upload", "download", "copy", "wait", "DriverError", "OutOfMemory"}
     assert by_file["driver.py"] == {f"simulated_memory.{name}" for name in moved}
     assert by_file["plugin.py"] == {"simulated_memory.devices"}
-    assert by_file["capabilities.py"] == {"simulated=True"}
+    row = {'name="simulated"'} if language else set()
+    assert by_file["capabilities.py"] == {"simulated=True", *row}
     if depth == "ops":
         assert len([place for place in places if place.file == "ops.py"]) == 28
     else:
@@ -339,15 +386,16 @@ def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:
     package = package_of(tmp_path / "x", "loops", "c")
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")
     assert done.returncode == 1
-    assert "12 places of " in done.stdout
+    assert "13 places of " in done.stdout
     assert re.search(r"driver\.py:\d+ +AcmeX1Memory\.alloc +simulated_memory\.alloc", done.stdout)
     found = json.loads(command(tmp_path / "x", "bringup", "doctor", "acme-x1", "--json").stdout)
     assert found["backend"]["state"] == "ready"
-    assert len(found["simulated"]) == 12
+    assert len(found["simulated"]) == 13
     # The driver is called by other names, as after its own module has taken the place.
     for file in package.glob("*.py"):
         text = file.read_text("utf-8").replace("simulated_", "own_")
-        file.write_text(text.replace("simulated=True", "simulated=False"), "utf-8")
+        text = text.replace("simulated=True", "simulated=False")
+        file.write_text(text.replace('"simulated"', '"x1"'), "utf-8")
     for name in ("chip", "memory"):
         (package / f"simulated_{name}.py").rename(package / f"own_{name}.py")
     done = command(tmp_path / "x", "bringup", "doctor", "acme-x1")

@@ -148,6 +148,27 @@ def test_functions_of_dialects(name: str) -> None:
     assert line in render_c(folded(32), dialect)
 
 
+NARROW = {
+    "CUDA": " v1 = (unsigned short)__shfl_xor_sync(0xffffffffu, (unsigned int)v0, 5);",
+    "HIP": " v1 = (unsigned short)__shfl_xor((unsigned int)v0, 5);",
+    "METAL": " v1 = (ushort)simd_shuffle_xor((uint)v0, 5);",
+}
+
+
+WARP = TEXT.replace("shuffle %1 over g xor 1", "neg(%1)")
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_what_is_short_is_exchanged_as_an_integer_of_32_bits(name: str) -> None:
+    dialect, _ = CALLS[name]
+    assert NARROW[name] in render_c(parse_func(WARP.replace("f32", "bf16")), dialect)
+
+
+def test_integers_of_64_bits_are_exchanged_as_two_where_there_is_no_function() -> None:
+    text = render_c(parse_func(WARP.replace("f32", "i64")), METAL)
+    assert "const long v1 = as_type<long>(simd_shuffle_xor(as_type<uint2>(v0), 5));" in text
+
+
 @pytest.mark.parametrize("dialect", [C11, OPENCL], ids=lambda dialect: str(dialect.name))
 def test_dialects_without_such_functions_refuse(dialect: Dialect) -> None:
     with pytest.raises(UnsupportedError):
