@@ -137,8 +137,8 @@ def masked_gather(
         count = type.lanes // 2
         half, parts = vec(type.scalar, count), []
         for lanes in (range(count), range(count, type.lanes)):
-            those = (b.shufflevector(v, None, lanes) for v in (addresses, keep, other))
-            parts.append(masked_gather(b, half, *those))
+            those, kept, rest = (b.shufflevector(v, None, lanes) for v in (addresses, keep, other))
+            parts.append(masked_gather(b, half, those, kept, rest, align))
         return b.shufflevector(parts[0], parts[1], range(type.lanes))
     return b.intrinsic(
         "llvm.masked.gather",
