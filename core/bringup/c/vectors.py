@@ -149,7 +149,8 @@ def is_common(load: Load, loop: For) -> bool:
     gather it.
     """
     index, buffer = load.index, load.buffer
-    is_one = index.is_affine and loop.axis.size > 1 and not has_one_mask(load.mask, loop)
+    is_one = index.is_affine and not load.operands and loop.axis.size > 1
+    is_one &= not has_one_mask(load.mask, loop)
     around = {other.axis for other in statements(loop.body) if isinstance(other, For)}
     is_one &= index.axes().isdisjoint({loop.axis} | around)
     return is_one and 0 <= index.first <= index.last < buffer.size

@@ -254,6 +254,23 @@ def test_lanes_touch_nothing_in_common_where_that_is_said(body: str, said: bool)
     assert ("vectorize(assume_safety)" in render_c(func, OPENCL)) == said
 
 
+def test_lanes_that_data_places_have_no_element_in_common() -> None:
+    func = parse_func(
+        """
+func f(x: in f32[9], i: in i32[7], y: out f32[7]) {
+  for j in 7 vector {
+    %0: i32 = i[j]
+    %1: f32 = x[d0[0:8]](%0) if 0 <= j < 5
+    y[j] = %1
+  }
+}"""
+    )
+    x, i = np.arange(9, dtype=np.float32), np.arange(7, dtype=np.int32)[::-1].copy()
+    y = np.zeros(7, np.float32)
+    Compiled([func]).run("f", [x, i, y])
+    assert y.tolist() == [6, 5, 4, 3, 2, 0, 0]
+
+
 def test_functions_share_the_library() -> None:
     funcs = [parse_func(TEXTS[name]) for name in ("unrolled", "softmax")]
     source = render_all(funcs, C11)
