@@ -74,8 +74,11 @@ def path_of(name: str, argument: str, value: str | os.PathLike[str]) -> Path:
 
 
 def check_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise OpTypeError for arguments that a function does not take."""
-    signature = inspect.signature(fn)
+    """Raise OpTypeError for arguments that a function does not take, as far as Python knows."""
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # such as `int`
+        return
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
