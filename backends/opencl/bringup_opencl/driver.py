@@ -22,7 +22,7 @@ except ImportError:  # Windows: what killed processes leave stays there
 _PREFIX = "bringup-opencl-"
 
 
-def _made() -> str:
+def _new_folder() -> str:
     """A new folder, which this process and its forks have locked as long as they live."""
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX)
@@ -49,7 +49,7 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_own = _made()
+_own = _new_folder()
 if fcntl is not None:
     for _folder in Path(_own).parent.glob(f"{_PREFIX}*"):
         _clean(_folder)

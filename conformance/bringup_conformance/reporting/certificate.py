@@ -34,7 +34,7 @@ from bringup_conformance.execution.expectations import CERTIFYING, Expectations,
 from bringup_conformance.execution.levels import ladder
 from bringup_conformance.execution.plan import budget_of
 from bringup_conformance.oracle.verdict import Verdict
-from bringup_conformance.reporting.environment import capabilities_of, plain
+from bringup_conformance.reporting.environment import capabilities_of, hash_of_files, plain
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
@@ -179,13 +179,12 @@ def sources_hash() -> str:
 
     With other sources, equal seeds make other cases.
     """
-    total = hashlib.sha256()
-    for package in (bringup, bringup_conformance):
-        root = Path(package.__path__[0])
-        for path in sorted(root.rglob("*.py")):
-            total.update(path.relative_to(root).as_posix().encode() + b"\0")
-            total.update(path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
-    return total.hexdigest()
+    roots = [Path(package.__path__[0]) for package in (bringup, bringup_conformance)]
+    return hash_of_files(
+        (path.relative_to(root).as_posix(), path.read_bytes().replace(b"\r\n", b"\n"))
+        for root in roots
+        for path in sorted(root.rglob("*.py"))
+    )
 
 
 def _statement(report: Report, rows: Sequence[Row], skips: int) -> dict[str, Any]:

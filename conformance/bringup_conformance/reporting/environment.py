@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,14 +63,22 @@ def code(target: Target) -> dict[str, str]:
 
 def _hash(package: str) -> str:
     """A hash of the files of a package or module, without bytecode."""
-    total = hashlib.sha256()
     spec = find_spec(package)
     assert spec is not None  # it brought the device
-    for root in map(Path, spec.submodule_search_locations or [spec.origin or ""]):
-        for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
-            if path.is_file() and path.parent.name != "__pycache__":
-                total.update(path.relative_to(root).as_posix().encode() + b"\0")
-                total.update(path.read_bytes() + b"\0")
+    roots = map(Path, spec.submodule_search_locations or [spec.origin or ""])
+    return hash_of_files(
+        (path.relative_to(root).as_posix(), path.read_bytes())
+        for root in roots
+        for path in (sorted(root.rglob("*")) if root.is_dir() else [root])
+        if path.is_file() and path.parent.name != "__pycache__"
+    )
+
+
+def hash_of_files(files: Iterable[tuple[str, bytes]]) -> str:
+    """A hash of the names and contents of files, in their order."""
+    total = hashlib.sha256()
+    for name, content in files:
+        total.update(name.encode() + b"\0" + content + b"\0")
     return total.hexdigest()
 
 
