@@ -28,6 +28,7 @@ from bringup.errors import BringupError, UnsupportedError
 from bringup.llvm.host.engine import engine
 from bringup_cpu import processors
 from bringup_cpu.backend import CpuBackend
+from bringup_cpu.integer_fma import define_fma
 from bringup_cpu.support import NAMES, needed_support, support_module
 
 Array = np.ndarray[Any, Any]
@@ -298,10 +299,12 @@ def support() -> Callable[..., Any]:
     import ctypes
     import re
 
-    text = str(support_module(NAMES, ""))
-    for name in NAMES:
+    module = support_module(NAMES, "")
+    define_fma(module, "integer_fma")
+    text, names = str(module), (*NAMES, "integer_fma")
+    for name in names:
         text = re.sub(rf"@{name}\b", f"@own.{name}", text)
-    code = engine().compile_native(text, [f"own.{name}" for name in NAMES])
+    code = engine().compile_native(text, [f"own.{name}" for name in names])
 
     def call(name: str, *values: float) -> float:
         kind = ctypes.c_float if name.endswith("f") else ctypes.c_double
@@ -353,17 +356,44 @@ def test_multiply_adds_in_software_round_once(support: Callable[..., Any]) -> No
         near = -a * b * (1 + float(RNG.integers(-3, 4)) * 2.0**-52)
         c = near if n % 2 else float(RNG.standard_normal() * 2.0 ** int(RNG.integers(-90, 90)))
         exact = Fraction(a) * Fraction(b) + Fraction(c)
-        assert support("fma", a, b, c) == exact.numerator / exact.denominator
+        for name in ("fma", "integer_fma"):
+            assert support(name, a, b, c) == exact.numerator / exact.denominator
         x, y, z = (float(np.float32(v)) for v in (a, b, c))
         exact = Fraction(x) * Fraction(y) + Fraction(z)
         assert Fraction(support("fmaf", x, y, z)) == _as_f32(exact)
+
+
+def test_multiply_adds_in_integers_of_any_size_round_once(support: Callable[..., Any]) -> None:
+    """Subnormal operands and results, overflow, sums that cancel, addends far away."""
+
+    def some() -> float:
+        tiny = RNG.integers(1 << int(RNG.integers(1, 53))) * 5e-324
+        wide = RNG.standard_normal() * 2.0 ** int(RNG.integers(-1070, 1020))
+        return float((tiny, wide, RNG.standard_normal())[RNG.integers(3)])
+
+    for n in range(5000):
+        a, b, c = some(), some(), some()
+        if n % 2 and math.isfinite(a * b):
+            c = -a * b * (1 + float(RNG.integers(-2, 3)) * 2.0**-52)
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        try:
+            wanted = exact.numerator / exact.denominator
+        except OverflowError:
+            wanted = math.inf if exact > 0 else -math.inf
+        if not exact:  # a sum of zeros of one sign has it
+            wanted = a * b + c
+        if exact and not c:
+            wanted = math.copysign(wanted, a * b)
+        assert support("integer_fma", a, b, c) == wanted, (a, b, c)
+    assert support("integer_fma", 1e300, 1e300, -math.inf) == -math.inf
+    assert math.copysign(1, support("integer_fma", -1e-300, 1e-300, 0.0)) == -1
 
 
 def test_multiply_adds_in_software_keep_the_signs_of_zeros(support: Callable[..., Any]) -> None:
     small = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
     for a, b, c in itertools.product(small, repeat=3):
         wanted = a * b + c  # exact
-        for name in ("fma", "fmaf"):
+        for name in ("fma", "integer_fma", "fmaf"):
             found = support(name, a, b, c)
             assert repr(found) == repr(wanted), (name, a, b, c)
 
