@@ -11,7 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
+from bringup.backend.vendor_errors import (
+    describe_error,
+    error_class_for,
+    is_vendor_error,
+    vendor_call,
+)
 from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
@@ -155,8 +160,9 @@ class StepsExecutable:
             donated.pop(i, None)
         try:
             if not device.refcounted_handles:
-                for handle in (*arena, *donated.values()):
-                    device.free(handle)
+                with vendor_call(device, "free"):
+                    for handle in (*arena, *donated.values()):
+                        device.free(handle)
         except BaseException:
             _release(device, fresh)
             raise
@@ -187,6 +193,8 @@ class StepsExecutable:
                     call.run(views)
         except Exception as error:
             wrapped = device_error(error, call.step)
+            if isinstance(wrapped, BringupError):
+                wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
                 raise
             raise wrapped from error
@@ -195,14 +203,11 @@ class StepsExecutable:
 
     def _alloc(self, nbytes: int, purpose: str) -> Handle:
         try:
-            return self._device.alloc(nbytes)
-        except Exception as error:
-            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {describe_error(error)}"
-            if isinstance(error, BringupError):
-                error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
-            if not is_vendor_error(error):
-                raise
-            raise error_class_for(error)(what) from error
+            with vendor_call(self._device, "alloc"):
+                return self._device.alloc(nbytes)
+        except BringupError as error:
+            error.notes = (*error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}")
+            raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:
@@ -242,8 +247,10 @@ def _upload_all(device: Device, literals: Iterable[Literal]) -> list[Handle]:
     handles: list[Handle] = []
     try:
         for literal in literals:
-            handles.append(device.alloc(literal.type.nbytes))
-            device.upload(handles[-1], dense_bytes(literal))
+            with vendor_call(device, "alloc"):
+                handles.append(device.alloc(literal.type.nbytes))
+            with vendor_call(device, "upload"):
+                device.upload(handles[-1], dense_bytes(literal))
     except BaseException:
         _release(device, handles)
         raise
