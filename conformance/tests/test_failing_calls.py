@@ -22,7 +22,7 @@ from bringup_conformance.diagnosis.investigate import cause_of
 from bringup_conformance.diagnosis.isolation import safe_target
 from bringup_conformance.diagnosis.locate import locate
 from bringup_conformance.execution.running import attempt, run_check
-from bringup_conformance.execution.targets import Target
+from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting.roots import roots
 from bringup_selftest.corpus import Inject, with_device, with_method
@@ -208,15 +208,15 @@ def test_what_a_call_inside_a_call_raises_is_the_inner_ones() -> None:
     assert error.call == "upload"
 
 
-@pytest.mark.parametrize("method", ["upload(self, handle, data)", "download(self, handle, out)"])
+@pytest.mark.parametrize(("name", "operand"), [("upload", "data"), ("download", "out")])
 @pytest.mark.parametrize("end", ["time.sleep(60)", "os.kill(os.getpid(), signal.SIGSEGV)"])
 def test_a_method_in_which_a_process_hangs_or_dies_is_named(
-    method: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, operand: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = f"class Ending(Toy):\n    def {method}: {end}\nToy = Ending\n"
-    toys.install(tmp_path, monkeypatch, after=body)
-    target, small = DeviceTarget.named("toy"), case(PROGRAM.replace("f32[5,16]", "f32[4]"))
-    problem = Problem("hang", "it was silent", log="where it stood")
-    with safe_target(target, problem, 2.0) as safe:
+    body = f"    def {name}(self, handle, {operand}): {end}"
+    toys.install(tmp_path, monkeypatch, after=f"class Ending(Toy):\n{body}\nToy = Ending\n")
+    small = case("graph g(%0: f32[4]) {\n  %1: f32[4] = exp(%0)\n  return %1\n}")
+    problem = Problem("hang", "it was silent", phase=f"{name}ing")
+    with safe_target(DeviceTarget.named("toy"), problem, 2.0) as safe:
         cause = cause_of(safe, small, problem)
-    assert cause.title == f"the device's {method.partition('(')[0]}"
+    assert cause.title == f"the device's {name}"

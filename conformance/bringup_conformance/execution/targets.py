@@ -170,12 +170,16 @@ class DeviceTarget:
             start, cpu_start = time.perf_counter(), _cpu_seconds()
             results = run(inputs)
             seconds = time.perf_counter() - start
-            self.cost += Cost(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
-            if not called:
+            self.cost += Cost(
+                kernels=cost.kernels, bytes_read=cost.bytes_read, bytes_written=cost.bytes_written
+            )
+            if called:
+                self.cost += Cost(running=seconds)
+            else:
                 called = True
                 self.cost += Cost(
+                    first_calls=seconds,
                     compiled=cost.kernels,
-                    first=compiling + seconds,
                     busy=busy + _cpu_seconds() - cpu_start,
                 )
             return results

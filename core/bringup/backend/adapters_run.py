@@ -31,13 +31,16 @@ _submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step], contextlib.AbstractContextManager[object]]
+Span = Callable[[Step, bool], contextlib.AbstractContextManager[object]]
 _nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-_spans: list[Span] = [lambda _step: _nothing]
+_spans: list[Span] = [lambda _step, _first: _nothing]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step)`` from now on."""
+    """Issue every step inside ``span(step, first)`` from now on.
+
+    first: whether its program runs for the first time, in which some drivers compile.
+    """
     _spans[0] = span
 
 
@@ -132,6 +135,7 @@ class StepsExecutable:
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
+        self._has_run = False
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -174,7 +178,7 @@ class StepsExecutable:
             "output": outputs,
             "constant": self._constants,
         }
-        span = _spans[0]
+        span, first = _spans[0], not self._has_run
         try:
             for call in self._calls:
                 _submitting.step = call.step
@@ -189,8 +193,9 @@ class StepsExecutable:
                 if call.scratch:
                     scratch = TensorType((call.scratch,), u8)
                     views.append(BufferView(arena[0], self._scratch_offset, scratch))
-                with span(call.step):
+                with span(call.step, first):
                     call.run(views)
+            self._has_run = True
         except Exception as error:
             wrapped = device_error(error, call.step)
             if isinstance(wrapped, BringupError):
