@@ -11,7 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
+from bringup.backend.vendor_errors import (
+    describe_error,
+    error_class_for,
+    is_vendor_error,
+    vendor_call,
+)
 from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
@@ -26,13 +31,16 @@ _submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step], contextlib.AbstractContextManager[object]]
+Span = Callable[[Step, bool], contextlib.AbstractContextManager[object]]
 _nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-_spans: list[Span] = [lambda _step: _nothing]
+_spans: list[Span] = [lambda _step, _first: _nothing]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step)`` from now on."""
+    """Issue every step inside ``span(step, first)`` from now on.
+
+    first: whether its program runs for the first time, in which some drivers compile.
+    """
     _spans[0] = span
 
 
@@ -127,6 +135,7 @@ class StepsExecutable:
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
+        self._has_run = False
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -155,8 +164,9 @@ class StepsExecutable:
             donated.pop(i, None)
         try:
             if not device.refcounted_handles:
-                for handle in (*arena, *donated.values()):
-                    device.free(handle)
+                with vendor_call(device, "free"):
+                    for handle in (*arena, *donated.values()):
+                        device.free(handle)
         except BaseException:
             _release(device, fresh)
             raise
@@ -168,7 +178,7 @@ class StepsExecutable:
             "output": outputs,
             "constant": self._constants,
         }
-        span = _spans[0]
+        span, first = _spans[0], not self._has_run
         try:
             for call in self._calls:
                 _submitting.step = call.step
@@ -183,10 +193,13 @@ class StepsExecutable:
                 if call.scratch:
                     scratch = TensorType((call.scratch,), u8)
                     views.append(BufferView(arena[0], self._scratch_offset, scratch))
-                with span(call.step):
+                with span(call.step, first):
                     call.run(views)
+            self._has_run = True
         except Exception as error:
             wrapped = device_error(error, call.step)
+            if isinstance(wrapped, BringupError):
+                wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
                 raise
             raise wrapped from error
@@ -195,14 +208,11 @@ class StepsExecutable:
 
     def _alloc(self, nbytes: int, purpose: str) -> Handle:
         try:
-            return self._device.alloc(nbytes)
-        except Exception as error:
-            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {describe_error(error)}"
-            if isinstance(error, BringupError):
-                error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
-            if not is_vendor_error(error):
-                raise
-            raise error_class_for(error)(what) from error
+            with vendor_call(self._device, "alloc"):
+                return self._device.alloc(nbytes)
+        except BringupError as error:
+            error.notes = (*error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}")
+            raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:
@@ -242,8 +252,10 @@ def _upload_all(device: Device, literals: Iterable[Literal]) -> list[Handle]:
     handles: list[Handle] = []
     try:
         for literal in literals:
-            handles.append(device.alloc(literal.type.nbytes))
-            device.upload(handles[-1], dense_bytes(literal))
+            with vendor_call(device, "alloc"):
+                handles.append(device.alloc(literal.type.nbytes))
+            with vendor_call(device, "upload"):
+                device.upload(handles[-1], dense_bytes(literal))
     except BaseException:
         _release(device, handles)
         raise
