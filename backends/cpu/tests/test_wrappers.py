@@ -69,7 +69,7 @@ def test_rust_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: in
     lines += ['let stored = std::fs::read("maths.safetensors").unwrap_or_default();']
     lines += ["held.0[..stored.len()].copy_from_slice(&stored);"]
     lines += ["let mut y = [0f32; 4];"]
-    arena = "&mut Box::new_uninit()"
+    arena = "&mut Box::new_uninit()" + (", None" if threads > 1 else "")
     if weights == "external":
         wrong = "&held.0[..stored.len() - 1], &mut y"
         lines += [f"assert_eq!(maths::scaled(&[0.0; 4], {wrong}, {arena}), Err(3));"]
@@ -85,6 +85,49 @@ def test_rust_calls_a_library(tmp_path: Path, weights: WeightsPlace, threads: in
         flags = ["--edition", edition, "-D", "warnings", "-C", "link-arg=maths.o"]
         run([*rust, *flags, "main.rs", "-o", "main"], tmp_path)
     assert run(["./main"], tmp_path).split() == ["1", "16", *["1"] * len(RUST)]
+
+
+#: Pools of a program: threads, a pool that leaves parts out, and one that repeats and invents some.
+POOLS = """
+mod big;
+use std::sync::atomic::{AtomicUsize, Ordering};
+fn main() {
+    let x: Vec<f32> = (0..SIZE).map(|n| n as f32).collect();
+    let x: &[f32; SIZE] = x.as_slice().try_into().unwrap();
+    let mut alone = Box::new([0f32; SIZE]);
+    big::run(x, &mut alone, &mut Box::new_uninit(), None).unwrap();
+    let calls = AtomicUsize::new(0);
+    let threads: big::Pool = &|parts, count| std::thread::scope(|scope| {
+        for n in 0..count {
+            let calls = &calls;
+            scope.spawn(move || { parts(n); calls.fetch_add(1, Ordering::Relaxed); });
+        }
+    });
+    let lazy: big::Pool = &|_, _| {};
+    let wild: big::Pool = &|parts, count| std::thread::scope(|scope| {
+        for n in 0..5 * count { scope.spawn(move || parts(n % (2 * count))); }
+    });
+    for pool in [threads, lazy, wild] {
+        let mut y = Box::new([0f32; SIZE]);
+        big::run(x, &mut y, &mut Box::new_uninit(), Some(pool)).unwrap();
+        assert!(*y == *alone);
+    }
+    assert!(alone[SIZE - 1] == 3.0 * (SIZE - 1) as f32);
+    println!("{}", calls.load(Ordering::Relaxed));
+}
+"""
+
+
+def test_rust_gives_a_library_threads(tmp_path: Path) -> None:
+    """Safely: nothing that a pool does computes a part twice, or leaves one out."""
+    rust, size = need_rust(), 1 << 18
+    times = bu.jit(lambda x: x * 3)
+    times.export("big", bu.float32[size], target="x86-64-v2", threads=3).write(tmp_path)
+    (tmp_path / "main.rs").write_text(POOLS.replace("SIZE", str(size)))
+    for edition in ("2021", "2024"):
+        flags = ["--edition", edition, "-D", "warnings", "-C", "link-arg=big.o"]
+        run([*rust, *flags, "main.rs", "-o", "main"], tmp_path)
+    assert run(["./main"], tmp_path) == "3\n"  # a loop in three parts
 
 
 @VARIANTS

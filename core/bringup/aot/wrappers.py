@@ -117,9 +117,47 @@ def rust_module(library: Interface) -> str:
     if driver is not None:
         lines += [*_rust_declarations(library, driver), *_rust_device(library, driver)]
         return "\n".join(lines) + "\n"
+    if library.threads > 1:
+        lines += _RUST_POOL.replace("THREADS", str(library.threads)).splitlines()
     for function, size in zip(library.functions, library.arena_bytes, strict=True):
         lines += ["", *_rust_function(library, function, size)]
     return "\n".join(lines) + "\n"
+
+
+_RUST_POOL = """use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A loop in parts: a call with each number below their count computes one.
+pub type Parts<'a> = &'a (dyn Fn(usize) + Sync);
+/// Calls parts, on threads of its own if it likes; what it leaves out the calling thread computes.
+pub type Pool<'a> = &'a dyn Fn(Parts<'_>, usize);
+
+type Part = unsafe extern "C" fn(*mut c_void, i64, i64, i64);
+#[repr(C)]
+struct Runner<'a> {
+    run: unsafe extern "C" fn(*const Pool<'a>, Part, *mut c_void, i64, i64),
+    own: *const Pool<'a>,
+}
+struct Context(*mut c_void);
+unsafe impl Sync for Context {}
+impl Context { fn get(&self) -> *mut c_void { self.0 } }
+
+// Each part once, whatever the pool does, and none after it: the closure ends here.
+unsafe extern "C" fn run_parts(
+    pool: *const Pool<'_>, part: Part, context: *mut c_void, count: i64, grain: i64,
+) {
+    let context = Context(context);
+    let grains = (count + grain - 1) / grain;
+    let each = (grains + THREADS - 1) / THREADS * grain;
+    let called: [AtomicBool; THREADS] = Default::default();
+    let one = |n: usize| {
+        if n >= THREADS || called[n].swap(true, Relaxed) { return; }
+        let begin = n as i64 * each;
+        let end = count.min(begin + each);
+        if begin < end { unsafe { part(context.get(), begin, end, n as i64) } }
+    };
+    unsafe { (*pool)(&one, THREADS) };
+    for n in 0..THREADS { one(n); }
+}"""
 
 
 def _rust_function(library: Interface, function: Function, arena_bytes: int) -> Iterator[str]:
@@ -131,9 +169,10 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
     arguments = [f"{m.name}.as_ptr().cast()" for m in function.arguments]
     arguments += [f"{WEIGHTS}.as_ptr().cast()"] if has_file else []
     results = [f"{m.name}.as_mut_ptr().cast()" for m in function.results]
-    pool = ", pool: *const c_void" if library.threads > 1 else ""
+    pool = ", pool: *const Runner<'_>" if library.threads > 1 else ""
     arena = f"{_camel(name)}Arena"
     takes += [f"arena_: &mut core::mem::MaybeUninit<{arena}>"]
+    takes += ["pool_: Option<Pool<'_>>"] if pool else []
     yield f"#[repr(C, align({ALIGNMENT}))]"
     yield f"pub struct {arena}([core::mem::MaybeUninit<u8>; {max(arena_bytes, 1)}]);"
     yield ""
@@ -151,8 +190,10 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
         yield f"    if {WEIGHTS}.len() < {library.file_bytes} {{ return Err({wrong}); }}"
     yield f"    let args_: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
     yield f"    let results_: [*mut c_void; {len(results)}] = [{', '.join(results)}];"
-    null = ", core::ptr::null()" if library.threads > 1 else ""
-    call = f"{symbol}(args_.as_ptr(), results_.as_ptr(), arena_.as_mut_ptr().cast(){null})"
+    if pool:
+        yield "    let runner_ = pool_.as_ref().map(|own| Runner { run: run_parts, own });"
+        pool = ", runner_.as_ref().map_or(core::ptr::null(), |it| it)"
+    call = f"{symbol}(args_.as_ptr(), results_.as_ptr(), arena_.as_mut_ptr().cast(){pool})"
     yield f"    match unsafe {{ {call} }} {{ 0 => Ok(()), code => Err(code) }}"
     yield "}"
 
