@@ -7,32 +7,42 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
 from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
-from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
-from bringup.integers import round_up
-from bringup.program.program import KernelStep, OpStep, Program, Step
+from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
-from bringup.types import TensorType
 
 _ATTRS_SHOWN = 200
-_submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
+
+class _Submitting(threading.local):
+    """What a thread is issuing.
+
+    issue: the `locator` of the run, and the step.  line, record: what that one does with steps.
+    """
+
+    issue: tuple[Callable[[Step], Step], Step] | None = None
+    line: Line | None = None
+    record: list[object] | None = None
+
+
+_submitting = _Submitting()
+
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step], contextlib.AbstractContextManager[object]]
-_nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-_spans: list[Span] = [lambda _step: _nothing]
+Span = Callable[[Step], contextlib.AbstractContextManager[object] | None]
+_spans: list[Span] = [lambda _step: None]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step)`` from now on."""
+    """Issue every step inside ``span(step)`` from now on, where that is not None."""
     _spans[0] = span
 
 
@@ -43,8 +53,20 @@ def current_step() -> Step | None:
     the wait gets it as `DeviceError.step`, by which core knows what is lost, and says
     ``location=step.location`` and ``step.name``.
     """
-    step: Step | None = getattr(_submitting, "step", None)
-    return None if step is None else located(step)
+    return step_to_locate()()
+
+
+def step_to_locate() -> Callable[[], Step | None]:
+    """`current_step`, to be asked for at any later time, at a tenth of its price.
+
+    For devices that need it only of work that fails.
+    """
+    issue = _submitting.issue
+    return _no_step if issue is None else partial(*issue)
+
+
+def _no_step() -> None:
+    return None
 
 
 def located(step: Step) -> Step:
@@ -61,8 +83,7 @@ def locator() -> Callable[[Step], Step]:
 
     For devices that need it only of work that fails.
     """
-    line: Line | None = getattr(_submitting, "line", None)
-    record: list[object] | None = getattr(_submitting, "record", None)
+    line, record = _submitting.line, _submitting.record
 
     def found(step: Step) -> Step:
         if line is not None or record is not None:
@@ -87,7 +108,7 @@ def running_at(line: Line) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _meanwhile(name: str, value: object) -> Iterator[None]:
-    around = getattr(_submitting, name, None)
+    around = getattr(_submitting, name)
     setattr(_submitting, name, value)
     try:
         yield
@@ -97,15 +118,17 @@ def _meanwhile(name: str, value: object) -> Iterator[None]:
 
 @record
 class Call:
-    """A step bound to what runs it on the views of its slots.
+    """A step bound to what runs it.
 
-    source: of a rendered kernel.  scratch: bytes of a last view beside those of the slots.
+    launches: functions of views, one after the other, each with the slots that it gets views of;
+    what is no slot of the program lies behind its arena.
+    source: of a rendered kernel.  code: what has to last as long as the call.
     """
 
     step: Step
-    run: Callable[[list[BufferView]], None]
+    launches: Sequence[tuple[Callable[[list[BufferView]], object], Sequence[Slot]]]
     source: str = ""
-    scratch: int = 0
+    code: Sequence[object] = ()
 
 
 class StepsExecutable:
@@ -117,16 +140,24 @@ class StepsExecutable:
     def __init__(self, device: Device, program: Program, calls: Sequence[Call]) -> None:
         self._device = device
         self._program = program
-        self._calls = [c for c in calls if any(s.type.size for s in c.step.results)]
         self._aliases = dict(program.aliases)
-        # Steps run one after the other, so their scratch is one piece behind the planned slots.
-        scratch = max((c.scratch for c in self._calls), default=0)
-        self._scratch_offset = round_up(program.arena_bytes, device.capabilities.alignment)
-        self._arena_bytes = self._scratch_offset + scratch if scratch else program.arena_bytes
         self._constants = _upload_all(device, program.constants)
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
+        # All that a launch needs but the handles of a run, and where those stand in its list.
+        inputs, outputs = len(program.inputs), len(program.outputs)
+        first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
+        calls = [c for c in calls if any(slot.type.size for slot in c.step.results)]
+        self._calls = calls  # which keep the code that they run
+        self._launches = [
+            (call.step, run, tuple((first[s.space] + s.index, s.offset, s.type) for s in slots))
+            for call in calls
+            for run, slots in call.launches
+        ]
+        every = [slot for call in calls for _, slots in call.launches for slot in slots]
+        ends = (slot.offset + slot.type.nbytes for slot in every if slot.space == "arena")
+        self._arena_bytes = max(program.arena_bytes, *ends, 0)
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -146,7 +177,7 @@ class StepsExecutable:
                 outputs.append(inputs[self._aliases[i]] if i in self._aliases else fresh[-1])
             if self._arena_bytes:
                 arena.append(self._alloc(self._arena_bytes, "the arena"))
-            self._issue(inputs, outputs, arena)
+            self._issue([*(arena or [None]), *inputs, *outputs, *self._constants])
         except BaseException:
             # The first error is the one to report; a lost device fails here once more.
             _release(device, [*arena, *fresh, *donated.values()])
@@ -162,36 +193,28 @@ class StepsExecutable:
             raise
         return outputs
 
-    def _issue(self, inputs: Sequence[Handle], outputs: list[Handle], arena: list[Handle]) -> None:
-        spaces: dict[str, Sequence[Handle]] = {
-            "input": inputs,
-            "output": outputs,
-            "constant": self._constants,
-        }
-        span = _spans[0]
+    def _issue(self, handles: Sequence[Handle]) -> None:
+        """Launch everything.  Nothing is decided here: the cost of this loop is that of launches."""
+        span, locate = _spans[0], locator()
+        step: Step | None = None
         try:
-            for call in self._calls:
-                _submitting.step = call.step
-                views = [
-                    BufferView(
-                        arena[0] if slot.space == "arena" else spaces[slot.space][slot.index],
-                        slot.offset,
-                        slot.type,
-                    )
-                    for slot in call.step.slots
-                ]
-                if call.scratch:
-                    scratch = TensorType((call.scratch,), u8)
-                    views.append(BufferView(arena[0], self._scratch_offset, scratch))
-                with span(call.step):
-                    call.run(views)
+            for step, run, windows in self._launches:
+                _submitting.issue = (locate, step)
+                views = [BufferView(handles[n], offset, type_) for n, offset, type_ in windows]
+                observed = span(step)
+                if observed is None:
+                    run(views)
+                else:
+                    with observed:
+                        run(views)
         except Exception as error:
-            wrapped = device_error(error, call.step)
+            assert step is not None
+            wrapped = device_error(error, step)
             if wrapped is error:
                 raise
             raise wrapped from error
         finally:
-            _submitting.step = None
+            _submitting.issue = None
 
     def _alloc(self, nbytes: int, purpose: str) -> Handle:
         try:

@@ -182,11 +182,11 @@ def span(name: str, category: str, **args: Any) -> Span:
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
 
 
-def launch(step: Step) -> Span:
-    """The span of a step, with what `step_facts` says of it."""
-    return (
-        _OFF if _recorder is None else _LiveSpan(_recorder, step.name, "kernel", step_facts(step))
-    )
+def launch(step: Step) -> Span | None:
+    """The span of a step, with what `step_facts` says of it; None if tracing is off."""
+    if _recorder is None:
+        return None
+    return _LiveSpan(_recorder, step.name, "kernel", step_facts(step))
 
 
 def step_facts(step: Step) -> dict[str, Any]:
