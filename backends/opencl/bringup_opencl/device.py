@@ -67,8 +67,11 @@ class OpenCLDevice(ChosenLoopsDevice):
                 f"{self.machine.name} has no buffer of {nbytes} bytes",
                 fix=f"compute in pieces of at most {most} bytes",
             )
-        with errors_of(f"no {nbytes} bytes on {self.machine.name}"):
+        try:
             return self._pool.allocate(max(nbytes, 1))
+        except cl.Error as error:
+            what = f"no {nbytes} bytes on {self.machine.name}: {error}"
+            raise device_error(error.code, what) from error
 
     def free(self, handle: cl.Buffer) -> None:
         """The driver does it, behind all queued work."""

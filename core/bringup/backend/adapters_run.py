@@ -141,6 +141,7 @@ class StepsExecutable:
         self._device = device
         self._program = program
         self._aliases = dict(program.aliases)
+        self._output_bytes = [type_.nbytes for type_ in program.outputs]
         self._constants = _upload_all(device, program.constants)
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
@@ -150,13 +151,15 @@ class StepsExecutable:
         first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
         calls = [c for c in calls if any(slot.type.size for slot in c.step.results)]
         self._calls = calls  # which keep the code that they run
+        slots = dict.fromkeys(s for call in calls for _, taken in call.launches for s in taken)
+        numbers = {slot: number for number, slot in enumerate(slots)}
+        self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
         self._launches = [
-            (call.step, run, tuple((first[s.space] + s.index, s.offset, s.type) for s in slots))
+            (call.step, run, [numbers[slot] for slot in taken])
             for call in calls
-            for run, slots in call.launches
+            for run, taken in call.launches
         ]
-        every = [slot for call in calls for _, slots in call.launches for slot in slots]
-        ends = (slot.offset + slot.type.nbytes for slot in every if slot.space == "arena")
+        ends = (slot.offset + slot.type.nbytes for slot in slots if slot.space == "arena")
         self._arena_bytes = max(program.arena_bytes, *ends, 0)
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
@@ -171,12 +174,12 @@ class StepsExecutable:
         outputs: list[Handle] = []
         fresh: list[Handle] = []
         try:
-            for i, type_ in enumerate(program.outputs):
+            for i, nbytes in enumerate(self._output_bytes):
                 if i not in self._aliases:
-                    fresh.append(self._alloc(type_.nbytes, f"output {i} of type {type_}"))
+                    fresh.append(self._alloc(nbytes, i))
                 outputs.append(inputs[self._aliases[i]] if i in self._aliases else fresh[-1])
             if self._arena_bytes:
-                arena.append(self._alloc(self._arena_bytes, "the arena"))
+                arena.append(self._alloc(self._arena_bytes))
             self._issue([*(arena or [None]), *inputs, *outputs, *self._constants])
         except BaseException:
             # The first error is the one to report; a lost device fails here once more.
@@ -194,19 +197,24 @@ class StepsExecutable:
         return outputs
 
     def _issue(self, handles: Sequence[Handle]) -> None:
-        """Launch everything.  Nothing is decided here: the cost of this loop is that of launches."""
+        """Launch everything.
+
+        handles: the arena, inputs, outputs and constants.  All else is known since the program was
+        compiled, because what is done here is done for each launch.
+        """
         span, locate = _spans[0], locator()
-        step: Step | None = None
+        views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
+        submitting, step = _submitting, None
         try:
-            for step, run, windows in self._launches:
-                _submitting.issue = (locate, step)
-                views = [BufferView(handles[n], offset, type_) for n, offset, type_ in windows]
+            for step, run, numbers in self._launches:
+                submitting.issue = (locate, step)
+                taken = [views[n] for n in numbers]
                 observed = span(step)
                 if observed is None:
-                    run(views)
+                    run(taken)
                 else:
                     with observed:
-                        run(views)
+                        run(taken)
         except Exception as error:
             assert step is not None
             wrapped = device_error(error, step)
@@ -216,10 +224,14 @@ class StepsExecutable:
         finally:
             _submitting.issue = None
 
-    def _alloc(self, nbytes: int, purpose: str) -> Handle:
+    def _alloc(self, nbytes: int, output: int = -1) -> Handle:
+        """output: its number; negative for the arena."""
         try:
             return self._device.alloc(nbytes)
         except Exception as error:
+            purpose = "the arena"
+            if output >= 0:
+                purpose = f"output {output} of type {self._program.outputs[output]}"
             what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {describe_error(error)}"
             if isinstance(error, BringupError):
                 error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")

@@ -89,7 +89,8 @@ _ledgers: weakref.WeakKeyDictionary[Device, _Ledger] = weakref.WeakKeyDictionary
 
 
 def _ledger(device: Device) -> _Ledger:
-    return _ledgers.setdefault(device, _Ledger())
+    ledger = _ledgers.get(device)
+    return _ledgers.setdefault(device, _Ledger()) if ledger is None else ledger
 
 
 @contextmanager
