@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import BufferView, Handle, Step
-from bringup.backend.adapters_run import step_to_locate
+from bringup.backend import BufferView, Handle, Step, step_locator
 from bringup.c import geometry, render_all, render_c, scratch_bytes, symbol, units
 from bringup.errors import OutOfMemoryError
 from bringup.integers import ceil_div
@@ -172,7 +171,7 @@ class OpenCLDevice(ChosenLoopsDevice):
                 event = cl.enqueue_nd_range_kernel(self.queue, kernel, size, group)
             except cl.Error as error:
                 raise device_error(error.code, f"launch of {func.name}: {error}") from error
-            launched.append((event, step_to_locate()))
+            launched.append((event, step_locator()))
             if not len(launched) % _REMEMBERED:
                 while launched and launched[0][0].command_execution_status == _ENDED:
                     launched.popleft()

@@ -321,10 +321,7 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
                 every[number] = launches
         pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
         loaded = self._load_all(pairs, program.optimize)
-        return {
-            number: self._call(program, number, each, loaded)
-            for number, each in every.items()
-        }
+        return {number: self._call(program, number, each, loaded) for number, each in every.items()}
 
     def _call(
         self,

@@ -53,16 +53,18 @@ def current_step() -> Step | None:
     the wait gets it as `DeviceError.step`, by which core knows what is lost, and says
     ``location=step.location`` and ``step.name``.
     """
-    return step_to_locate()()
+    return step_locator()()
 
 
-def step_to_locate() -> Callable[[], Step | None]:
+def step_locator() -> Callable[[], Step | None]:
     """`current_step`, to be asked for at any later time, at a tenth of its price.
 
     For devices that need it only of work that fails.
     """
-    issue = _submitting.issue
-    return _no_step if issue is None else partial(*issue)
+    if _submitting.issue is None:
+        return _no_step
+    locate, step = _submitting.issue
+    return partial(locate, step)
 
 
 def _no_step() -> None:
