@@ -11,11 +11,25 @@ from bringup.errors import UnsupportedError
 from bringup.graph import Graph
 from bringup.kernel.form import Kernel
 from bringup.program.cost import program_cost
-from bringup.program.program import Cost, Program
+from bringup.program.program import Cost, KernelStep, OpStep, Program
+from bringup.records import record
 
 if TYPE_CHECKING:  # compiling loads no module of loops
     from bringup.loops.form import Func
     from bringup.loops.schedule import Scheduled
+
+
+@record
+class ScheduledStep:
+    """A step of a program at the loop level.
+
+    loops: its functions before any schedule; none where the op library has none for it.
+    schedules: how the device runs each of them; none where it runs the step in another way.
+    """
+
+    step: KernelStep | OpStep
+    loops: Sequence[Func]
+    schedules: Sequence[Scheduled]
 
 
 class Compiled:
@@ -26,14 +40,13 @@ class Compiled:
     programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
     and for each condition, body and branch that core runs for a device.
     executable: call it with handles; None when lowered without hardware.
-    lower: makes the texts.  schedules: makes those of all kernels.  library: those of the functions
-    that the op library has for steps.  placement: makes the report.
-    cost: that of a graph in segments.
+    lower: makes the texts.  scheduled: makes every step at the loop level, those of loops and
+    branches among them.  placement: makes the report.  cost: that of a graph in segments.
     """
 
     __slots__ = (
-        "_cost", "_library", "_lower", "_lowered", "_placement", "_schedules", "donated",
-        "executable", "graph", "optimized", "programs",
+        "_cost", "_lower", "_lowered", "_placement", "donated", "executable", "graph", "optimized",
+        "programs", "scheduled",
     )  # fmt: skip
 
     def __init__(
@@ -43,8 +56,7 @@ class Compiled:
         programs: tuple[Program, ...],
         executable: Executable | None,
         lower: Callable[[], Lowered],
-        schedules: Callable[[], Sequence[Scheduled | None]],
-        library: Callable[[], Sequence[Scheduled]],
+        scheduled: Callable[[], Sequence[ScheduledStep]],
         placement: Callable[[], Iterable[Placement]] = tuple,
         cost: Callable[[], Cost] | None = None,
     ) -> None:
@@ -56,8 +68,7 @@ class Compiled:
         self.donated = programs[0].donated if cost is None else frozenset[int]()
         self._lower = lower
         self._lowered: Lowered | None = None
-        self._schedules = schedules
-        self._library = library
+        self.scheduled = scheduled
         self._placement = placement
         self._cost = cost
 
@@ -94,14 +105,10 @@ class Compiled:
     @property
     def loops(self) -> tuple[Func, ...]:
         """The loops of each kernel, before the device's own schedule, and of each step that the op
-        library has, in order.  A backend may run such a step by code of its own.
+        library has, in order.  Where a backend runs one in another way, they are those of a machine
+        of one thread.
         """
-        from bringup.loops import lower_kernel
-        from bringup.program.loops import program_loops
-
-        pairs = zip(self.kernels, self.schedules, strict=True)
-        kernels = iter([lower_kernel(k) if s is None else s.before for k, s in pairs])
-        return tuple(func for program in self.programs for func in program_loops(program, kernels))
+        return tuple(func for each in self.scheduled() for func in each.loops)
 
     @property
     def schedules(self) -> tuple[Scheduled | None, ...]:
@@ -110,14 +117,16 @@ class Compiled:
         Print one for its steps and the loops that they make.  `bringup.loops.schedule.apply` runs
         edited steps on ``before``.
         """
-        return tuple(self._schedules())
+        steps = [each for each in self.scheduled() if isinstance(each.step, KernelStep)]
+        return tuple(each.schedules[0] if each.schedules else None for each in steps)
 
     @property
     def library(self) -> tuple[Scheduled, ...]:
         """How the device runs the functions that the op library has for steps, such as sorts, in
         order; none of a step that it runs in another way.
         """
-        return tuple(self._library())
+        steps = [each for each in self.scheduled() if isinstance(each.step, OpStep)]
+        return tuple(scheduled for each in steps for scheduled in each.schedules)
 
     def cost(self) -> Cost:
         """Exact counts of one run, a loop as often as it is known to run, else once; see `Cost`.

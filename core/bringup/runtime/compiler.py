@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
@@ -31,19 +31,16 @@ from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.evaluate import check_program
 from bringup.program.in_place import find_inplace_updates
 from bringup.program.plan import plan
-from bringup.program.program import ControlStep, OpStep, Program
+from bringup.program.program import KernelStep, OpStep, Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
-from bringup.runtime.compiled import Compiled
+from bringup.runtime.compiled import Compiled, ScheduledStep
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.full_memory import with_room
 from bringup.runtime.tuned import with_schedules
 from bringup.tracing.context import nested
-
-if TYPE_CHECKING:  # compiling loads no module of loops
-    from bringup.loops.schedule import Scheduled
 
 
 @record
@@ -164,19 +161,17 @@ def _compile(
     program = _program(graph, optimized, context, target, options, donated)
     if isinstance(target, OfflineTarget):
         lowered = partial(_lower, target.backend, program, target.architecture)
-        schedules = partial(_schedules, target.backend, program, target.architecture)
-        library = partial(_library, target.backend, program, target.architecture)
-        return Compiled(graph, optimized, (program,), None, lowered, schedules, library)
+        scheduled = partial(_scheduled, target.backend, program, target.architecture)
+        return Compiled(graph, optimized, (program,), None, lowered, scheduled)
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(target, program)
     architectures = [name for name in [target.capabilities.target] if name]
     lowered = partial(_lower, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
-    schedules = partial(_schedules, target.backend, program, *architectures)
-    library = partial(_library, target.backend, program, *architectures)
+    scheduled = partial(_scheduled, target.backend, program, *architectures)
     report = partial(placement, optimized, target)
-    return Compiled(graph, optimized, (program,), executable, lowered, schedules, library, report)
+    return Compiled(graph, optimized, (program,), executable, lowered, scheduled, report)
 
 
 def _compile_segments(
@@ -282,9 +277,8 @@ def _program(
     program = with_schedules(program, backend, capabilities.target, machine)
     if context.dump is not None and report is not None:
         targets = [name for name in [capabilities.target] if name]
-        schedules = _schedules(backend, program, *targets)
-        library = _library(backend, program, *targets)
-        _dump(context.dump, graph, program, (schedules, library), report)
+        scheduled = _scheduled(backend, program, *targets)
+        _dump(context.dump, graph, program, scheduled, report)
     if context.check >= 1:
         verify_program(program)
     if context.check >= 2 and terminates(optimized):
@@ -405,27 +399,31 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
     return lowered
 
 
-def _schedules(backend: Backend, program: Program, *target: str) -> list[Scheduled | None]:
-    """How the loops of each kernel are run."""
-    with vendor_call(backend, "scheduled"):
-        return [backend.scheduled(step, *target) for step in program.kernel_steps]
+def _scheduled(backend: Backend, program: Program, *target: str) -> list[ScheduledStep]:
+    """Every step at the loop level, those of loops and branches among them."""
+    from bringup.loops import lower_kernel
+    from bringup.program.loops import is_in_place, numbered_loops
 
-
-def _library(backend: Backend, program: Program, *target: str) -> list[Scheduled]:
-    """How the functions are run that the op library has for steps."""
-    from bringup.program.loops import is_in_place
-
-    result: list[Scheduled] = []
+    result: list[ScheduledStep] = []
     for number, step in enumerate(program.steps):
-        if isinstance(step, ControlStep):
-            for inner in step.programs:
-                result += _library(backend, inner, *target)
+        if isinstance(step, KernelStep):
+            with vendor_call(backend, "scheduled"):
+                scheduled = backend.scheduled(step, *target)
+            schedules = [] if scheduled is None else [scheduled]
+            loops = [each.before for each in schedules] or [lower_kernel(step.kernel)]
+            result.append(ScheduledStep(step, loops, schedules))
         elif isinstance(step, OpStep):
             place = is_in_place(program, step)
             with vendor_call(backend, "scheduled_step"):
-                result += backend.scheduled_step(
-                    step, *target, prefix=f"o{number}_", in_place=place
+                schedules = list(
+                    backend.scheduled_step(step, *target, prefix=f"o{number}_", in_place=place)
                 )
+            general = None if schedules else numbered_loops(program, number)
+            funcs = [each.before for each in schedules] if general is None else general.funcs
+            result.append(ScheduledStep(step, funcs, schedules))
+        else:
+            for inner in step.programs:
+                result += _scheduled(backend, inner, *target)
     return result
 
 
@@ -440,13 +438,9 @@ def _dump(
     folder: Path,
     graph: Graph,
     program: Program,
-    schedules: tuple[Sequence[Scheduled | None], Sequence[Scheduled]],
+    scheduled: Sequence[ScheduledStep],
     report: Sequence[str],
 ) -> None:
-    """schedules: of kernels, and of functions of the op library."""
-    from bringup.loops import lower_kernel
-    from bringup.program.loops import numbered_loops
-
     target = dump_folder(folder, graph, graph.name)
 
     def write(name: str, *lines: object) -> None:
@@ -455,19 +449,17 @@ def _dump(
 
     write("89-fusion", *report)
     write("90-program", program)
-    for number, (kernel, scheduled) in enumerate(zip(program.kernels, schedules[0], strict=True)):
+    kernels = [each for each in scheduled if isinstance(each.step, KernelStep)]
+    for number, (kernel, each) in enumerate(zip(program.kernels, kernels, strict=True)):
         write(f"91-kernel-{number:02}", kernel)
-        if scheduled is None:
-            write(f"92-loops-{number:02}", lower_kernel(kernel))
-        else:
-            write(f"92-loops-{number:02}", scheduled.before)
-            write(f"93-schedule-{number:02}", scheduled)
-    for number in range(len(program.steps)):
-        loops = numbered_loops(program, number)
-        for func in () if loops is None else loops.funcs:
+        write(f"92-loops-{number:02}", *each.loops)
+        if each.schedules:
+            write(f"93-schedule-{number:02}", *each.schedules)
+    for each in scheduled:
+        for func in each.loops if isinstance(each.step, OpStep) else ():
             write(f"92-loops-{func.name}", func)
-    for scheduled in schedules[1]:
-        write(f"93-schedule-{scheduled.before.name}", scheduled)
+        for steps in each.schedules if isinstance(each.step, OpStep) else ():
+            write(f"93-schedule-{steps.before.name}", steps)
 
 
 __all__ = [

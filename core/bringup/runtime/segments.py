@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +23,9 @@ from bringup.program.cost import host_cost, sum_costs
 from bringup.program.program import Cost
 from bringup.records import record
 from bringup.runtime import transfer
-from bringup.runtime.compiled import Compiled
+from bringup.runtime.compiled import Compiled, ScheduledStep
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
-
-if TYPE_CHECKING:
-    from bringup.loops.schedule import Scheduled
 
 
 def parts_of(segment: Segment) -> Iterator[Graph]:
@@ -77,11 +74,8 @@ def compiled_segments(
     def lower() -> Lowered:
         return Lowered("\n".join(p.source for p in every), "\n".join(p.asm for p in every))
 
-    def schedules() -> list[Scheduled | None]:
-        return [scheduled for part in every for scheduled in part.schedules]
-
-    def library() -> list[Scheduled]:
-        return [scheduled for part in every for scheduled in part.library]
+    def scheduled() -> list[ScheduledStep]:
+        return [step for part in every for step in part.scheduled()]
 
     def report() -> Iterator[Placement]:
         if executable is None:
@@ -97,7 +91,7 @@ def compiled_segments(
         return sum_costs(_cost_of(segment, compiled) for segment, compiled in pairs)
 
     programs = tuple(program for part in every for program in part.programs)
-    return Compiled(graph, optimized, programs, executable, lower, schedules, library, report, cost)
+    return Compiled(graph, optimized, programs, executable, lower, scheduled, report, cost)
 
 
 def _cost_of(segment: Segment, parts: Sequence[Compiled]) -> Cost:

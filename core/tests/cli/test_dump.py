@@ -124,7 +124,9 @@ def test_the_schedules_of_steps_that_the_library_has(
     assert "func o0_sort(x0: in f32[40], y0: out f32[40]) {" in shown.stdout
     assert shown.stdout.startswith("schedule: 1\n")
     monkeypatch.setenv("BRINGUP_DUMP", str(tmp_path / "dumps"))
-    (scheduled,) = bu.jit(bu.sort).lower(bu.float32[40], target="cpu").library
+    compiled = bu.jit(bu.sort).lower(bu.float32[40], target="cpu")
+    (scheduled,) = compiled.library
+    assert list(map(str, compiled.loops)) == [str(scheduled.before)]
     (file,) = (tmp_path / "dumps").rglob("93-schedule-o0_sort.txt")
     assert file.read_text() == f"{scheduled}\n"
 
