@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from bringup_conformance.execution.running import attempt, run_check
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting.roots import roots
-from bringup_selftest.corpus import Inject, with_device, with_method
+from bringup_selftest.corpus import Inject, OpCall, with_device, with_method, with_ops
 from bringup_selftest.device import Reference
 
 #: An op step between two kernels.
@@ -89,9 +90,44 @@ def test_the_search_finds_bytes_that_change_on_their_way() -> None:
         inner(handle, np.append(np.frombuffer(data, np.uint8)[:-1], np.uint8(7)).data)
 
     cause, problem = cause_and_problem(with_method("upload", last_byte_lost), 2)
-    assert problem.what == "an input changed"
+    assert problem.what == "input 0 changed: after the call the device has other bits of it"
     assert cause.title == "the device's upload or download"
     assert "input 0 of type f32[5,16] comes back with other bits" in cause.what
+
+
+def test_the_search_finds_constants_that_change_on_their_way() -> None:
+    def nothing(_device: Any, _inner: Callable[..., Any], _handle: Any, _data: Any) -> None: ...
+
+    constant = """graph g() {
+  %0: f32[2] = constant() {value=f32[2](1.0, 2.0)}
+  %1: f32[2] = neg(%0)
+  return %1, %0
+}"""
+    cause = locate(opened(with_method("upload", nothing)(Reference(2))), case(constant))
+    assert cause.title == "the device's upload or download"
+    assert "a constant of type f32[2] comes back with other bits" in cause.what
+
+
+def test_a_download_that_does_not_wait_is_told_from_a_wrong_kernel() -> None:
+    def late(_device: Any, inner: Callable[..., Any], *args: Any) -> None:
+        Timer(0.02, inner, args).start()
+
+    cause = locate(opened(with_method("launch", late)(Reference(2))), CASE)
+    assert cause.title == "the device's download"
+    assert cause.what == "it does not wait for k0_neg: a moment later it gives other bits"
+
+
+def test_a_bool_that_is_neither_0_nor_1_is_shown_by_its_byte() -> None:
+    def edit(call: OpCall) -> None:
+        call.results[0].view(np.uint8)[...] *= 255
+
+    text = """graph g(%0: f32[4]) {
+  %1: bool[4] = compare(%0, %0) {direction="eq"}
+  return %1
+}"""
+    cause = locate(opened(with_ops({"compare": edit})(Reference(1))), case(text))
+    assert "output 0: a bool is neither 0 nor 1 in memory, but 0xff" in cause.what
+    assert cause.trace == ()
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,9 @@ def _run_data(
         if problem is not None:
             return total, problem
         first = first or results
-        if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
-            return total, Problem("input", "an input changed", number, fuse)
+        changed = changed_input(inputs, before)
+        if changed:
+            return total, Problem("input", changed, number, fuse)
         expected = None if spans is None else spans.get(number)
         if expected is None:
             expected = analyse(case.graph, inputs, target.capabilities.numerics)
@@ -138,6 +139,14 @@ def _run_data(
         if not verdict.ok:
             return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
     return total, _repeated(target, runnable, case, first, fuse)
+
+
+def changed_input(inputs: Sequence[Array], before: Sequence[Array]) -> str:
+    """What is wrong with an input that is not as it was; empty if all are."""
+    for number, (x, y) in enumerate(zip(inputs, before, strict=True)):
+        if not bool(same_bits(x, y).all()):
+            return f"input {number} changed: after the call the device has other bits of it"
+    return ""
 
 
 def made_inputs(case: Case, number: int) -> list[Array]:
@@ -216,10 +225,17 @@ def _call(
     actual = [(x.shape, x.dtype) for x in results]
     if actual != expected:
         return [], Problem("shape", f"results are {actual}, not {expected}", number, fuse)
-    for x in results:
-        if x.dtype == np.bool_ and x.size and int(x.view(np.uint8).max()) > 1:
-            return [], Problem("wrong", "a bool is neither 0 nor 1 in memory", number, fuse)
-    return results, None
+    odd = odd_bool(results)
+    return ([], Problem("wrong", odd, number, fuse)) if odd else (results, None)
+
+
+def odd_bool(results: Sequence[Array]) -> str:
+    """What is wrong with a bool that is neither 0 nor 1 in memory; empty if there is none."""
+    for number, x in enumerate(results):
+        largest = int(x.view(np.uint8).max()) if x.dtype == np.bool_ and x.size else 0
+        if largest > 1:
+            return f"output {number}: a bool is neither 0 nor 1 in memory, but {largest:#04x}"
+    return ""
 
 
 def _repeated(
