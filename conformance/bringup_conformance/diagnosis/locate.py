@@ -389,7 +389,7 @@ class _Search:
                 )
                 if problem is not None:
                     late = problem.kind in ("wrong", "unstable") and self._not_awaited(
-                        single, [self.values[0][v] for v in self._operands_of(number)]
+                        single, [self.placed_values[0][v] for v in self._operands_of(number)]
                     )
                     if late:
                         return late
