@@ -5,6 +5,7 @@ Whatever the device raises is a result.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,8 +38,8 @@ from bringup_conformance.rules.carried import broken
 _MAX_TEXT = 2000
 # Programs of a check whose steps are told: the last ones.
 _PROGRAMS = 8
-# Packages whose lines say nothing about a backend.
-_OURS = ("bringup", "bringup_conformance")
+# Packages whose lines say nothing about a backend: a decorator of its own may stand in contextlib.
+_OTHERS = {"bringup", "bringup_conformance"} | sys.stdlib_module_names
 
 Judgement = tuple[Verdict, Problem | None]
 #: What each output may be, by number of data set.
@@ -338,7 +339,7 @@ def _line_of_backend(error: BaseException) -> str:
     for frame, line in traceback.walk_tb(raised.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         first = module.partition(".")[0]
-        if first in _OURS or package not in ("", first):
+        if first in _OTHERS or package not in ("", first):
             continue
         package, code = first, frame.f_code
         path = PurePath(code.co_filename)
