@@ -129,6 +129,7 @@ class Problem:
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
     rules: those that it breaks; empty for all of the case's.  log: of a process that ended, what it
     printed last, and its stack.  phase: what a process that hung did, of `heartbeat.PHASES`.
+    call: what of the device raised it: a method, or ``function`` for that of an op.
     """
 
     kind: str
@@ -139,6 +140,7 @@ class Problem:
     rules: tuple[str, ...] = ()
     log: str = ""
     phase: str = ""
+    call: str = ""
 
     def alike(self, other: Problem) -> bool:
         """Whether another run went wrong in the same way: a hang in one phase of a program is not

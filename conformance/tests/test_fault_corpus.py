@@ -89,6 +89,16 @@ def test_a_kill_is_found_again_from_its_file(id: str, name: str, tmp_path: Path)
     assert replay(file, right(depth=3))[1] is None
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_long_falling_lines_of_every_float_are_sorted(dtype: str, seed: int) -> None:
+    """Each of them, whatever the seed, since -inf is the last by some digits of some alone."""
+    (fault,) = (each for each in faults() if each.id == "SO24b")
+    target = target_of(fault.inject(Reference()))
+    report = run(target, "ops", seed, only=f"sort/{dtype}", shrink_seconds=0)
+    assert [failure.case["op"] for failure in report.failures] == ["sort"]
+
+
 def test_what_only_code_made_in_little_time_gets_wrong_is_found_again(tmp_path: Path) -> None:
     planted = faulty("ER17")
     report = run(planted, "ops", only="ops/exp", report=tmp_path, shrink_seconds=3)

@@ -31,6 +31,7 @@ class BringupError(Exception):
     instruction: IR text of the instruction at fault.
     fix: what to do about it.
     op: with what name of the IR `what` begins, until it is known what the user called.
+    call: the method of a device that raised it, such as ``upload``; empty if none did.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class BringupError(Exception):
         self.fix = fix
         self.notes = notes
         self.op: str | None = None
+        self.call = ""
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {note}" for note in self.notes)]

@@ -6,6 +6,7 @@ from typing import Any
 
 from bringup.backend import BufferView, KernelsDevice
 from bringup.kernel import Kernel
+
 from bringup_template import simulated_chip
 from bringup_template.capabilities import CAPABILITIES
 from bringup_template.driver import TemplateMemory, reported

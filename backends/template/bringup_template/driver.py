@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from bringup import errors
 from bringup.backend import Device, Handle
+
 from bringup_template import simulated_memory
 
 #: What the driver's errors mean.  Others become a plain DeviceError; there are also

@@ -13,6 +13,7 @@ from bringup.backend import (
     SimpleBackend,
     hookimpl,
 )
+
 from bringup_template.capabilities import CAPABILITIES
 from bringup_template.render import render
 

@@ -10,11 +10,11 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-
 from bringup.backend import BufferView
 from bringup.dtypes import STORED, DType
 from bringup.errors import CompileError
 from bringup.ops.table import lookup
+
 from bringup_template import simulated_memory
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from bringup.backend import BufferView
 from bringup.errors import BackendError
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import bringup as bu
 import numpy as np
 import pytest
-
-import bringup as bu
 from bringup.backend import Device, NoHardware, load
 from bringup.errors import OutOfMemoryError
 from bringup_conformance import run

@@ -17,17 +17,26 @@ KINDS: Mapping[str, str] = {
     "kernel": "kernel",
     "op": "op",
     "loop": "loop",
+    "call": "the device's",
     "together": "what the device does between steps, at",
     "device": "the device",
     "unknown": "unknown",
 }
 
 
+#: Methods of devices that run no step of a program, so that none is guilty where one raises.
+MOVES = ("alloc", "free", "upload", "borrow", "copy", "adopt", "download", "host_view")
+#: What a process that hangs in one of them does, see `heartbeat.PHASES`.
+MOVING = {"allocating": "alloc", "freeing": "free", "uploading": "upload", "copying": "copy"}
+
+
 @record
 class Cause:
     """The first thing found wrong on the way from a graph to results.
 
-    kind: a key of `KINDS`.  name: the pass's, the kernel's or the op's.  what: one sentence.
+    kind: a key of `KINDS`.  name: the pass's, the kernel's, the op's, or that of a method of the
+    device that runs no step.  what: one sentence.
+    call: what raised of a guilty kernel, op or loop, such as ``launch``; empty if nothing did.
     step, steps: number of the step of the program, and how many there are.
     ir_before, ir_after: what the guilty thing was given and what it made of it: a graph before and
     after a pass, a graph and its kernel.
@@ -53,11 +62,13 @@ class Cause:
     slots: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
+    call: str = ""
 
     @property
     def title(self) -> str:
         """The guilty thing in a few words."""
-        return f"{KINDS[self.kind]} {self.name}".strip()
+        of = f"{self.call} of " if self.call else ""
+        return f"{of}{KINDS[self.kind]} {self.name}".strip()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the details that are empty."""

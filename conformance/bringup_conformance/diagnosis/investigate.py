@@ -12,7 +12,7 @@ from bringup.dtypes import BY_NAME
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import lookup
 from bringup_conformance.cases import Case, Outcome, Problem, instructions
-from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.cause import MOVES, Cause
 from bringup_conformance.diagnosis.edits import Candidate
 from bringup_conformance.diagnosis.isolation import ends_processes, locate_isolated, safe_target
 from bringup_conformance.diagnosis.locate import locate
@@ -66,8 +66,8 @@ def diagnosed_here(
     document = {
         **failure,
         "nodes": instructions(small.graph),
-        # What happens between steps is no fault of the passes that put them there.
-        "guilty": [] if cause.kind == "together" else guilty(target, small, again),
+        # What happens between or beside steps is no fault of the passes that put them there.
+        "guilty": [] if cause.kind in ("together", "call") else guilty(target, small, again),
         "reduced": {**case_to_json(small), "problem": problem_to_json(again)},
         "hashes": hashes(target, small, again),
     }
@@ -89,7 +89,14 @@ def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:
 def cause_of(
     target: Target, case: Case, problem: Problem, skip: frozenset[str] = frozenset()
 ) -> Cause:
-    """The cause of a case's failure; ``unknown`` if the search for it fails too."""
+    """The cause of a case's failure; ``unknown`` if the search for it fails too.
+
+    A method of the device that raised beside the steps is the cause, without a search, unless it
+    may have waited for a step.
+    """
+    late = target.capabilities.asynchronous and problem.call in ("download", "host_view")
+    if problem.call in MOVES and not late:
+        return Cause("call", problem.call, problem.what)
     if isinstance(target, Isolated):
         return locate_isolated(target, case, problem, skip=skip)
     try:

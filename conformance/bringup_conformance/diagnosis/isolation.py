@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.cause import MOVING, Cause
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.running import RemoteError
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -49,6 +49,8 @@ def locate_isolated(
     except RemoteError as error:
         if error.kind == "hang" and problem.kind == "hang" and error.phase != problem.phase:
             return Cause("unknown", "", f"looked for step by step, it hangs elsewhere: {error}")
+        if error.phase in MOVING:
+            return Cause("call", MOVING[error.phase], str(error))
         if not suspects:
             return Cause("unknown", "", f"before any step was run: {error}")
         last = suspects[-1].to_json()

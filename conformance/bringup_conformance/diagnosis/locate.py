@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -26,10 +27,11 @@ from bringup.kernel.split import ChunkLength
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.program.verify import verify_program
+from bringup.runtime import transfer
 from bringup.runtime.compiler import chunk_length_of, fused_program, graph_passes
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.diagnosis.cause import Cause
+from bringup_conformance.diagnosis.cause import MOVES, Cause
 from bringup_conformance.diagnosis.interference import first_corruption, overlapping_slots
 from bringup_conformance.diagnosis.op_by_op import (
     cause_by_instruction,
@@ -56,9 +58,9 @@ from bringup_conformance.diagnosis.step_programs import (
     single_step,
     step_values,
 )
-from bringup_conformance.execution.running import error_text
+from bringup_conformance.execution.running import error_text, problem_raised
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
-from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.verdict import Mismatch, Verdict
 
 #: Told what would be the cause if the device died now.
@@ -134,7 +136,10 @@ class _Search:
         if self._has_host_loops:
             case = replace(self.case, graph=self.optimized, cells=())
             return cause_by_instruction(self.target, case, self.sets, self.fuse, self.skip, located)
-        for search in (self._in_fusion, self._in_plan, self._in_single_steps, self._in_company):
+        for search in (
+            self._in_fusion, self._in_plan, self._in_transfers, self._in_single_steps,
+            self._in_company,
+        ):  # fmt: skip
             cause = search()
             if cause is not None:
                 return cause
@@ -314,6 +319,24 @@ class _Search:
         launches, program = self.planned
         return [step_values(s, x) for s, x in zip(program.steps, launches, strict=True)]
 
+    def _in_transfers(self) -> Cause | None:
+        """Inputs of the program that do not come back from the device as they went there."""
+        device = self.device.device
+        for inputs, (number, value) in product(self.sets, enumerate(self.case.graph.inputs)):
+            there = f"input {number} of type {value.type}"
+            self.suspect(Cause("call", "upload", f"the device died at an upload of {there}"))
+            try:
+                buffer = transfer.upload(device, inputs[number])
+                self.suspect(Cause("call", "download", f"the device died at a download of {there}"))
+                back = transfer.download(device, buffer, value.type)
+            except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
+                problem = problem_raised(error)
+                return Cause("call", problem.call, f"without any step: {problem.what}")
+            if not bool(same_bits(back, inputs[number]).all()):
+                what = f"{there} comes back with other bits, without any step between"
+                return Cause("call", "upload or download", what)
+        return None
+
     def _in_single_steps(self) -> Cause | None:
         """The first step whose own results are wrong though its inputs are right."""
         _, program = self.planned
@@ -326,7 +349,8 @@ class _Search:
                 try:
                     runnable = runnable_of(self.device, single, spoil=spoil)
                 except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
-                    return replace(cause, what=f"compiling it alone: {error_text(error)}")
+                    failed = problem_raised(error, "compiling it alone: ")
+                    return replace(cause, what=failed.what, call=failed.call)
                 trial = self._run_of(values, number, runnable)
                 problem, results = run_and_compare(
                     self.target, trial, case_of(self.case, graph), sets
@@ -397,7 +421,12 @@ class _Search:
     def _step_details(
         self, cause: Cause, number: int, problem: Problem, results: list[Array]
     ) -> Cause:
-        """A step as the cause, with what is to be shown of it; of a loop, the cause inside."""
+        """A step as the cause, with what is to be shown of it; of a loop, the cause inside; or the
+        method of the device that raised beside the step.
+        """
+        if problem.call in MOVES:
+            return Cause("call", problem.call, problem.what)
+        cause = replace(cause, call=problem.call)
         (launches, program), (reads, writes) = self.planned, self.steps[number]
         step: Step = program.steps[number]
         if isinstance(step, ControlStep):

@@ -74,7 +74,8 @@ def problem_of(document: Mapping[str, Any]) -> Problem:
     whole = document["problem"]
     smallest = (document.get("reduced") or document).get("problem") or whole
     shown = {key: smallest[key] for key in ("kind", "what", "fused")}
-    return Problem(**shown, log=whole.get("log", ""), phase=whole.get("phase", ""))
+    more = {key: whole.get(key, "") for key in ("log", "phase", "call")}
+    return Problem(**shown, **more)
 
 
 def _opened(path: Path, backend: str | Target | None, done: str) -> tuple[dict[str, Any], Target]:

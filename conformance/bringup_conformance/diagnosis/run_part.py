@@ -14,7 +14,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.ops.evaluate import evaluate, run_instr
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.execution.running import error_text, judged, made_inputs
+from bringup_conformance.execution.running import judged, made_inputs, problem_raised
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.special import judge_cells, operands
@@ -57,7 +57,7 @@ def run_and_compare(
         try:
             results = [x.copy() for x in runnable(copies)]
         except Exception as error:  # noqa: BLE001  (what a device raises is a result)
-            return Problem("crash", f"running: {error_text(error)}", number), []
+            return problem_raised(error, "running: ", number), []
         types = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
         if [(x.shape, x.dtype) for x in results] != types:
             return Problem("shape", "the results have other shapes", number), results

@@ -13,21 +13,23 @@ from bringup.records import record
 class Cost:
     """What the programs cost that the suite compiled and ran.
 
-    compiling, running: seconds; running includes copies to the device and back.  kernels: launches.
+    compiling, first_calls, running: seconds, copies to the device and back included; some devices
+    compile when a program is called first, so that running is what later calls take.
+    kernels: launches.
     bytes_read, bytes_written: what the launches move, exactly, by the programs.
     checking: seconds in checks of the runtime, which compile, run and wait by turns.
-    compiled: kernels of the programs that were compiled.  first: seconds of compiling these and of
-    their first calls, in which some devices compile.  busy: processor seconds of the same.
+    compiled: kernels of the programs that were compiled and called.  busy: processor seconds of
+    compiling these and of their first calls.
     """
 
     compiling: float = 0.0
+    first_calls: float = 0.0
     running: float = 0.0
     kernels: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     checking: float = 0.0
     compiled: int = 0
-    first: float = 0.0
     busy: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:

@@ -462,7 +462,8 @@ class _Session:
         """Raises SlowError if the first cases show that the device compiles slowly."""
         if not self._measures or not cost.compiled:
             return
-        self._compile_times.append((cost.first / cost.compiled, cost.busy / cost.compiled))
+        seconds = cost.compiling + cost.first_calls
+        self._compile_times.append((seconds / cost.compiled, cost.busy / cost.compiled))
         if len(self._compile_times) < _MEASURED_CASES:
             return
         self._measures = False

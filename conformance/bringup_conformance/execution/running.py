@@ -6,20 +6,18 @@ Whatever the device raises is a result.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 
 import bringup as bu
-from bringup.backend.device import Executable
 from bringup.dtypes import BY_NAME
 from bringup.errors import BringupError, DeviceLostError, UnsupportedError
 from bringup.ops.table import Kind, lookup
 from bringup.program.program import Program
+from bringup.runtime.compiler import observing_programs
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
 from bringup_conformance.execution.targets import (
     DeviceTarget,
@@ -60,44 +58,24 @@ def run_check(target: Target, check: Check) -> Outcome:
     # Programs of earlier items hold memory, and checks measure and fill the memory.
     if not check.host:
         bu.clear_caches()
-    with _programs_of(target) as programs:
+    programs: dict[str, None] = {}  # the steps of each by name, in order
+
+    def told(program: Program) -> None:
+        programs.setdefault(", ".join(step.name for step in program.steps))
+
+    with observing_programs(told):
         try:
             problem = check.run(target)
         except NotOffered:
             raise
         except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-            problem = _problem_of(error)
-    if problem is not None and programs:
-        shown = "; ".join(["…"] * (len(programs) > _PROGRAMS) + programs[-_PROGRAMS:])
+            problem = problem_raised(error)
+    names = [*filter(None, programs)]
+    if problem is not None and names:
+        shown = "; ".join(["…"] * (len(names) > _PROGRAMS) + names[-_PROGRAMS:])
         what = f"{problem.what}\n  steps of the programs up to there: {shown}"
         problem = replace(problem, what=what)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
-
-
-@contextmanager
-def _programs_of(target: Target) -> Iterator[list[str]]:
-    """The steps of each program that the device is given meanwhile, by name, equal ones once."""
-    device = target.device.device if isinstance(target, DeviceTarget) else None
-    held: dict[str, Any] | None = getattr(device, "__dict__", None)
-    programs: list[str] = []
-    if device is None or held is None:
-        yield programs
-        return
-    compile_, before = device.compile, held.get("compile")
-
-    def recorded(program: Program) -> Executable:
-        names = ", ".join(step.name for step in program.steps)
-        if names and names not in programs:
-            programs.append(names)
-        return compile_(program)
-
-    held["compile"] = recorded
-    try:
-        yield programs
-    finally:
-        del held["compile"]
-        if before is not None:
-            held["compile"] = before
 
 
 def run_case(target: Target, case: Case) -> Outcome:
@@ -127,7 +105,7 @@ def attempt(
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return Verdict(), _problem_of(error, "compiling: ", fuse=fuse)
+        return Verdict(), problem_raised(error, "compiling: ", fuse=fuse)
     if case.cells:
         return _run_cells(runnable, case)
     return _run_data(target, runnable, case, fuse, spans)
@@ -233,7 +211,7 @@ def _call(
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return [], _problem_of(error, "running: ", number, fuse)
+        return [], problem_raised(error, "running: ", number, fuse)
     expected = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
     actual = [(x.shape, x.dtype) for x in results]
     if actual != expected:
@@ -289,14 +267,16 @@ class RemoteError(Exception):
         self.phase = phase
 
 
-def _problem_of(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+def problem_raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
     """The problem that an exception of a device is.  when: put before its text."""
-    log, phase = "", ""
+    log, phase, call = "", "", ""
     if isinstance(error, RemoteError):
         log, phase = error.log, error.phase
+    elif isinstance(error, BringupError) and getattr(error, "step", None) is None:
+        call = error.call  # what a wait raises for a step is not the wait's
     kind = problem_kind(error)
     what = error_text(error) if phase or kind == "broken" else when + error_text(error)
-    return Problem(kind, what, data, fuse, log=log, phase=phase)
+    return Problem(kind, what, data, fuse, log=log, phase=phase, call=call)
 
 
 def is_lost(target: Target) -> bool:

@@ -15,13 +15,14 @@ import numpy as np
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, Executable
+from bringup.backend.vendor_errors import vendor_call
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
 from bringup.integers import round_up
 from bringup.passes.pipeline import passes_for
 from bringup.program.program import Program
 from bringup.runtime import transfer
-from bringup.runtime.compiler import Options, compile_graph, graph_passes
+from bringup.runtime.compiler import Options, compile_graph, executable_of, graph_passes
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
 from bringup_conformance.execution import heartbeat
@@ -169,12 +170,16 @@ class DeviceTarget:
             start, cpu_start = time.perf_counter(), _cpu_seconds()
             results = run(inputs)
             seconds = time.perf_counter() - start
-            self.cost += Cost(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
-            if not called:
+            self.cost += Cost(
+                kernels=cost.kernels, bytes_read=cost.bytes_read, bytes_written=cost.bytes_written
+            )
+            if called:
+                self.cost += Cost(running=seconds)
+            else:
                 called = True
                 self.cost += Cost(
+                    first_calls=seconds,
                     compiled=cost.kernels,
-                    first=compiling + seconds,
                     busy=busy + _cpu_seconds() - cpu_start,
                 )
             return results
@@ -194,7 +199,7 @@ def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) ->
     launch, so that what is read before it is written shows.
     Arrays hold afterwards what is left in the inputs.  Raises as `DeviceTarget.compile`'s.
     """
-    executable = device.device.compile(program)
+    executable = executable_of(device, program)
     sizes = [t.nbytes for t in program.outputs] + [program.arena_bytes] if spoil else []
     names = ", ".join(step.name for step in program.steps)
     return _callable(
@@ -272,7 +277,8 @@ def _overwrite(device: Device, buffer: object, nbytes: int, number: int) -> None
     """Fill the memory of an input with the byte that stands for its number."""
     if nbytes:
         fill = np.full(nbytes, (_FIRST_BYTE + number) % _BYTES, np.uint8)
-        device.upload(transfer.handle_of(buffer), fill.data)
+        with vendor_call(device, "upload"):
+            device.upload(transfer.handle_of(buffer), fill.data)
 
 
 def _require_kept(

@@ -60,9 +60,13 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
                 yield instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
             else:
                 yield instance([dtype[shape]], attrs, KEYS)
+    # Blocks of a cache, whose records may keep no NaN and no sign of zero; and lines of floats
+    # that are sorted digit by digit, where none comes behind all others in each digit.
+    falling = {True} if dtype.is_float and not draw.few else set()
     if draw.far:
-        # Blocks of a processor's own cache, whose records may keep no NaN and no sign of zero.
-        attrs = {"dim": 0, "descending": bool(draw.offset % 2)}
+        falling |= {False, True} if draw.main else {bool(draw.offset % 2)}
+    for down in sorted(falling):
+        attrs = {"dim": 0, "descending": down}
         yield replace(instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
     shape = (3, 5) if draw.few else draw.shape(2)
     attrs_drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}

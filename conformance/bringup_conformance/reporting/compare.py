@@ -236,12 +236,13 @@ def _costs(before: Plain, after: Plain) -> Iterator[Cost]:
         return
     fields = (
         ("time of compiling", "s", ("compiling",)),
+        ("time of first calls", "s", ("first_calls",)),
         ("time of running", "s", ("running",)),
         ("launches", "", ("kernels",)),
         ("bytes moved", "bytes", ("bytes_read", "bytes_written")),
     )
     for what, unit, names in fields:
-        amounts = [sum(whole["costs"][name] for name in names) for whole in (before, after)]
+        amounts = [sum(whole["costs"].get(name, 0) for name in names) for whole in (before, after)]
         cost = Cost(what, unit, *amounts)
         if len(set(cost.texts())) > 1:
             yield cost

@@ -181,6 +181,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "rules": list(problem.rules),
         "log": problem.log,
         "phase": problem.phase,
+        "call": problem.call,
     }
 
 

@@ -15,6 +15,7 @@ from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
 from bringup.records import record
 from bringup_conformance.cases import PROGRAMS, without_numbers
+from bringup_conformance.diagnosis.cause import KINDS, MOVES
 from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 
 #: Kinds of problems that are about the device as a whole.
@@ -22,7 +23,7 @@ FATAL = ("crash", "hang", "oom")
 #: What failures may share: its kind, and names.
 Feature = tuple[str, ...]
 # The most specific kind first: what explains as much in fewer words wins.
-_KINDS = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
+_KINDS = ("call", "rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
 _NOTHING = Capabilities()
 # The features of a failure that blames more things than this are not sought in other failures.
 _MAX_BLAMED = 4
@@ -45,6 +46,8 @@ class Root:
                 return f"{names[0]} on {names[1]}"
             case "op":
                 return " or ".join(names)
+            case "call":
+                return f"{KINDS[kind]} {names[0]}"
             case "fusion":
                 return f"fusion of {' → '.join(names)}"
             case _:
@@ -121,6 +124,9 @@ def _blamed(features: Collection[Feature]) -> int:
 def _features(failure: Plain) -> Iterator[Feature]:
     """The features that a failure shows."""
     case, problem = failure["case"], problem_of(failure)
+    if problem["kind"] == "crash" and problem.get("call") in MOVES:
+        yield ("call", problem["call"])
+        return
     if problem["kind"] in FATAL:
         yield (problem["kind"], without_numbers(problem["what"]))
     graph = graph_of(smallest(failure))

@@ -242,6 +242,7 @@ def costs(whole: Plain) -> list[tuple[str, str]]:
         total = cost["cases"]
         parts = {
             "compiling": cost["compiling"],
+            "in first calls of programs": cost.get("first_calls", 0.0),
             "running": cost["running"],
             "in checks of the runtime": cost.get("checking", 0.0),
         }

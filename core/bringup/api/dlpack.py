@@ -11,6 +11,7 @@ from bringup.api.arguments import flag_of
 from bringup.api.array import Array
 from bringup.api.creation import copy_of, from_host, refuse_masked
 from bringup.backend.device import Exchange
+from bringup.backend.vendor_errors import vendor_call
 from bringup.errors import ConversionError
 from bringup.runtime import devices, transfer
 from bringup.runtime.devices import DeviceSpec, OpenDevice, get
@@ -91,7 +92,10 @@ def _mark_copied(capsule: Any) -> None:
 
 
 def _exchange(device: OpenDevice | None) -> Exchange | None:
-    return None if device is None else device.device.exchange()
+    if device is None:
+        return None
+    with vendor_call(device.device, "exchange"):
+        return device.device.exchange()
 
 
 def _device_capsule(
@@ -192,6 +196,7 @@ def _from_device_memory(x: Any, device: DeviceSpec, where: tuple[int, int]) -> A
     for candidate in devices.opened() if device is None else (get(device),):
         exchange = _exchange(candidate)
         if exchange is not None and exchange.device == where:
-            handle, type_ = exchange.from_dlpack(x)
+            with vendor_call(exchange, "from_dlpack"):
+                handle, type_ = exchange.from_dlpack(x)
             return Array(type_, candidate, transfer.wrap(candidate.device, handle))
     return None

@@ -46,7 +46,7 @@ from bringup import config
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
-from bringup.backend.vendor_errors import REPORT, is_vendor_error
+from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_error, vendor_call
 from bringup.dtypes import DType, as_dtype, u8
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.graph import Literal
@@ -154,7 +154,8 @@ class _StepsDevice(Device):
         data = dense_bytes(literal)
 
         def run(views: list[BufferView]) -> None:
-            self.upload(views[0].handle, data)
+            with vendor_call(self, "upload"):
+                self.upload(views[0].handle, data)
 
         return run
 
@@ -559,6 +560,7 @@ def _errors_of(what: str, names: Sequence[str], source: str) -> Iterator[None]:
     try:
         yield
     except BringupError as error:
+        error.call = error.call or what
         if isinstance(error, CompileError):
             error.source = error.source or source
         raise
@@ -566,11 +568,11 @@ def _errors_of(what: str, names: Sequence[str], source: str) -> Iterator[None]:
         if not is_vendor_error(error):
             raise
         kernels = f"kernel{'s' * (len(names) > 1)} {', '.join(names)}"
-        raise CompileError(
-            f"{what} of {kernels} failed: {type(error).__name__}: {error}",
-            log=str(error),
-            source=source,
-        ) from error
+        raised = CompileError(
+            f"{what} of {kernels} failed: {describe_error(error)}", log=str(error), source=source
+        )
+        raised.call = what
+        raise raised from error
 
 
 class SimpleBackend(Backend):

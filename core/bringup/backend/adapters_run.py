@@ -12,7 +12,12 @@ from functools import partial
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.backend.vendor_errors import describe_error, error_class_for, is_vendor_error
+from bringup.backend.vendor_errors import (
+    describe_error,
+    error_class_for,
+    is_vendor_error,
+    vendor_call,
+)
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
@@ -37,12 +42,15 @@ class _Submitting(threading.local):
 _submitting = _Submitting()
 
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step], contextlib.AbstractContextManager[object] | None]
-_spans: list[Span] = [lambda _step: None]
+Span = Callable[[Step, bool], contextlib.AbstractContextManager[object] | None]
+_spans: list[Span] = [lambda _step, _first: None]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step)`` from now on, where that is not None."""
+    """Issue every step inside ``span(step, first)`` from now on, where that is not None.
+
+    first: whether its program runs for the first time, in which some drivers compile.
+    """
     _spans[0] = span
 
 
@@ -157,12 +165,13 @@ class StepsExecutable:
         numbers = {slot: number for number, slot in enumerate(slots)}
         self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
         self._launches = [
-            (call.step, run, [numbers[slot] for slot in taken])
+            (call.step, run, [numbers[slot] for slot in taken], bool(call.source))
             for call in calls
             for run, taken in call.launches
         ]
         ends = (slot.offset + slot.type.nbytes for slot in slots if slot.space == "arena")
         self._arena_bytes = max(program.arena_bytes, *ends, 0)
+        self._has_run = False
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -191,8 +200,9 @@ class StepsExecutable:
             donated.pop(i, None)
         try:
             if not device.refcounted_handles:
-                for handle in (*arena, *donated.values()):
-                    device.free(handle)
+                with vendor_call(device, "free"):
+                    for handle in (*arena, *donated.values()):
+                        device.free(handle)
         except BaseException:
             _release(device, fresh)
             raise
@@ -204,22 +214,25 @@ class StepsExecutable:
         handles: the arena, inputs, outputs and constants.  All else is known since the program was
         compiled, because what is done here is done for each launch.
         """
-        span, locate = _spans[0], locator()
+        span, locate, first = _spans[0], locator(), not self._has_run
         views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
         submitting, step = _submitting, None
         try:
-            for step, run, numbers in self._launches:
+            for step, run, numbers, rendered in self._launches:  # noqa: B007  (errors tell it)
                 submitting.issue = (locate, step)
                 taken = [views[n] for n in numbers]
-                observed = span(step)
+                observed = span(step, first)
                 if observed is None:
                     run(taken)
                 else:
                     with observed:
                         run(taken)
+            self._has_run = True
         except Exception as error:
             assert step is not None
             wrapped = device_error(error, step)
+            if isinstance(wrapped, BringupError):
+                wrapped.call = wrapped.call or ("launch" if rendered else "function")
             if wrapped is error:
                 raise
             raise wrapped from error
@@ -229,17 +242,14 @@ class StepsExecutable:
     def _alloc(self, nbytes: int, output: int = -1) -> Handle:
         """output: its number; negative for the arena."""
         try:
-            return self._device.alloc(nbytes)
-        except Exception as error:
+            with vendor_call(self._device, "alloc"):
+                return self._device.alloc(nbytes)
+        except BringupError as error:
             purpose = "the arena"
             if output >= 0:
                 purpose = f"output {output} of type {self._program.outputs[output]}"
-            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {describe_error(error)}"
-            if isinstance(error, BringupError):
-                error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
-            if not is_vendor_error(error):
-                raise
-            raise error_class_for(error)(what) from error
+            error.notes = (*error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}")
+            raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:
@@ -279,8 +289,10 @@ def _upload_all(device: Device, literals: Iterable[Literal]) -> list[Handle]:
     handles: list[Handle] = []
     try:
         for literal in literals:
-            handles.append(device.alloc(literal.type.nbytes))
-            device.upload(handles[-1], dense_bytes(literal))
+            with vendor_call(device, "alloc"):
+                handles.append(device.alloc(literal.type.nbytes))
+            with vendor_call(device, "upload"):
+                device.upload(handles[-1], dense_bytes(literal))
     except BaseException:
         _release(device, handles)
         raise

@@ -63,15 +63,18 @@ def _handlers() -> set[CodeType]:
 class vendor_call:  # noqa: N801  (a context manager, read as a verb)
     """Inside the block every exception that is none of ours becomes one, and names the method.
 
+    One of ours gets the method as its ``call``, unless a call inside that one raised it.
     owner: the vendor's object.
     method: its method called inside.
+    kind: the class of what is none of ours; by default as its own class says.
     """
 
-    __slots__ = ("_method", "_owner")
+    __slots__ = ("_kind", "_method", "_owner")
 
-    def __init__(self, owner: object, method: str) -> None:
+    def __init__(self, owner: object, method: str, kind: type[BringupError] | None = None) -> None:
         self._owner = owner
         self._method = method
+        self._kind = kind
 
     def __enter__(self) -> None:
         return None
@@ -82,6 +85,10 @@ class vendor_call:  # noqa: N801  (a context manager, read as a verb)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception) and is_vendor_error(error):
+        if isinstance(error, BringupError):
+            error.call = error.call or self._method
+        elif isinstance(error, Exception) and is_vendor_error(error):
             what = f"{type(self._owner).__name__}.{self._method}: {describe_error(error)}"
-            raise error_class_for(error)(what, fix=REPORT) from error
+            raised = (self._kind or error_class_for(error))(what, fix=REPORT)
+            raised.call = self._method
+            raise raised from error

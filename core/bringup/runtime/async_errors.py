@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from bringup.backend.adapters_run import recording_steps
+from bringup.backend.vendor_errors import vendor_call
 from bringup.errors import DeviceError, DeviceLostError
 from bringup.locks import ProcessLock
 
@@ -142,11 +143,17 @@ def look(device: Device, needed: Iterable[Run], ask: Callable[[], _Seen]) -> _Se
             return seen
 
 
+def synchronize(device: Device) -> None:
+    """`Device.synchronize`, whose errors are ours."""
+    with vendor_call(device, "synchronize"):
+        device.synchronize()
+
+
 def wait(device: Device, needed: Iterable[Run] = ()) -> None:
     """Wait for all work of a device.  needed: as for `look`, which says what is raised."""
 
     def ask() -> bool:
-        device.synchronize()
+        synchronize(device)
         return True
 
     look(device, needed, ask)
@@ -163,7 +170,7 @@ def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:
             return  # a device that forgets nothing
         told.append(error.step)
         try:
-            device.synchronize()
+            synchronize(device)
         except DeviceError as another:
             error = another
             _ledger(device).fail(runs, another)

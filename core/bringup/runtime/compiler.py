@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.backend.partition import Partition, partition
 from bringup.backend.placement import check_placement, placement, runs_on_host
-from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_error, vendor_call
+from bringup.backend.vendor_errors import REPORT, vendor_call
 from bringup.bounded import BoundedDict
 from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
@@ -165,7 +166,7 @@ def _compile(
         return Compiled(graph, optimized, (program,), None, lowered, scheduled)
     count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
-        executable = _executable(target, program)
+        executable = executable_of(target, program)
     architectures = [name for name in [target.capabilities.target] if name]
     lowered = partial(_lower, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
@@ -362,16 +363,27 @@ def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
     return launch
 
 
-def _executable(device: OpenDevice, program: Program) -> Executable:
-    """The device's executable of a program; errors of its compiler become a CompileError."""
-    name = f"{type(device.device).__name__}.compile"
+@contextmanager
+def observing_programs(told: Callable[[Program], object]) -> Iterator[None]:
+    """Tell of each program before any device is given it, in whatever thread, inside the block."""
+    _told.append(told)
     try:
+        yield
+    finally:
+        _told.remove(told)
+
+
+_told: list[Callable[[Program], object]] = []
+
+
+def executable_of(device: OpenDevice, program: Program) -> Executable:
+    """The device's executable of a program; errors of its compiler become a CompileError."""
+    for told in tuple(_told):
+        told(program)
+    with vendor_call(device.device, "compile", CompileError):
         compiled: Any = with_room(device.device.compile, program)
-    except Exception as error:
-        if not is_vendor_error(error):
-            raise
-        raise CompileError(f"{name}: {describe_error(error)}", fix=REPORT) from error
     if not callable(compiled):
+        name = f"{type(device.device).__name__}.compile"
         raise CompileError(
             f"{name} gave {type(compiled).__name__}, which nobody can call", fix=REPORT
         )

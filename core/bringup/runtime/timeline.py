@@ -182,11 +182,15 @@ def span(name: str, category: str, **args: Any) -> Span:
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
 
 
-def launch(step: Step) -> Span | None:
-    """The span of a step, with what `step_facts` says of it; None if tracing is off."""
+def launch(step: Step, first: bool) -> Span | None:
+    """The span of a step, with what `step_facts` says of it; None if tracing is off.
+
+    first: whether its program runs for the first time, which the span then says, too.
+    """
     if _recorder is None:
         return None
-    return _LiveSpan(_recorder, step.name, "kernel", step_facts(step))
+    facts = {"first": True} if first else {}
+    return _LiveSpan(_recorder, step.name, "kernel", facts | step_facts(step))
 
 
 def step_facts(step: Step) -> dict[str, Any]:

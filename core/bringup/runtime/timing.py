@@ -10,7 +10,7 @@ import numpy as np
 
 from bringup.backend.device import Executable
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Space
-from bringup.runtime import transfer
+from bringup.runtime import async_errors, transfer
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
 
@@ -37,7 +37,7 @@ class Timer:
         start = self.clock()
         for _ in range(count):
             transfer.execute(self.device, executable, self.inputs, len(self.outputs))
-        self.device.synchronize()
+        async_errors.synchronize(self.device)
         return self.clock() - start
 
     def results(self, executable: Executable) -> list[bytes]:

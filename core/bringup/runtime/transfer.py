@@ -121,7 +121,7 @@ def wait(device: Device, buffer: Any) -> None:
     if device.capabilities.asynchronous:
         async_errors.wait(device, _runs(buffer))
     else:
-        device.synchronize()
+        async_errors.synchronize(device)
 
 
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:

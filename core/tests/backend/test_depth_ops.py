@@ -117,6 +117,7 @@ def test_steps_stand_in_the_timeline(device: OpenDevice, tmp_path: Path) -> None
     x = transfer.upload(toy, np.float32([1, 2, 3, 4]))
     [y] = compiled.executable([transfer.handle_of(x)] * 2)
     transfer.download(toy, transfer.wrap(toy, y), f32[4])
+    compiled.executable([transfer.handle_of(x)] * 2)
     timeline.stop()
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     steps = [(e["name"], e["cat"]) for e in events if e["ph"] == "X"]
@@ -125,6 +126,10 @@ def test_steps_stand_in_the_timeline(device: OpenDevice, tmp_path: Path) -> None
         ("mul", "kernel"),
         ("exp", "kernel"),
         ("download", "transfer"),
+        ("mul", "kernel"),
+        ("exp", "kernel"),
     ]
-    mul, exp = (e["args"] for e in events if e.get("cat") == "kernel")
+    mul, exp, *again = (e["args"] for e in events if e.get("cat") == "kernel")
+    assert mul["first"] is exp["first"] is True
+    assert not any("first" in each for each in again)
     assert (mul["bytes"], mul["flops"], exp["bytes"]) == (48, 4, 32)

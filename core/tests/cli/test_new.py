@@ -70,6 +70,13 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def assert_tidy(folder: Path) -> None:
+    """A package is as ruff has it by the settings of its own, alone in its folder."""
+    for arguments in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
+        done = run_in(folder, "-m", "ruff", *arguments, str(folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def command(folder: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``bringup`` or ``conformance`` there."""
     module = {"bringup": "bringup", "conformance": "bringup_conformance"}[name]
@@ -189,6 +196,7 @@ def test_a_package_has_its_own_names_and_little_code(
     assert 60 < count < limit
     stand_ins = sum(code_lines(text) for name, text in own.items() if "simulated" in name)
     assert stand_ins < LINES
+    assert_tidy(tmp_path / "x")
 
 
 def test_the_first_depth_claims_what_every_device_must_have(tmp_path: Path) -> None:
@@ -363,23 +371,7 @@ def test_the_tutorial_fills_in_every_place(tmp_path: Path) -> None:
     assert list(simulated_places(module)) == []
     count = sum(code_lines(file.read_text("utf-8")) for file in module.glob("*.py"))
     assert 100 < count <= LINES
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "ruff",
-            "check",
-            "--select",
-            "F,E,I",
-            "--line-length",
-            "100",
-            module,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    assert_tidy(tmp_path / "x")
 
 
 def test_doctor_says_what_is_left_until_nothing_is(tmp_path: Path) -> None:

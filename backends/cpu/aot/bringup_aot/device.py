@@ -1,4 +1,4 @@
-"""A device whose programs are libraries made ahead of time, each run in a process of its own."""
+"""A device whose programs are libraries made ahead of time, in processes beside this one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bringup.backend.link import LinkOptions
 from bringup.errors import DeviceError
 from bringup.program.program import Program
 from bringup_aot.machines import MACHINES, Machine, compiler
+from bringup_aot.running import Running
 
 Array = np.ndarray[Any, Any]
 _NAME, _SYMBOL = "model", "model_run"
@@ -61,6 +63,9 @@ class AotDevice(Device):
 
     def __init__(self, capabilities: Capabilities, machine: Machine) -> None:
         self.capabilities, self.machine = capabilities, machine
+        self._lock = Lock()
+        # The program that was called last waits for more calls; no other one runs.
+        self._last: tuple[Path, Running] | None = None
 
     def alloc(self, nbytes: int) -> Array:
         """Of any content."""
@@ -95,17 +100,34 @@ class AotDevice(Device):
         )
         maker, target = backend_of(self.machine.target)
         library = make_library(_NAME, [function], maker, target, options=LinkOptions())
-        return AotExecutable(program, library, self.machine)
+        return AotExecutable(program, library, self)
+
+    def call(self, path: Path, data: bytes, size: int) -> bytes:
+        """What a linked program writes, of what it reads.  Raises DeviceError."""
+        with self._lock:
+            if self._last is None or self._last[0] != path:
+                self._stop()
+                self._last = path, self.machine.start(path)
+            try:
+                return self._last[1].call(data, size)
+            except BaseException:
+                self._stop()
+                raise
+
+    def _stop(self) -> None:
+        if self._last is not None:
+            self._last[1].stop()
+        self._last = None
 
 
 class AotExecutable:
     """A linked program."""
 
-    def __init__(self, program: Program, library: Library, machine: Machine) -> None:
-        self.program, self.machine = program, machine
+    def __init__(self, program: Program, library: Library, device: AotDevice) -> None:
+        self.program, self.device = program, device
         self.arena_bytes = library.arena_bytes[_SYMBOL]
         self.folder = TemporaryDirectory(prefix="bringup-aot-")  # removed with this object
-        self.path = machine.link(library, Path(self.folder.name))
+        self.path = device.machine.link(library, Path(self.folder.name))
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Run it once."""
@@ -116,7 +138,9 @@ class AotExecutable:
             array[: type_.nbytes].tobytes()
             for array, type_ in zip(inputs, program.inputs, strict=True)
         ]
-        written = self.machine.run(self.path, np.array(head, "<u8").tobytes() + b"".join(parts))
+        data = np.array(head, "<u8").tobytes() + b"".join(parts)
+        size = 8 + sum(type_.nbytes for type_ in program.outputs)
+        written = self.device.call(self.path, data, size)
         status = int.from_bytes(written[:8], "little")
         if status:
             raise DeviceError(f"{_SYMBOL} returned {status}")

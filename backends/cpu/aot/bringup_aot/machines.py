@@ -9,19 +9,15 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bringup.aot.library import Library
 from bringup.aot.toolchain import tool
 from bringup.backend import NoHardware
-from bringup.errors import DeviceError, OutOfMemoryError
+from bringup.errors import DeviceError
 from bringup.records import record
+from bringup_aot.running import Module, Process, Running
 
 _HERE = Path(__file__).parent
-#: A run of a program of the suite takes much less, emulated as well.
-_SECONDS = 300
-#: The status of runner.c where arguments, results and the arena have no room.
-_NO_MEMORY = 3
 
 
 @record
@@ -54,69 +50,17 @@ class Machine:
         _call([*compiler(self), *self.flags, str(runner), str(code), "-lm", "-o", str(program)])
         return program
 
-    def run(self, program: Path, data: bytes) -> bytes:
-        """What a program writes, of what it reads.  Raises DeviceError."""
-        command = [*self.emulator, str(program)]
-        done = subprocess.run(
-            command, input=data, capture_output=True, check=False, timeout=_SECONDS
-        )
-        _check("program", done)
-        return done.stdout
-
-
-class Board(Machine):
-    """A processor without a system, which reads and writes files through its debugger."""
-
-    def run(self, program: Path, data: bytes) -> bytes:
-        """Start the board and wait until it stops."""
-        folder = program.parent
-        (folder / "input").write_bytes(data)
-        command = [*self.emulator, str(program)]
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, check=False, timeout=_SECONDS
-        )
-        _check("board", done)
-        return (folder / "output").read_bytes()
+    def start(self, program: Path) -> Running:
+        """A program, as a process of its own."""
+        return Process((*self.emulator, str(program)))
 
 
 class Browser(Machine):
     """A machine of WebAssembly, in this process."""
 
-    def run(self, program: Path, data: bytes) -> bytes:
-        """Run a module, with its reads and writes in files."""
-        folder = program.parent
-        import wasmtime
-
-        (folder / "input").write_bytes(data)
-        engine = _engine()
-        store = wasmtime.Store(engine)
-        system = wasmtime.WasiConfig()
-        system.stdin_file = str(folder / "input")
-        system.stdout_file = str(folder / "output")
-        store.set_wasi(system)
-        linker = wasmtime.Linker(engine)
-        linker.define_wasi()
-        module = wasmtime.Module.from_file(engine, str(program))
-        start: Any = linker.instantiate(store, module).exports(store)["_start"]
-        try:
-            start(store)
-        except wasmtime.ExitTrap as stopped:
-            if stopped.code:
-                raise DeviceError(f"the module ended with status {stopped.code}") from None
-        except wasmtime.Trap as trap:
-            raise DeviceError(f"the module stopped: {trap.message}") from None
-        return (folder / "output").read_bytes()
-
-
-def _check(who: str, done: subprocess.CompletedProcess[bytes]) -> None:
-    """Raises OutOfMemoryError and DeviceError."""
-    if done.returncode == _NO_MEMORY:
-        raise OutOfMemoryError(f"arguments, results and the arena do not fit the {who}'s memory")
-    if done.returncode:
-        raise DeviceError(
-            f"the {who} ended with status {done.returncode}",
-            notes=(done.stderr.decode(errors="replace")[-500:],),
-        )
+    def start(self, program: Path) -> Running:
+        """A module."""
+        return Module(program)
 
 
 class Launcher(Machine):
@@ -131,18 +75,16 @@ class Launcher(Machine):
         return program
 
 
-@cache
-def _engine() -> Any:
-    import wasmtime
-
-    return wasmtime.Engine()
-
-
 _M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-nostartfiles")
 _BOARD = (*_M4, "--specs=nosys.specs", f"-T{_HERE / 'board.ld'}")
 _C11 = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
-_SANITIZED = (*_C11, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-_M4_RUN = ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting", "-kernel")
+_SANITIZED = (*_C11, "-fsanitize=address,undefined")
+# Instead of -fno-sanitize-recover: with it clang 14 compiles some functions for many minutes.
+_HALTS = ("env", "UBSAN_OPTIONS=halt_on_error=1")
+_M4_RUN = (
+    "qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-serial", "none",
+    "-monitor", "none", "-semihosting", "-kernel",
+)  # fmt: skip
 MACHINES: Sequence[Machine] = (
     Machine("x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "x86_64-linux-musl"),
     Machine(
@@ -158,13 +100,13 @@ MACHINES: Sequence[Machine] = (
         ("-static",), ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128"),
     ),
     Browser("wasm32", "", "wasm32-wasi", ("-msimd128",)),
-    Board("thumbv7em-none-eabihf", "arm-none-eabi-gcc", None, _BOARD, _M4_RUN),
+    Machine("thumbv7em-none-eabihf", "arm-none-eabi-gcc", None, _BOARD, _M4_RUN),
     # C source, for this machine: warnings are errors, and sanitizers watch.
-    Machine("c11", "gcc", None, _SANITIZED),
-    Machine("c11", "clang", None, _SANITIZED),
+    Machine("c11", "gcc", None, _SANITIZED, _HALTS),
+    Machine("c11", "clang", None, _SANITIZED, _HALTS),
     # And for others.
     Machine("c11", "aarch64-linux-gnu-gcc", None, (*_C11, "-static"), ("qemu-aarch64",)),
-    Board("c11", "arm-none-eabi-gcc", None, (*_C11, *_BOARD), _M4_RUN),
+    Machine("c11", "arm-none-eabi-gcc", None, (*_C11, *_BOARD), _M4_RUN),
     Machine(
         "aarch64-linux-gnu+sve", "aarch64-linux-gnu-gcc", "aarch64-linux-musl",
         ("-static",), ("qemu-aarch64", "-cpu", "max,sve-max-vq=2,pauth=off"),

@@ -20,6 +20,7 @@ from bringup.html.markup import (
     table,
     tag,
 )
+from bringup_conformance.diagnosis.cause import Cause
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 from bringup_conformance.reporting.html import bounds
@@ -130,7 +131,7 @@ def _facts(failure: Plain, graph: Graph | None) -> Markup:
             ("mode", mode),
             ("instructions", size),
             ("right without", ", ".join(failure.get("guilty", ()))),
-            ("guilty", f"{cause['kind']} {cause['name']}".strip() if cause else ""),
+            ("guilty", Cause.from_json(cause).title if cause else ""),
             ("wrong elements", wrong),
             ("rules broken", ", ".join(problem.get("rules", ()))),
         )
@@ -207,9 +208,9 @@ def _blamed(failure: Plain, graph: Graph) -> set[int]:
     """Instructions that are guilty for sure: the only one, those of a guilty op or kernel, or those
     that a guilty pass removed.
     """
-    if len(graph) == 1:
-        return {0}
     cause = failure.get("cause", {})
+    if len(graph) == 1 and cause.get("kind") != "call":
+        return {0}
     names: set[str] = set()
     match cause.get("kind"):
         case "op":
@@ -243,5 +244,5 @@ def _guilty(failure: Plain) -> Markup | None:
         if text not in seen:
             seen.add(text)
             blocks.append(tag("details", tag("summary", title), code(_cut(text))))
-    title = f"Guilty: {cause['kind']} {cause['name']}".strip()
+    title = f"Guilty: {Cause.from_json(cause).title}"
     return tag("details", tag("summary", title), blocks, open=True)

@@ -7,8 +7,8 @@ import numpy as np
 from bringup_selftest.corpus import Array, Faults, OpCall
 
 FAULTS = Faults("Sort and top-k")
-#: Elements of a line that one block sorts.
-_LINE = 1024
+#: Elements of a line that one block sorts, and of the longest line that is not sorted by digits.
+_LINE, _LONG = 1024, 16 * 1024
 
 
 def _sorted(call: OpCall, operands: list[Array]) -> list[Array]:
@@ -115,6 +115,46 @@ def in_blocks(call: OpCall) -> Array | None:
         return None
     cuts = range(_LINE, x.shape[d], _LINE)
     return np.concatenate([call.reference(part) for part in np.split(x, cuts, axis=d)], axis=d)
+
+
+@FAULTS.op("SO24b", "long falling lines are filled up with -inf in each pass by digits", "sort")
+def filled_in_each_pass(call: OpCall) -> Array | None:
+    """Of a falling line -inf is the last, but not by each of its digits: what a pass fills up the
+    last block of a line with pushes elements out.
+    """
+    (x, *rest), d = call.operands, call.attrs["dim"]
+    n, bits = x.shape[d], 8 * x.itemsize
+    if rest or x.dtype.kind in "biu" or bits == 8 or not call.attrs["descending"]:
+        return None
+    if n <= _LONG or n % _LINE == 0:
+        return None
+    lines = np.moveaxis(x, d, -1)
+    filled = np.concatenate([lines, np.full((*lines.shape[:-1], 1), -np.inf, x.dtype)], -1)
+    codes = _falling_codes(filled)
+    whole, last = n - n % _LINE, _LINE - n % _LINE
+    order = np.broadcast_to(np.arange(n), (*filled.shape[:-1], n))
+    for shift in range(0, bits, 8):
+        fill = np.full((*order.shape[:-1], last), n)
+        block = _by_digit(np.concatenate([order[..., whole:], fill], -1), codes, shift)
+        order = np.concatenate([order[..., :whole], block[..., : n - whole]], -1)
+        order = _by_digit(order, codes, shift)
+    return np.moveaxis(np.take_along_axis(filled, order, -1), -1, d)
+
+
+def _falling_codes(x: Array) -> Array:
+    """Whole numbers in the falling order of floats: NaN first, both zeros alike."""
+    word = np.dtype(f"u{x.itemsize}")
+    sign = word.type(1 << (8 * x.itemsize - 1))
+    number = np.where(x == 0, x.dtype.type(0), x)
+    bits = np.where(np.isnan(number), np.array(np.nan, x.dtype), number).view(word)
+    bits = np.where(np.isnan(number), bits & ~sign, bits)
+    return ~np.where(bits & sign, ~bits, bits | sign)
+
+
+def _by_digit(order: Array, codes: Array, shift: int) -> Array:
+    """Places in lines, by a digit of eight bits of what stands there."""
+    digits = np.take_along_axis(codes, order, -1) >> codes.dtype.type(shift) & codes.dtype.type(255)
+    return np.take_along_axis(order, np.argsort(digits, axis=-1, kind="stable"), -1)
 
 
 FAULTS.op("SO22a", "descending is ignored", "sort")(
