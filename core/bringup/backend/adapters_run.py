@@ -156,6 +156,7 @@ class StepsExecutable:
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
+        self._has_run = False
         # All that a launch needs but the handles of a run, and where those stand in its list.
         inputs, outputs = len(program.inputs), len(program.outputs)
         first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
@@ -165,13 +166,12 @@ class StepsExecutable:
         numbers = {slot: number for number, slot in enumerate(slots)}
         self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
         self._launches = [
-            (call.step, run, [numbers[slot] for slot in taken], bool(call.source))
+            (call.step, run, [numbers[slot] for slot in taken])
             for call in calls
             for run, taken in call.launches
         ]
         ends = (slot.offset + slot.type.nbytes for slot in slots if slot.space == "arena")
         self._arena_bytes = max(program.arena_bytes, *ends, 0)
-        self._has_run = False
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -218,7 +218,7 @@ class StepsExecutable:
         views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
         submitting, step = _submitting, None
         try:
-            for step, run, numbers, rendered in self._launches:  # noqa: B007  (errors tell it)
+            for step, run, numbers in self._launches:
                 submitting.issue = (locate, step)
                 taken = [views[n] for n in numbers]
                 observed = span(step, first)
@@ -232,7 +232,8 @@ class StepsExecutable:
             assert step is not None
             wrapped = device_error(error, step)
             if isinstance(wrapped, BringupError):
-                wrapped.call = wrapped.call or ("launch" if rendered else "function")
+                (call,) = (each for each in self._calls if each.step is step)
+                wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
                 raise
             raise wrapped from error
@@ -242,14 +243,19 @@ class StepsExecutable:
     def _alloc(self, nbytes: int, output: int = -1) -> Handle:
         """output: its number; negative for the arena."""
         try:
-            with vendor_call(self._device, "alloc"):
-                return self._device.alloc(nbytes)
-        except BringupError as error:
+            return self._device.alloc(nbytes)
+        except Exception:  # noqa: BLE001  (it is raised again, as what it is)
             purpose = "the arena"
             if output >= 0:
                 purpose = f"output {output} of type {self._program.outputs[output]}"
-            error.notes = (*error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}")
-            raise
+            try:
+                with vendor_call(self._device, "alloc"):
+                    raise
+            except BringupError as error:
+                error.notes = (
+                    *error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}"
+                )  # fmt: skip
+                raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:

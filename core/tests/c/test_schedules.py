@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -57,3 +58,8 @@ def test_products_have_vectors(compiled: Compiled) -> None:
     text = compiled.source.partition(f"void {IDS[number]}(")[2].partition("\nvoid ")[0]
     assert "bu_f32x8 r0_11 = {0};" in text
     assert "bu_muladd_f32(" in text
+
+
+def test_what_is_known_of_lanes_and_copies_is_not_asked(compiled: Compiled) -> None:
+    known = r"(-?\d+|[^()&]*\b\w+_v\b[^()&]*)"  # of constants, or of the number of a lane
+    assert re.findall(rf"if \({known} (?:>=|<) -?\d+\)", compiled.source) == []
