@@ -164,6 +164,18 @@ def test_each_result_has_its_own_error(queue: Queue, device: OpenDevice) -> None
         first.tolist()
 
 
+def test_one_wait_hears_of_all_that_failed_before_it(queue: Queue, device: OpenDevice) -> None:
+    x = bu.asarray(X, device=device)
+    queue.fails["exp"] = DeviceError
+    lost = [bu.jit(lambda x, n=n: bu.exp(x) + n, device=device)(x) for n in range(4)]
+    queue.fails.clear()
+    for number, each in enumerate(lost):
+        if number:
+            queue.synchronize()  # has nothing left to tell
+        with pytest.raises(DeviceError, match="exp failed late"):
+            each.tolist()
+
+
 def test_an_error_without_a_step_is_told_at_the_wait(queue: Queue, device: OpenDevice) -> None:
     """Nobody knows whose it is: all that was not complete is lost."""
     queue.names = False
