@@ -696,10 +696,8 @@ class _Function:
         """The iterations of a loop one after the other, its index a constant in each."""
         for n in range(stmt.axis.size):
             self.constants[stmt.axis] = Expr(n)
-            bounds = self.unsure(stmt.bounds)
-            if not any(bound.never for bound in bounds):
-                head = f"if ({conjunction(self.tests(bounds))})" if bounds else ""
-                yield from block(head, self.body(stmt.body))
+            tests = self.tests(stmt.bounds)
+            yield from block(f"if ({conjunction(tests)})" if tests else "", self.body(stmt.body))
         self.constants.pop(stmt.axis, None)
 
     def thread(self, stmt: For) -> Iterator[str]:
