@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toolchain import Compiled
 
-from bringup.c import C11, OPENCL, render_c
+from bringup.c import OPENCL, render_c
 from bringup.loops import parse_func
 from bringup.loops.schedule import Schedule, apply
 
@@ -79,7 +79,6 @@ def test_what_is_known_of_lanes_is_not_asked() -> None:
         }
         """
     )
-    for dialect in (C11, OPENCL):
-        text = render_c(func, dialect)
-        assert text.count("l = 0; l < 1; l++") == 2
-        assert "if (-l" not in text
+    text = render_c(func, OPENCL)
+    assert text.count("l = 0; l < 1; l++") == 2
+    assert "if (-l" not in text
