@@ -49,7 +49,7 @@ def link(units: Sequence[LinkUnit], weights: Weights, target: str, options: Link
     symbols = [unit.symbol for unit in units]
     code = _object(texts, symbols, main)
     if names := needed_support(code):
-        support = str(support_module(names, main.triple))
+        support = str(support_module(names, main.triple, main.wide))
         code = _object([*texts, _for_processor(support, main, options)], symbols, main)
     return Linked(code, tuple(arenas))
 

@@ -19,7 +19,7 @@ class Processor:
     architecture: as `platform.machine` calls it, for the control register of floats.
     row: what schedules are chosen by.  pointer_bits: of an address.
     relocatable: whether its libraries may be loaded anywhere.
-    fuses: whether it has an instruction for multiply-adds.
+    fuses: whether it has an instruction for multiply-adds.  wide: whether it computes in f64.
     attributes: more of LLVM's for every function.
     """
 
@@ -31,6 +31,7 @@ class Processor:
     pointer_bits: int = 64
     relocatable: bool = True
     fuses: bool = True
+    wide: bool = True
     attributes: str = ""
 
 
@@ -69,7 +70,7 @@ _ROWS: dict[str, Sequence[Processor]] = {
     ),
     "thumbv7em-none-eabihf": (
         Processor("thumbv7em-unknown-none-eabihf", "cortex-m4", "", "thumbv7em",
-                  Target(vector_bits=64, registers=16), 32, relocatable=False),
+                  Target(vector_bits=64, registers=16), 32, relocatable=False, wide=False),
     ),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from bringup.llvm.host.emit import Emit, define
 from bringup.llvm.host.halves import HALVES, define_extend, define_truncate
 from bringup.llvm.math.fused import odd_sum, two_sum
 from bringup.llvm.text import Module, Type, Val, const, f32, f64, i64
+from bringup_cpu.integer_fma import define_fma
 
 #: 2**27 + 1 splits an f64 into halves whose products are exact; T. J. Dekker, "A floating-point
 #: technique for extending the available precision", Numerische Mathematik 18, 1971.
@@ -20,11 +21,12 @@ _SPLITTER = 134217729.0
 _LARGE = 2.0**990
 
 
-def support_module(names: Collection[str], triple: str) -> Module:
-    """A module of the functions of these names."""
+def support_module(names: Collection[str], triple: str, wide: bool = True) -> Module:
+    """A module of the functions of these names.  wide: whether the processor computes in f64."""
     module = Module(triple)
+    definitions = _DEFINITIONS if wide else {**_DEFINITIONS, "fma": define_fma}
     for name in names:
-        _DEFINITIONS[name](module, name)
+        definitions[name](module, name)
     return module
 
 

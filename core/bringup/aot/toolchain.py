@@ -83,18 +83,25 @@ def _flags(symbols: Sequence[str], target: str) -> Sequence[str]:
 
 
 def _tool(kind: str, target: str) -> Sequence[str]:
-    """A tool for a target.  Raises BringupError."""
+    """A tool for a target, of ours or of a backend's own.  Raises BringupError."""
+    setting = f"BRINGUP_TARGET_{kind.upper()}"
+    if command := os.environ.get(setting):
+        return shlex.split(command)
     triple = _TRIPLES.get(target, target.partition("+")[0])
     prefix = _GNU.get(triple, triple)
     names = {"cc": [f"{prefix}-gcc", f"{prefix}-cc"], "ar": [f"{prefix}-ar", "llvm-ar"]}[kind]
     found = None
     if triple.partition("-")[0] == platform.machine().replace("AMD64", "x86_64"):
         found = host_compiler() if kind == "cc" else tool((kind,), None)
-    found = found or tool(names, _ZIG.get(triple, triple), kind)
+    # An archive is of any target; a compiler has to know it, by a name of processor and system.
+    zig = _ZIG.get(triple, triple if "-" in triple or kind == "ar" else None)
+    found = found or tool(names, zig, kind)
     if found is None:
+        wheel = "" if zig is None else ", and no wheel ziglang"
+        example = {"cc": "'clang --target=…'", "ar": "llvm-ar"}[kind]
         raise BringupError(
-            f"there is no linker for {target}",
-            fix="install the wheel ziglang, or keep the object file and link it yourself",
+            f"there is no linker for {target}: no {' or '.join(names)} on the path{wheel}",
+            fix=f"name one, such as {setting}={example}, or link the object file yourself",
         )
     return found
 

@@ -28,7 +28,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
     monkeypatch.setattr(toolchain.subprocess, "run", run)
     monkeypatch.setattr(toolchain.platform, "machine", lambda: "x86_64")
-    monkeypatch.delenv("BRINGUP_CC", raising=False)
+    for setting in ("BRINGUP_CC", "BRINGUP_TARGET_CC", "BRINGUP_TARGET_AR"):
+        monkeypatch.delenv(setting, raising=False)
     return seen
 
 
@@ -80,7 +81,32 @@ def test_a_target_without_a_tool_is_named(
     with pytest.raises(BringupError, match="no linker for aarch64-linux-gnu") as error:
         toolchain.linked(kind, "model", b"", ["model_run"], "aarch64-linux-gnu")
     assert "ziglang" in str(error.value)
+    assert f"aarch64-linux-gnu-{'ar' if kind == 'static' else 'gcc'}" in str(error.value)
     assert not commands
+
+
+@pytest.mark.parametrize("kind", ["static", "shared"])
+def test_a_tool_that_is_named_comes_first(
+    kind: str, commands: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a backend's own target, too, which ``ziglang`` would not know."""
+    has(monkeypatch, "rev2-gcc", "rev2-ar", zig=True)
+    monkeypatch.setenv("BRINGUP_TARGET_CC", "clang '--target=my chip'")
+    monkeypatch.setenv("BRINGUP_TARGET_AR", "chip-ar")
+    toolchain.linked(kind, "model", b"", ["model_run"], "rev2")
+    wanted = ["chip-ar"] if kind == "static" else ["clang", "--target=my chip"]
+    assert list(commands[0][: len(wanted)]) == wanted
+
+
+def test_the_wheel_is_not_asked_for_a_backends_own_target(
+    commands: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch, "gcc", zig=True)
+    with pytest.raises(BringupError, match="no rev2-gcc or rev2-cc on the path") as error:
+        toolchain.linked("shared", "model", b"", ["model_run"], "rev2")
+    assert "BRINGUP_TARGET_CC='clang --target=" in str(error.value)
+    toolchain.linked("static", "model", b"", ["model_run"], "rev2")
+    assert [list(command[:4]) for command in commands] == [[*ZIG, "ar"]]
 
 
 def test_nothing_is_shared_without_an_operating_system() -> None:
