@@ -99,8 +99,8 @@ Compiled code is kept in the user's cache directory, which `bringup doctor` name
 A backend may read variables of its own. The one for CPUs reads `BRINGUP_THREADS`: the number of
 threads, by default the number of CPUs that this process may run on. Emulated GPUs read
 `CUDA_EMULATED_SEED`: a number that picks the order of queued work, blocks and threads. The one that
-compiles C reads `BRINGUP_CC`: the compiler's command. `bringup build --kind` reads `BRINGUP_TARGET_CC` and `BRINGUP_TARGET_AR`: the
-commands that link for the target.
+compiles C reads `BRINGUP_CC`: the compiler's command. `bringup build --kind` reads
+`BRINGUP_TARGET_CC` and `BRINGUP_TARGET_AR`: the commands that link for the target.
 """
 
 NAMES = """\

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from planted import case, opened
 
 from bringup.backend.vendor_errors import vendor_call
 from bringup.errors import DeviceError
+from bringup.program.program import Program
 from bringup_conformance import run
 from bringup_conformance.cases import Check, Problem
 from bringup_conformance.diagnosis import reproduce
@@ -25,7 +30,7 @@ from bringup_conformance.execution.running import attempt, run_check
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting.roots import roots
-from bringup_selftest.corpus import Inject, with_device, with_method
+from bringup_selftest.corpus import Inject, OpCall, with_device, with_method, with_ops
 from bringup_selftest.device import Reference
 
 #: An op step between two kernels.
@@ -89,9 +94,52 @@ def test_the_search_finds_bytes_that_change_on_their_way() -> None:
         inner(handle, np.append(np.frombuffer(data, np.uint8)[:-1], np.uint8(7)).data)
 
     cause, problem = cause_and_problem(with_method("upload", last_byte_lost), 2)
-    assert problem.what == "an input changed"
+    assert problem.what == "input 0 changed: after the call the device has other bits of it"
     assert cause.title == "the device's upload or download"
     assert "input 0 of type f32[5,16] comes back with other bits" in cause.what
+
+
+def test_the_search_finds_constants_that_change_on_their_way() -> None:
+    def nothing(_device: Any, _inner: Callable[..., Any], _handle: Any, _data: Any) -> None: ...
+
+    constant = """graph g() {
+  %0: f32[2] = constant() {value=f32[2](1.0, 2.0)}
+  %1: f32[2] = neg(%0)
+  return %1, %0
+}"""
+    cause = locate(opened(with_method("upload", nothing)(Reference(2))), case(constant))
+    assert cause.title == "the device's upload or download"
+    assert "a constant of type f32[2] comes back with other bits" in cause.what
+
+
+def test_a_download_that_does_not_wait_is_told_from_a_wrong_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queued: list[Callable[[], None]] = []
+
+    def late(_device: Any, inner: Callable[..., None], *args: Any) -> None:
+        queued[:] = [partial(inner, *args)]
+
+    def sleep(_seconds: float) -> None:
+        queued.pop()()
+
+    monkeypatch.setattr("bringup_conformance.diagnosis.locate.time", SimpleNamespace(sleep=sleep))
+    cause = locate(opened(with_method("launch", late)(Reference(2))), CASE)
+    assert cause.title == "the device's download"
+    assert cause.what == "it does not wait for k0_neg: a moment later it gives other bits"
+
+
+def test_a_bool_that_is_neither_0_nor_1_is_shown_by_its_byte() -> None:
+    def edit(call: OpCall) -> None:
+        call.results[0].view(np.uint8)[...] *= 255
+
+    text = """graph g(%0: f32[4]) {
+  %1: bool[4] = compare(%0, %0) {direction="eq"}
+  return %1
+}"""
+    cause = locate(opened(with_ops({"compare": edit})(Reference(1))), case(text))
+    assert "output 0: a bool is neither 0 nor 1 in memory, but 0xff" in cause.what
+    assert cause.trace == ()
 
 
 @pytest.mark.parametrize(
@@ -111,6 +159,29 @@ def test_what_runs_a_step_is_named_with_the_step(depth: int, name: str, title: s
     assert "CL_OUT_OF_RESOURCES" in cause.what
     assert cause.what.endswith(" (call)")
     assert problem.what.endswith(" (call)")
+
+
+def test_what_an_executable_gives_is_no_fault_of_a_kernel() -> None:
+    def nothing(_device: Any, inner: Callable[..., Any], program: Program) -> Callable[..., None]:
+        inner(program)
+        return lambda _inputs: None
+
+    cause, problem = cause_and_problem(with_method("compile", nothing), 3)
+    assert "an executable gave NoneType where a list of handles is due" in problem.what
+    assert cause.title == "compile(…)() of kernel k0_neg"
+
+
+def test_the_line_is_the_device_s_where_a_decorator_stands_round_it() -> None:
+    @contextmanager
+    def reported() -> Iterator[None]:
+        yield
+
+    @reported()
+    def launch(_device: Any, _inner: Callable[..., Any], *_args: Any) -> None:
+        raise ValueError("no queue")
+
+    _, problem = cause_and_problem(with_method("launch", launch), 2)
+    assert re.search(r"\n  in \S*test_failing_calls\.py:\d+ \(launch\)$", problem.what)
 
 
 def test_a_function_of_an_op_is_named_with_the_op() -> None:

@@ -567,3 +567,17 @@ def test_where_there_is_no_time_for_hangs_only_the_guilty_step_is_named(
     assert failure.document["problem"]["phase"] == "launching"
     assert failure.document["cause"]["what"].endswith("launching: it was silent for 2 s and waited")
     assert time.monotonic() - start < 90
+
+
+def test_a_worker_closes_its_device_and_one_that_cannot_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    close = f"open({str(closed)!r}, 'a').write('x'); time.sleep(60)"
+    slow = f"class Slow(Toy):\n    def close(self): {close}\nToy = Slow\n"
+    toys.install(tmp_path / "toy", monkeypatch, after=slow)
+    monkeypatch.setattr("bringup_conformance.execution.processes.GRACE", 1.0)
+    start = time.monotonic()
+    assert run("toy", "smoke", only="smoke/exp", jobs=1, report=tmp_path).ok
+    assert closed.read_text() == "x"
+    assert time.monotonic() - start < 50

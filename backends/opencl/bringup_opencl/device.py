@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import (
-    BufferView,
-    Handle,
-    Step,
-    current_step,
-)
+from bringup.backend import BufferView, Handle, Step, step_locator
 from bringup.c import geometry, render_all, render_c, scratch_bytes, symbol, units
 from bringup.errors import OutOfMemoryError
 from bringup.integers import ceil_div
@@ -32,6 +27,10 @@ Array = np.ndarray[Any, Any]
 _ROUNDS = 8
 #: Bytes that one thread of a processor has done sooner than a second one wakes.
 _ALONE = 16 << 10
+#: A kernel, its work items, those of a group, and the bytes of each argument.
+_Loaded = tuple[cl.Kernel, tuple[int], tuple[int], list[int]]
+#: After so many launches those that ended are forgotten.
+_REMEMBERED = 256
 #: The status of a command that ended well; errors are less, and what goes on is more.
 _ENDED = cl.command_execution_status.COMPLETE
 
@@ -49,7 +48,7 @@ class OpenCLDevice(ChosenLoopsDevice):
         self.queue = cl.CommandQueue(self.context)
         # Arguments are set before a launch, which makes two calls of what threads may share.
         self._lock = threading.RLock()
-        self._launched: deque[tuple[cl.Event, Step | None]] = deque()
+        self._launched: deque[tuple[cl.Event, Callable[[], Step | None]]] = deque()
         flags = cl.mem_flags.READ_WRITE
         if machine.unified:
             flags |= cl.mem_flags.ALLOC_HOST_PTR
@@ -67,8 +66,11 @@ class OpenCLDevice(ChosenLoopsDevice):
                 f"{self.machine.name} has no buffer of {nbytes} bytes",
                 fix=f"compute in pieces of at most {most} bytes",
             )
-        with errors_of(f"no {nbytes} bytes on {self.machine.name}"):
+        try:
             return self._pool.allocate(max(nbytes, 1))
+        except cl.Error as error:
+            what = f"no {nbytes} bytes on {self.machine.name}: {error}"
+            raise device_error(error.code, what) from error
 
     def free(self, handle: cl.Buffer) -> None:
         """The driver does it, behind all queued work."""
@@ -127,7 +129,13 @@ class OpenCLDevice(ChosenLoopsDevice):
         with errors_of("loading kernels"):
             # Those that are asked for by name have a Python function each, which stays.
             kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
-        return [(source, (kernels[symbol(func, dialect)], self._size(func))) for func in funcs]
+        return [(source, self._loaded(kernels[symbol(func, dialect)], func)) for func in funcs]
+
+    def _loaded(self, kernel: cl.Kernel, func: Func) -> _Loaded:
+        """A kernel with all that its launches have in common."""
+        size, group = self._size(func)
+        sizes = [p.buffer.size * p.buffer.dtype.itemsize for p in func.params]
+        return kernel, (size,), (group,), [max(n, 1) for n in (*sizes, self.scratch_bytes(func))]
 
     def scratch_bytes(self, func: Func) -> int:
         """Of all work items of a launch."""
@@ -148,16 +156,25 @@ class OpenCLDevice(ChosenLoopsDevice):
         group = self.target.block
         return group * min(ceil_div(points, group), most), group
 
-    def launch(self, loaded: Any, func: Func, views: list[BufferView]) -> None:
+    def launch(self, loaded: _Loaded, func: Func, views: list[BufferView]) -> None:
         """Queue the kernel."""
-        kernel, (size, group) = loaded
-        with self._lock, errors_of(f"launch of {func.name}"):
-            for number, view in enumerate(views):
-                kernel.set_arg(number, _argument(view))
-            event = cl.enqueue_nd_range_kernel(self.queue, kernel, (size,), (group,))
-            self._launched.append((event, current_step()))
-            while self._launched and self._launched[0][0].command_execution_status == _ENDED:
-                self._launched.popleft()
+        kernel, size, group, sizes = loaded
+        launched = self._launched
+        with self._lock:
+            try:
+                for number, view in enumerate(views):
+                    handle = view.handle
+                    if view.offset:
+                        whole = cl.Buffer.from_int_ptr(handle.int_ptr)
+                        handle = whole.get_sub_region(view.offset, sizes[number])
+                    kernel.set_arg(number, handle)
+                event = cl.enqueue_nd_range_kernel(self.queue, kernel, size, group)
+            except cl.Error as error:
+                raise device_error(error.code, f"launch of {func.name}: {error}") from error
+            launched.append((event, step_locator()))
+            if not len(launched) % _REMEMBERED:
+                while launched and launched[0][0].command_execution_status == _ENDED:
+                    launched.popleft()
 
     # -- errors ------------------------------------------------------------------------------------
 
@@ -172,20 +189,18 @@ class OpenCLDevice(ChosenLoopsDevice):
         return result
 
     def _raise_late(self) -> None:
-        """Raise the error of the first launch that failed; all that ended are forgotten."""
-        failed = []
+        """Raise the error of the first launch that failed, and forget it and all before it."""
         with self._lock:
             # Other threads may have queued more meanwhile, which go on.
             while self._launched and self._launched[0][0].command_execution_status <= _ENDED:
-                event, step = self._launched.popleft()
-                if event.command_execution_status < _ENDED:
-                    failed.append((event.command_execution_status, step))
-        if failed:
-            status, step = failed[0]
-            what = self.machine.name if step is None else step.name
-            error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
-            error.location = None if step is None else step.location
-            raise error
+                event, locate = self._launched.popleft()
+                status = event.command_execution_status
+                if status < _ENDED:
+                    step = locate()
+                    what = self.machine.name if step is None else step.name
+                    error = device_error(status, f"{what}: {cl.status_code.to_string(status)}")
+                    error.location, error.step = None if step is None else step.location, step
+                    raise error
 
     def close(self) -> None:
         """Wait for what is queued."""
@@ -204,11 +219,3 @@ class _Mapped:
         # Before the buffer can be another array's.
         with suppress(cl.Error):
             self._map.release()
-
-
-def _argument(view: BufferView) -> Handle:
-    """A view as a buffer: the whole one, or a part."""
-    if view.offset == 0:
-        return view.handle
-    whole = cl.Buffer.from_int_ptr(view.handle.int_ptr)
-    return whole.get_sub_region(view.offset, max(view.type.nbytes, 1))

@@ -23,7 +23,8 @@ class Quirk:
 
     platform, version: regular expressions for what the driver says of its platform, and of its
     device and itself.
-    op: whose function is not called, be it that the dialect calls it for no driver.
+    op: whose function is not called, be it that the dialect calls it for no driver; or what is not
+    written, on any driver.
     instead: what is called, for f32 and f64; nothing if there is none.
     why: in a sentence.
     expression, argument, right: what shows the fault: OpenCL C of a float ``x``, its value, and
@@ -66,6 +67,17 @@ QUIRKS = (
         "it never gives 1, not even for infinity",
         "tanh(x)",
         inf,
+        1.0,
+    ),
+    Quirk(
+        "Portable Computing Language",
+        r" 3\.1\+",
+        "copies in the first lane alone",
+        None,
+        "it stores nothing where integers are copied under a mask that holds in the first of four "
+        "or more iterations alone",
+        "({ int t[4], s[4]; t[0] = x; for (int i = 0; i < 4; i++) if (i < 1) s[i] = t[i]; s[0]; })",
+        1.0,
         1.0,
     ),
 )

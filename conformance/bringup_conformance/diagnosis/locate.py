@@ -8,16 +8,17 @@ the program alone, on right inputs; then the first steps together, with a look i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 
 from bringup.backend.adapters import RenderingDevice
 from bringup.backend.device import KernelPass
 from bringup.backend.placement import runs_on_host
+from bringup.dtypes import as_dtype
 from bringup.errors import BringupError, GraphError, UnsupportedError
 from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, print_graph
@@ -28,8 +29,14 @@ from bringup.program.evaluate import evaluate_program
 from bringup.program.program import ControlStep, KernelStep, Program, Step
 from bringup.program.verify import verify_program
 from bringup.runtime import transfer
-from bringup.runtime.compiler import chunk_length_of, fused_program, graph_passes
+from bringup.runtime.compiler import (
+    chunk_length_of,
+    executable_of,
+    fused_program,
+    graph_passes,
+)
 from bringup.runtime.devices import OpenDevice
+from bringup.types import TensorType
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.diagnosis.cause import MOVES, Cause
 from bringup_conformance.diagnosis.interference import first_corruption, overlapping_slots
@@ -67,6 +74,8 @@ from bringup_conformance.oracle.verdict import Mismatch, Verdict
 Suspect = Callable[[Cause], None]
 #: Grid points times iterations of a kernel that core's evaluator is asked for.
 _MOST_POINTS = 1 << 22
+#: Seconds after which work that nobody waited for is done.
+_MOMENT = 0.2
 #: Characters of a text that a failure keeps.
 _MOST_TEXT = 100_000
 Placed = Sequence[PlacedValue]
@@ -320,22 +329,45 @@ class _Search:
         return [step_values(s, x) for s, x in zip(program.steps, launches, strict=True)]
 
     def _in_transfers(self) -> Cause | None:
-        """Inputs of the program that do not come back from the device as they went there."""
-        device = self.device.device
-        for inputs, (number, value) in product(self.sets, enumerate(self.case.graph.inputs)):
-            there = f"input {number} of type {value.type}"
+        """Inputs and constants of the program that do not come back from the device as they went
+        there.
+        """
+        device, constants = self.device.device, self.planned[1].constants
+        moved = {
+            f"input {number} of type {value.type}": inputs[number]
+            for inputs in self.sets
+            for number, value in enumerate(self.case.graph.inputs)
+        }
+        moved |= {f"a constant of type {each.type}": each.array() for each in constants}
+        for there, array in moved.items():
+            type_ = TensorType(array.shape, as_dtype(array.dtype))
             self.suspect(Cause("call", "upload", f"the device died at an upload of {there}"))
             try:
-                buffer = transfer.upload(device, inputs[number])
+                buffer = transfer.upload(device, array)
                 self.suspect(Cause("call", "download", f"the device died at a download of {there}"))
-                back = transfer.download(device, buffer, value.type)
+                back = transfer.download(device, buffer, type_)
             except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
                 problem = problem_raised(error)
                 return Cause("call", problem.call, f"without any step: {problem.what}")
-            if not bool(same_bits(back, inputs[number]).all()):
+            if not bool(same_bits(back, array).all()):
                 what = f"{there} comes back with other bits, without any step between"
                 return Cause("call", "upload or download", what)
         return None
+
+    def _not_awaited(self, single: Program, inputs: Sequence[Array]) -> Cause | None:
+        """A download that gives other bits a moment later: it does not wait for the step."""
+        device = self.device.device
+        buffers = [transfer.upload(device, array) for array in inputs]
+        executable = executable_of(self.device, single)
+        results = transfer.execute(device, executable, buffers, len(single.outputs))
+        pairs = list(zip(results, single.outputs, strict=True))
+        early = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+        time.sleep(_MOMENT)
+        late = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+        if all(bool(same_bits(x, y).all()) for x, y in zip(early, late, strict=True)):
+            return None
+        what = f"it does not wait for {single.steps[0].name}: a moment later it gives other bits"
+        return Cause("call", "download", what)
 
     def _in_single_steps(self) -> Cause | None:
         """The first step whose own results are wrong though its inputs are right."""
@@ -356,6 +388,11 @@ class _Search:
                     self.target, trial, case_of(self.case, graph), sets
                 )
                 if problem is not None:
+                    late = problem.kind in ("wrong", "unstable") and self._not_awaited(
+                        single, [self.placed_values[0][v] for v in self._operands_of(number)]
+                    )
+                    if late:
+                        return late
                     where = ", in memory that held 0xFF" if spoil else ""
                     what = f"on right inputs, alone{where}: {problem.what}"
                     return self._step_details(replace(cause, what=what), number, problem, results)
@@ -367,12 +404,16 @@ class _Search:
         Of a fold that was cut, what both steps compute.
         """
         inputs: dict[Value, None] = {}
-        for reads, _ in (self.steps[n] for n in self._fold_of(number)):
-            slots = input_slots(reads)
-            inputs |= dict.fromkeys(next(v for v, s in reads if s == slot) for slot in slots)
+        for n in self._fold_of(number):
+            inputs |= dict.fromkeys(self._operands_of(n))
         values = [value for value in inputs if value in self.values[0]]
         graph, sets = self._part(values, self._results_of(number))
         return graph, sets, values
+
+    def _operands_of(self, number: int) -> list[Value]:
+        """The values that a step alone takes as inputs."""
+        reads, _ = self.steps[number]
+        return [next(v for v, s in reads if s == slot) for slot in input_slots(reads)]
 
     def _results_of(self, number: int) -> list[Value]:
         """The values of the graph that a step writes; of a fold that was cut, both steps."""
@@ -390,11 +431,9 @@ class _Search:
         def run(arrays: Sequence[Array]) -> list[Array]:
             table = {**self.values[0], **dict(zip(inputs, arrays, strict=False))}
             for n in self._fold_of(number):
-                reads, writes = self.steps[n]
+                _, writes = self.steps[n]
                 if n == number and runnable is not None:
-                    slots = input_slots(reads)
-                    operands = [next(v for v, s in reads if s == slot) for slot in slots]
-                    written = runnable([table[v] for v in operands])
+                    written = runnable([table[v] for v in self._operands_of(n)])
                 else:
                     launch = launches[n]
                     assert launch.kernel is not None

@@ -14,7 +14,13 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.ops.evaluate import evaluate, run_instr
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.execution.running import judged, made_inputs, problem_raised
+from bringup_conformance.execution.running import (
+    changed_input,
+    judged,
+    made_inputs,
+    odd_bool,
+    problem_raised,
+)
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.special import judge_cells, operands
@@ -61,13 +67,15 @@ def run_and_compare(
         types = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
         if [(x.shape, x.dtype) for x in results] != types:
             return Problem("shape", "the results have other shapes", number), results
-        if not _equal(copies, inputs):
-            return Problem("input", "an input changed", number), results
+        wrong = changed_input(copies, inputs)
+        if wrong:
+            return Problem("input", wrong, number), results
+        wrong = odd_bool(results)
+        if wrong:
+            return Problem("wrong", wrong, number), results
         judgement = verdict(target, case, results, inputs)
         if not judgement.ok:
-            bools = [x.view(np.uint8) for x in results if x.dtype == np.bool_ and x.size]
-            odd = any(int(x.max()) > 1 for x in bools)
-            what = "a bool is neither 0 nor 1 in memory" if odd else str(judgement.mismatches[0])
+            what = str(judgement.mismatches[0])
             return Problem("wrong", what, number, True, judgement), results
         repeated = number == len(sets) and target.capabilities.deterministic
         if repeated and not _equal(first, results):

@@ -147,10 +147,13 @@ class WorkerProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """End the process at once."""
-        self._process.kill()
-        self._process.wait()
+        """End the process: at once if it works, else after its device is closed."""
         self.connection.close()
+        try:
+            self._process.wait(0.0 if self.tasks or self._hang else GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._log.close()
         self.watchdog.close()
 

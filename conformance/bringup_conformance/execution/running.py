@@ -5,6 +5,7 @@ Whatever the device raises is a result.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,8 +38,8 @@ from bringup_conformance.rules.carried import broken
 _MAX_TEXT = 2000
 # Programs of a check whose steps are told: the last ones.
 _PROGRAMS = 8
-# Packages whose lines say nothing about a backend.
-_OURS = ("bringup", "bringup_conformance")
+# Packages whose lines say nothing about a backend: a decorator of its own may stand in contextlib.
+_OTHERS = {"bringup", "bringup_conformance"} | sys.stdlib_module_names
 
 Judgement = tuple[Verdict, Problem | None]
 #: What each output may be, by number of data set.
@@ -124,8 +125,9 @@ def _run_data(
         if problem is not None:
             return total, problem
         first = first or results
-        if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
-            return total, Problem("input", "an input changed", number, fuse)
+        changed = changed_input(inputs, before)
+        if changed:
+            return total, Problem("input", changed, number, fuse)
         expected = None if spans is None else spans.get(number)
         if expected is None:
             expected = analyse(case.graph, inputs, target.capabilities.numerics)
@@ -138,6 +140,14 @@ def _run_data(
         if not verdict.ok:
             return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
     return total, _repeated(target, runnable, case, first, fuse)
+
+
+def changed_input(inputs: Sequence[Array], before: Sequence[Array]) -> str:
+    """What is wrong with an input that is not as it was; empty if all are."""
+    for number, (x, y) in enumerate(zip(inputs, before, strict=True)):
+        if not bool(same_bits(x, y).all()):
+            return f"input {number} changed: after the call the device has other bits of it"
+    return ""
 
 
 def made_inputs(case: Case, number: int) -> list[Array]:
@@ -216,10 +226,17 @@ def _call(
     actual = [(x.shape, x.dtype) for x in results]
     if actual != expected:
         return [], Problem("shape", f"results are {actual}, not {expected}", number, fuse)
-    for x in results:
-        if x.dtype == np.bool_ and x.size and int(x.view(np.uint8).max()) > 1:
-            return [], Problem("wrong", "a bool is neither 0 nor 1 in memory", number, fuse)
-    return results, None
+    odd = odd_bool(results)
+    return ([], Problem("wrong", odd, number, fuse)) if odd else (results, None)
+
+
+def odd_bool(results: Sequence[Array]) -> str:
+    """What is wrong with a bool that is neither 0 nor 1 in memory; empty if there is none."""
+    for number, x in enumerate(results):
+        largest = int(x.view(np.uint8).max()) if x.dtype == np.bool_ and x.size else 0
+        if largest > 1:
+            return f"output {number}: a bool is neither 0 nor 1 in memory, but {largest:#04x}"
+    return ""
 
 
 def _repeated(
@@ -322,7 +339,7 @@ def _line_of_backend(error: BaseException) -> str:
     for frame, line in traceback.walk_tb(raised.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         first = module.partition(".")[0]
-        if first in _OURS or package not in ("", first):
+        if first in _OTHERS or package not in ("", first):
             continue
         package, code = first, frame.f_code
         path = PurePath(code.co_filename)

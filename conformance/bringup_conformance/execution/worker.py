@@ -7,6 +7,7 @@ the process that would kill it is gone, it ends itself.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import os
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
 
 
 def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
-    """Serve the process that started this one, until it closes the connection."""
+    """Serve the process that started this one, until it closes the connection.
+
+    The device is closed at the end, and what it keeps in files is removed.
+    """
     code_coverage.begin()
     sys.stdout = sys.stderr
     faulthandler.enable()
@@ -60,7 +64,9 @@ def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
         heartbeat.start(heartbeat_descriptor)
         _serve(connection)
     sys.stderr.flush()
-    os._exit(0)  # threads and exit handlers of a driver may hang
+    faulthandler.dump_traceback_later(GRACE, exit=True)  # exit handlers of a driver may hang
+    atexit._run_exitfuncs()  # all else of the end of an interpreter takes a second
+    os._exit(0)
 
 
 def _serve(connection: Connection) -> None:

@@ -16,7 +16,7 @@ from bringup.backend.adapters import (
     SimpleBackend,
     claims,
 )
-from bringup.backend.adapters_run import current_step, located
+from bringup.backend.adapters_run import current_step, located, step_locator
 from bringup.backend.capabilities import (
     API_LEVEL,
     OPSET,
@@ -90,6 +90,7 @@ __all__ = [
     "list_backends",
     "load",
     "located",
+    "step_locator",
 ]
 
 

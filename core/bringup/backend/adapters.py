@@ -37,6 +37,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -52,7 +53,7 @@ from bringup.graph import Literal
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Step
+from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Slot, Step
 from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
@@ -135,13 +136,14 @@ class _StepsDevice(Device):
             literal = step.attrs.get("value")
             # `upload` reaches the start of a buffer alone, not the middle of the arena.
             if isinstance(literal, Literal) and step.results[0].space == "output":
-                return Call(step, self._upload_constant(literal))
+                return Call(step, [(self._upload_constant(literal), step.slots)])
             raise UnsupportedError(
                 f"{claim}: {type(self).__name__} has no function for it",
                 location=step.location,
                 fix=f"add {claim!r} to the table of ops, or do not claim it in Capabilities.ops",
             )
-        return Call(step, _op_runner(function, len(step.operands), len(step.results), attrs))
+        run = _op_runner(function, len(step.operands), len(step.results), attrs)
+        return Call(step, [(run, step.slots)])
 
     def _function_of(self, step: OpStep) -> OpFunction | None:
         """The function of an op in the device's table."""
@@ -202,20 +204,15 @@ class OpsDevice(_StepsDevice):
     ops: Mapping[str, OpFunction]
 
 
-def _laid_out(
-    types: Sequence[TensorType], alignment: int
-) -> tuple[list[tuple[int, TensorType]], int]:
-    """Types with offsets at which they stand one behind the other, and where they end."""
-    offsets, end = [], 0
+def _slots_behind(
+    types: Sequence[TensorType], start: int, alignment: int
+) -> tuple[list[Slot], int]:
+    """Slots of the arena from an offset on, one behind the other, and where the next would be."""
+    slots, end = [], round_up(start, alignment)
     for type_ in types:
-        offsets.append((end, type_))
+        slots.append(Slot("arena", 0, end, type_))
         end = round_up(end + type_.nbytes, alignment)
-    return offsets, end
-
-
-def _part(view: BufferView | None, offset: int, type_: TensorType) -> BufferView:
-    assert view is not None
-    return BufferView(view.handle, view.offset + offset, type_)
+    return slots, end
 
 
 class Renderable(Protocol):
@@ -325,27 +322,27 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
                 every[number] = launches
         pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
         loaded = self._load_all(pairs, program.optimize)
-        return {
-            number: self._call(program.steps[number], each, loaded)
-            for number, each in every.items()
-        }
+        return {number: self._call(program, number, each, loaded) for number, each in every.items()}
 
-    def _call(self, step: Step, each: StepLaunches[_Code], loaded: Mapping[str, _Loaded]) -> Call:
-        bound = [(loaded[code.content], code, views) for code, views in each.launches]
-        temporaries, size = _laid_out(each.temporaries, self.capabilities.alignment)
-        scratch = size + max((code.scratch for code, _, _ in bound), default=0)
-
-        def run(views: list[BufferView]) -> None:
-            *slots, last = views if scratch else (*views, None)
-            parts = [_part(last, offset, type_) for offset, type_ in temporaries]
-            for code, func, numbers in bound:
-                chosen = [(*slots, *parts)[n] for n in numbers]
-                if code.scratch:
-                    chosen.append(_part(last, size, TensorType((code.scratch,), u8)))
-                self.launch(code.handle, func, chosen)
-
-        sources = "\n\n".join(dict.fromkeys(code.source for code, _, _ in bound))
-        return Call(step, run, sources, scratch)
+    def _call(
+        self,
+        program: Program,
+        number: int,
+        each: StepLaunches[_Code],
+        loaded: Mapping[str, _Loaded],
+    ) -> Call:
+        step, alignment = program.steps[number], self.capabilities.alignment
+        # Steps run one after the other, so all have the same piece behind the planned slots.
+        temporaries, end = _slots_behind(each.temporaries, program.arena_bytes, alignment)
+        slots, launches, codes = (*step.slots, *temporaries), [], []
+        for code, numbers in each.launches:
+            codes.append(loaded[code.content])
+            taken, size = [slots[n] for n in numbers], codes[-1].scratch
+            if size:
+                taken.append(Slot("arena", 0, end, TensorType((size,), u8)))
+            launches.append((partial(self.launch, codes[-1].handle, code), taken))
+        sources = "\n\n".join(dict.fromkeys(code.source for code in codes))
+        return Call(step, launches, sources, codes)
 
     def _load_all(self, pairs: Sequence[tuple[Step, _Code]], optimize: bool) -> dict[str, _Loaded]:
         """All code, loaded, by its content."""

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,27 +18,36 @@ from bringup.backend.vendor_errors import (
     is_vendor_error,
     vendor_call,
 )
-from bringup.dtypes import u8
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
-from bringup.integers import round_up
-from bringup.program.program import KernelStep, OpStep, Program, Step
+from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
-from bringup.types import TensorType
 
 _ATTRS_SHOWN = 200
-_submitting = threading.local()
 Line = Callable[[Location | None], Location | None]
 
+
+class _Submitting(threading.local):
+    """What a thread is issuing.
+
+    issue: the `locator` of the run, and the step.  line, record: what that one does with steps.
+    """
+
+    issue: tuple[Callable[[Step], Step], Step] | None = None
+    line: Line | None = None
+    record: list[object] | None = None
+
+
+_submitting = _Submitting()
+
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step, bool], contextlib.AbstractContextManager[object]]
-_nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-_spans: list[Span] = [lambda _step, _first: _nothing]
+Span = Callable[[Step, bool], contextlib.AbstractContextManager[object] | None]
+_spans: list[Span] = [lambda _step, _first: None]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step, first)`` from now on.
+    """Issue every step inside ``span(step, first)`` from now on, where that is not None.
 
     first: whether its program runs for the first time, in which some drivers compile.
     """
@@ -51,8 +61,22 @@ def current_step() -> Step | None:
     the wait gets it as `DeviceError.step`, by which core knows what is lost, and says
     ``location=step.location`` and ``step.name``.
     """
-    step: Step | None = getattr(_submitting, "step", None)
-    return None if step is None else located(step)
+    return step_locator()()
+
+
+def step_locator() -> Callable[[], Step | None]:
+    """`current_step`, to be asked for at any later time, at a tenth of its price.
+
+    For devices that need it only of work that fails.
+    """
+    if _submitting.issue is None:
+        return _no_step
+    locate, step = _submitting.issue
+    return partial(locate, step)
+
+
+def _no_step() -> None:
+    return None
 
 
 def located(step: Step) -> Step:
@@ -69,8 +93,7 @@ def locator() -> Callable[[Step], Step]:
 
     For devices that need it only of work that fails.
     """
-    line: Line | None = getattr(_submitting, "line", None)
-    record: list[object] | None = getattr(_submitting, "record", None)
+    line, record = _submitting.line, _submitting.record
 
     def found(step: Step) -> Step:
         if line is not None or record is not None:
@@ -95,7 +118,7 @@ def running_at(line: Line) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _meanwhile(name: str, value: object) -> Iterator[None]:
-    around = getattr(_submitting, name, None)
+    around = getattr(_submitting, name)
     setattr(_submitting, name, value)
     try:
         yield
@@ -105,15 +128,17 @@ def _meanwhile(name: str, value: object) -> Iterator[None]:
 
 @record
 class Call:
-    """A step bound to what runs it on the views of its slots.
+    """A step bound to what runs it.
 
-    source: of a rendered kernel.  scratch: bytes of a last view beside those of the slots.
+    launches: functions of views, one after the other, each with the slots that it gets views of;
+    what is no slot of the program lies behind its arena.
+    source: of a rendered kernel.  code: what has to last as long as the call.
     """
 
     step: Step
-    run: Callable[[list[BufferView]], None]
+    launches: Sequence[tuple[Callable[[list[BufferView]], object], Sequence[Slot]]]
     source: str = ""
-    scratch: int = 0
+    code: Sequence[object] = ()
 
 
 class StepsExecutable:
@@ -125,17 +150,28 @@ class StepsExecutable:
     def __init__(self, device: Device, program: Program, calls: Sequence[Call]) -> None:
         self._device = device
         self._program = program
-        self._calls = [c for c in calls if any(s.type.size for s in c.step.results)]
         self._aliases = dict(program.aliases)
-        # Steps run one after the other, so their scratch is one piece behind the planned slots.
-        scratch = max((c.scratch for c in self._calls), default=0)
-        self._scratch_offset = round_up(program.arena_bytes, device.capabilities.alignment)
-        self._arena_bytes = self._scratch_offset + scratch if scratch else program.arena_bytes
+        self._output_bytes = [type_.nbytes for type_ in program.outputs]
         self._constants = _upload_all(device, program.constants)
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
         self._has_run = False
+        # All that a launch needs but the handles of a run, and where those stand in its list.
+        inputs, outputs = len(program.inputs), len(program.outputs)
+        first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
+        calls = [c for c in calls if any(slot.type.size for slot in c.step.results)]
+        self._calls = calls  # which keep the code that they run
+        slots = dict.fromkeys(s for call in calls for _, taken in call.launches for s in taken)
+        numbers = {slot: number for number, slot in enumerate(slots)}
+        self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
+        self._launches = [
+            (call.step, run, [numbers[slot] for slot in taken])
+            for call in calls
+            for run, taken in call.launches
+        ]
+        ends = (slot.offset + slot.type.nbytes for slot in slots if slot.space == "arena")
+        self._arena_bytes = max(program.arena_bytes, *ends, 0)
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Issue every step; see `Executable`.
@@ -149,13 +185,13 @@ class StepsExecutable:
         outputs: list[Handle] = []
         fresh: list[Handle] = []
         try:
-            for i, type_ in enumerate(program.outputs):
+            for i, nbytes in enumerate(self._output_bytes):
                 if i not in self._aliases:
-                    fresh.append(self._alloc(type_.nbytes, f"output {i} of type {type_}"))
+                    fresh.append(self._alloc(nbytes, i))
                 outputs.append(inputs[self._aliases[i]] if i in self._aliases else fresh[-1])
             if self._arena_bytes:
-                arena.append(self._alloc(self._arena_bytes, "the arena"))
-            self._issue(inputs, outputs, arena)
+                arena.append(self._alloc(self._arena_bytes))
+            self._issue([*(arena or [None]), *inputs, *outputs, *self._constants])
         except BaseException:
             # The first error is the one to report; a lost device fails here once more.
             _release(device, [*arena, *fresh, *donated.values()])
@@ -172,47 +208,54 @@ class StepsExecutable:
             raise
         return outputs
 
-    def _issue(self, inputs: Sequence[Handle], outputs: list[Handle], arena: list[Handle]) -> None:
-        spaces: dict[str, Sequence[Handle]] = {
-            "input": inputs,
-            "output": outputs,
-            "constant": self._constants,
-        }
-        span, first = _spans[0], not self._has_run
+    def _issue(self, handles: Sequence[Handle]) -> None:
+        """Launch everything.
+
+        handles: the arena, inputs, outputs and constants.  All else is known since the program was
+        compiled, because what is done here is done for each launch.
+        """
+        span, locate, first = _spans[0], locator(), not self._has_run
+        views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
+        submitting, step = _submitting, None
         try:
-            for call in self._calls:
-                _submitting.step = call.step
-                views = [
-                    BufferView(
-                        arena[0] if slot.space == "arena" else spaces[slot.space][slot.index],
-                        slot.offset,
-                        slot.type,
-                    )
-                    for slot in call.step.slots
-                ]
-                if call.scratch:
-                    scratch = TensorType((call.scratch,), u8)
-                    views.append(BufferView(arena[0], self._scratch_offset, scratch))
-                with span(call.step, first):
-                    call.run(views)
+            for step, run, numbers in self._launches:
+                submitting.issue = (locate, step)
+                taken = [views[n] for n in numbers]
+                observed = span(step, first)
+                if observed is None:
+                    run(taken)
+                else:
+                    with observed:
+                        run(taken)
             self._has_run = True
         except Exception as error:
-            wrapped = device_error(error, call.step)
+            assert step is not None
+            wrapped = device_error(error, step)
             if isinstance(wrapped, BringupError):
+                (call,) = (each for each in self._calls if each.step is step)
                 wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
                 raise
             raise wrapped from error
         finally:
-            _submitting.step = None
+            _submitting.issue = None
 
-    def _alloc(self, nbytes: int, purpose: str) -> Handle:
+    def _alloc(self, nbytes: int, output: int = -1) -> Handle:
+        """output: its number; negative for the arena."""
         try:
-            with vendor_call(self._device, "alloc"):
-                return self._device.alloc(nbytes)
-        except BringupError as error:
-            error.notes = (*error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}")
-            raise
+            return self._device.alloc(nbytes)
+        except Exception:  # noqa: BLE001  (it is raised again, as what it is)
+            purpose = "the arena"
+            if output >= 0:
+                purpose = f"output {output} of type {self._program.outputs[output]}"
+            try:
+                with vendor_call(self._device, "alloc"):
+                    raise
+            except BringupError as error:
+                error.notes = (
+                    *error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}"
+                )  # fmt: skip
+                raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:

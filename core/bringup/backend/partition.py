@@ -69,7 +69,9 @@ def partition(graph: Graph, device: Target, fallback: Target | None = None) -> P
 
     graph: optimised, its composites decomposed as far as ``device`` needs.  Instructions are
     gathered into as few alternations as a greedy schedule finds; a loop or branch that core runs is
-    a segment by itself.  Constants are made anew where they are read.
+    a segment by itself.  Then each moves to the segment that reads it, where fusion can put both
+    into one kernel, unless more memory would have to last until then.  Constants are made anew
+    where they are read.
     Raises UnsupportedError for what neither device runs.
     """
     handed = {*graph.outputs, *_host_operands(graph, device)}
@@ -79,7 +81,7 @@ def partition(graph: Graph, device: Target, fallback: Target | None = None) -> P
         if instr.literal is None or not handed.isdisjoint(instr.results)
     }
     names = (device.name, _HOST, *(() if fallback is None else (fallback.name,)))
-    parts = list(_gather(home, names))
+    parts = _next_to_readers(graph, list(_gather(home, names)), handed)
     segments = tuple(_segment(graph, name, instrs, device.name, handed) for name, instrs in parts)
     transfers = tuple(_transfers(graph, segments, device.name))
     report = tuple(_report(graph, segments, parts, transfers, device, fallback))
@@ -140,6 +142,34 @@ def _gather(home: dict[Instr, str], names: tuple[str, ...]) -> Iterator[tuple[st
         if run:
             yield here, run
         pending = waiting
+
+
+def _next_to_readers(
+    graph: Graph, parts: Sequence[tuple[str, list[Instr]]], handed: Collection[Value]
+) -> list[tuple[str, list[Instr]]]:
+    """Each instruction in the last part of its device that is not behind a part that reads it.
+
+    What reads more bytes than it makes stays, unless they are needed there anyhow.
+    """
+    users, every = graph.users(), [instr for _, run in parts for instr in run]
+    place = {instr: number for number, (_, run) in enumerate(parts) for instr in run}
+    last_read = {
+        value: max((place[user] for user in users[value]), default=0)
+        for instr in every
+        for value in instr.results
+    } | dict.fromkeys((*graph.inputs, *graph.outputs), len(parts))
+    for instr in reversed(every):
+        readers = [place[u] for value in instr.results for u in users[value]]
+        if not readers or has_effects(instr.op, instr.attrs) or parts[place[instr]][0] == _HOST:
+            continue
+        home = parts[place[instr]][0]
+        *_, number = [n for n in range(min(readers) + 1) if parts[n][0] == home]
+        kept = sum(v.type.nbytes for v in instr.operands if last_read.get(v, number) < number)
+        if kept <= sum(value.type.nbytes for value in instr.results):
+            place[instr] = number
+            last_read |= {v: max(last_read.get(v, 0), number) for v in instr.operands}
+    moved = [(name, [i for i in every if place[i] == n]) for n, (name, _) in enumerate(parts)]
+    return [(name, run) for name, run in moved if run]
 
 
 def _segment(

@@ -31,7 +31,7 @@ def error_class_for(error: Exception) -> type[BringupError]:
 
 def describe_error(error: Exception) -> str:
     """A foreign exception as text: its class and message."""
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def is_vendor_error(error: BaseException) -> bool:

@@ -25,12 +25,14 @@ from bringup.c.names import Names
 from bringup.c.text import block, conjunction, indented, parenthesised
 from bringup.c.vectors import (
     OPERATORS,
+    at_ends,
     folds_across,
     has_one_mask,
     is_common,
     is_copied,
     is_length,
     is_straight,
+    lanes_within,
     touches_own,
     vector_registers,
 )
@@ -586,10 +588,10 @@ class _Function:
     def vector_of(self, dtype: DType, loop: For) -> str:
         return self.lib.vector_type(dtype, loop.axis.size)
 
-    def each(self, loop: For) -> str:
-        """The head of a loop over the lanes."""
-        index = self.loop_name(loop)
-        return f"for ({self.index} {index} = 0; {index} < {loop.axis.size}; {index}++)"
+    def each(self, loop: For, first: int = 0, stop: int | None = None) -> str:
+        """The head of a loop over lanes, by default all."""
+        index, stop = self.loop_name(loop), loop.axis.size if stop is None else stop
+        return f"for ({self.index} {index} = {first}; {index} < {stop}; {index}++)"
 
     def vector_let(self, stmt: Let, loop: For) -> str:
         """An operator of C; operands that are the same for all iterations are scalars."""
@@ -613,10 +615,13 @@ class _Function:
             return
         if stmt.buffer in self.vectors or not has_one_mask(stmt.mask, loop):
             element = self.element_of(stmt.buffer, stmt.index, ())
-            head = f"if ({conjunction(tests)}) " if tests else ""
+            within, mask = lanes_within(stmt.mask, loop)
+            head = f"if ({conjunction(self.tests(mask))}) " if mask else ""
             yield f"{type_} {name} = {zero};"
-            lanes = f"{self.each(loop)} {head}{self.value(stmt.result)} = {element};"
-            whole = [] if stmt.buffer in self.vectors else self.at_ends(stmt.mask, loop)
+            each = self.each(loop, within.start, within.stop)
+            lanes = f"{each} {head}{self.value(stmt.result)} = {element};"
+            is_memory = stmt.buffer not in self.vectors and len(within) == loop.axis.size
+            whole = self.tests(at_ends(mask, loop)) if is_memory else []
             if whole:
                 copy = self.copy(self.dialect.vector_load, name, stmt, loop)
                 yield f"if ({conjunction(whole)}) {copy}"
@@ -626,16 +631,6 @@ class _Function:
         copy = self.copy(self.dialect.vector_load, name, stmt, loop)
         yield f"if ({conjunction(tests)}) {copy}" if tests else copy
 
-    def at_ends(self, mask: Sequence[Bound], loop: For) -> list[str]:
-        """The conditions by which a mask holds in the first and the last iteration, hence in all;
-        none if its expressions are not linear.
-        """
-        if any(bound.expr.coefficient(loop.axis) is None for bound in mask):
-            return []
-        ends = (Expr(0), Expr(loop.axis.size - 1))
-        fixed = [replace(b, expr=b.expr.substitute({loop.axis: end})) for end in ends for b in mask]
-        return list(dict.fromkeys(self.tests(fixed)))
-
     def copy(self, template: str, name: str, stmt: Load | Store, loop: For) -> str:
         """The statement that copies a vector from or to memory."""
         first = self.element_of(stmt.buffer, stmt.index + Expr.of(loop.axis) * -1, ())
@@ -644,10 +639,12 @@ class _Function:
     def vector_store(self, stmt: Store, loop: For) -> Iterator[str]:
         stmt = replace(stmt, mask=self.unsure(stmt.mask))
         if not has_one_mask(stmt.mask, loop):
-            lanes = f"{self.each(loop)} {next(self.store(stmt))}"
+            within, mask = lanes_within(stmt.mask, loop)
+            each = self.each(loop, within.start, within.stop)
+            lanes = f"{each} {next(self.store(replace(stmt, mask=mask)))}"
             is_copy = not stmt.fold and stmt.value in self.varying
-            is_copy &= stmt.buffer not in self.vectors
-            whole = self.at_ends(stmt.mask, loop) if is_copy else []
+            is_copy &= stmt.buffer not in self.vectors and len(within) == loop.axis.size
+            whole = self.tests(at_ends(mask, loop)) if is_copy else []
             if whole:
                 tests = whole + self.storing(stmt.buffer)
                 copy = self.copy(self.dialect.vector_store, f"v{stmt.value.name}", stmt, loop)
@@ -691,8 +688,9 @@ class _Function:
         return f"({self.vector_of(value.dtype, loop)})({self.value(value)})"
 
     def unsure(self, mask: Sequence[Bound]) -> tuple[Bound, ...]:
-        """What of a mask may not hold where ``unroll`` loops have these constants."""
-        return tuple(bound for bound in mask if self.tests((bound,)))
+        """What of a mask may not hold where ``unroll`` loops have these constants, with them."""
+        known = (replace(bound, expr=bound.expr.substitute(self.constants)) for bound in mask)
+        return tuple(bound for bound in known if not bound.always)
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
@@ -757,7 +755,7 @@ class _Function:
                 tests.append(f"{text} >= {bound.low}")
             if expr.last >= bound.high:
                 tests.append(f"{text} < {bound.high}")
-        return tests
+        return list(dict.fromkeys(tests))
 
     def expr(self, expr: Expr, operands: Sequence[Scalar]) -> str:
         """An index expression; none of its parts leaves the range of its type."""

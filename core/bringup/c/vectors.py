@@ -7,6 +7,7 @@ accumulators of a matrix product are not loaded and stored again for each produc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bringup.c.dialect import WIDE, Dialect
 from bringup.graph.index import Axis, Bound, Expr
@@ -144,6 +145,29 @@ def is_copied(stmt: Stmt, loop: For) -> bool:
     return is_load and loop.kind == "vector" and loop.end is None
 
 
+def lanes_within(mask: Sequence[Bound], loop: For) -> tuple[range, tuple[Bound, ...]]:
+    """The lanes in which the bounds hold that depend on nothing else, and the other bounds."""
+    axis = loop.axis
+    own = [bound for bound in mask if bound.expr.is_affine and bound.expr.axes() == {axis}]
+    lanes = [n for n in range(axis.size) if all(_in_lane(bound, axis, n).always for bound in own)]
+    within = range(lanes[0], lanes[-1] + 1) if lanes else range(0)
+    return within, tuple(bound for bound in mask if bound not in own)
+
+
+def at_ends(mask: Sequence[Bound], loop: For) -> list[Bound]:
+    """The bounds of the first and the last lane, by which a mask holds in all lanes; none if its
+    expressions are not linear.
+    """
+    axis = loop.axis
+    if any(bound.expr.coefficient(axis) is None for bound in mask):
+        return []
+    return [_in_lane(bound, axis, n) for n in (0, axis.size - 1) for bound in mask]
+
+
+def _in_lane(bound: Bound, axis: Axis, lane: int) -> Bound:
+    return replace(bound, expr=bound.expr.substitute({axis: Expr(lane)}))
+
+
 def is_common(load: Load, loop: For) -> bool:
     """Whether lanes read one element, which is there whatever their masks say: compilers would
     gather it.
@@ -183,12 +207,14 @@ def unrolled_axes(loops: Sequence[For]) -> frozenset[Axis]:
 
 __all__ = [
     "OPERATORS",
+    "at_ends",
     "folds_across",
     "has_one_mask",
     "is_common",
     "is_copied",
     "is_length",
     "is_straight",
+    "lanes_within",
     "touches_own",
     "unrolled_axes",
     "vector_registers",

@@ -90,7 +90,8 @@ _ledgers: weakref.WeakKeyDictionary[Device, _Ledger] = weakref.WeakKeyDictionary
 
 
 def _ledger(device: Device) -> _Ledger:
-    return _ledgers.setdefault(device, _Ledger())
+    ledger = _ledgers.get(device)
+    return _ledgers.setdefault(device, _Ledger()) if ledger is None else ledger
 
 
 @contextmanager
@@ -163,9 +164,11 @@ def _fail_others(device: Device, runs: list[Run], error: DeviceError) -> None:
 
     What this completes stays good, and no later wait raises what belongs to a run before it.
     """
-    for _ in range(sum(len(run.steps) for run in runs)):
-        if error.step is None or isinstance(error, DeviceLostError):
-            return  # it failed all of them
+    told: list[object] = []
+    while error.step is not None and not isinstance(error, DeviceLostError):  # else it failed all
+        if any(step is error.step for step in told):
+            return  # a device that forgets nothing
+        told.append(error.step)
         try:
             synchronize(device)
         except DeviceError as another:

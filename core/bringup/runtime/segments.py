@@ -1,6 +1,7 @@
 """Graphs that no one program holds: each segment is a program of a device or its fallback, between
 which values move, or a loop, a branch or a print that the host runs for the device.  The state of a
-loop stays on the device; the host looks at one element before each run of the body.
+loop stays on the device; where the number of runs is not known, the host looks at one element
+before each run of the body.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from bringup.backend.device import Executable, Handle, Lowered
 from bringup.backend.partition import Partition, Segment, Transfer
 from bringup.backend.placement import Placement
 from bringup.dtypes import bool_, i32
-from bringup.graph import Graph, Instr, Value
+from bringup.graph import Graph, Instr, Value, has_effects
 from bringup.ops.prints import show
-from bringup.ops.subgraphs import chosen, is_branch, is_loop
+from bringup.ops.subgraphs import chosen, is_branch, is_loop, trips_of
 from bringup.program.cost import host_cost, sum_costs
 from bringup.program.program import Cost
 from bringup.records import record
@@ -28,17 +29,26 @@ from bringup.types import TensorType
 
 
 def parts_of(segment: Segment) -> Iterator[Graph]:
-    """What of a segment is compiled: its graph, or condition and body, or branches, or nothing."""
+    """What of a segment is compiled: its graph, or the condition, if it is asked, and the body, or
+    branches, or nothing.
+    """
     loop = segment.loop
     if loop is None:
         yield segment.graph
     elif is_branch(loop):
         yield from loop.attrs["branches"]
     elif is_loop(loop):
-        yield loop.attrs["cond"]
+        if _runs(loop) is None:
+            yield loop.attrs["cond"]
         body = loop.attrs["body"]
         outputs = [body.outputs[i] for i in _changed(loop)]
         yield Graph(body.inputs, body.instrs, outputs, body.name)
+
+
+def _runs(loop: Instr) -> int | None:
+    """How often a body runs without a look at the condition; None where that has to be asked."""
+    asked = any(has_effects(instr.op, instr.attrs) for instr in loop.attrs["cond"].instrs)
+    return None if asked else trips_of(loop)
 
 
 def _changed(loop: Instr) -> tuple[int, ...]:
@@ -106,6 +116,7 @@ class _HostLoop:
         self._operands = [segment.graph.inputs.index(v) for v in instr.operands]
         self._outputs = [(v.index, v.type) for v in segment.graph.outputs]
         self._changed = _changed(instr) if is_loop(instr) else ()
+        self._runs = _runs(segment.loop) if is_loop(instr) else None
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on handles of the device; the results are handles of their own."""
@@ -125,11 +136,16 @@ class _HostLoop:
         return [transfer.release(buffer) for buffer in buffers]
 
     def _loop(self, state: list[Any]) -> list[Any]:
-        while self._look(self._part(0, state)[0], bool_[()]):
-            results = self._part(1, state)
+        for _ in self._asked(state) if self._runs is None else range(self._runs):
+            results = self._part(-1, state)
             for position, buffer in zip(self._changed, results, strict=True):
                 state[position] = buffer
         return state
+
+    def _asked(self, state: list[Any]) -> Iterator[None]:
+        """As often as the condition holds of the state, which changes meanwhile."""
+        while self._look(self._part(0, state)[0], bool_[()]):
+            yield
 
     def _branch(self, operands: list[Any]) -> list[Any]:
         index = int(self._look(operands[0], i32[()]))

@@ -182,13 +182,13 @@ def span(name: str, category: str, **args: Any) -> Span:
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
 
 
-def launch(step: Step, first: bool) -> Span:
-    """The span of a step, with what `step_facts` says of it.
+def launch(step: Step, first: bool) -> Span | None:
+    """The span of a step, with what `step_facts` says of it; None if tracing is off.
 
     first: whether its program runs for the first time, which the span then says, too.
     """
     if _recorder is None:
-        return _OFF
+        return None
     facts = {"first": True} if first else {}
     return _LiveSpan(_recorder, step.name, "kernel", facts | step_facts(step))
 

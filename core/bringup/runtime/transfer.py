@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Host = np.ndarray[Any, Any]
 _Seen = TypeVar("_Seen")
+# What errors call an executable, which has no name of its own.
+_EXECUTABLE = "compile(…)()"
 
 
 class Buffer:
@@ -141,7 +143,7 @@ def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
         type_.shape,
         type_.dtype.numpy,
     ):
-        raise _wrong(device, f"host_view gave {_kind(seen)} where {type_} is due")
+        raise _wrong(device, "host_view", f"host_view gave {_kind(seen)} where {type_} is due")
     seen.flags.writeable = False
     return seen
 
@@ -204,12 +206,13 @@ def _run(
     taken: frozenset[int],
 ) -> list[Handle]:
     handles = _handles(buffers, taken)
-    with vendor_call(device, "compile(…)()"):
+    with vendor_call(device, _EXECUTABLE):
         # A run that has taken inputs for itself has lost them when it fails.
         given: Any = executable(handles) if taken else with_room(executable, handles)
         made = list(given) if given is not None else None
     if made is None:
-        raise _wrong(device, "an executable gave NoneType where a list of handles is due")
+        fault = "an executable gave NoneType where a list of handles is due"
+        raise _wrong(device, _EXECUTABLE, fault)
     own = {id(h) for i, h in enumerate(handles) if i not in taken}
     apart = {id(h) for h in made}
     if len(made) != count:
@@ -222,19 +225,21 @@ def _run(
         fault = "an executable gave the handle of an input that was not donated"
     else:
         return made
-    raise _wrong(device, fault)
+    raise _wrong(device, _EXECUTABLE, fault)
 
 
 def _allocated(device: Device, nbytes: int) -> Any:
     with vendor_call(device, "alloc"):
         handle = with_room(device.alloc, nbytes)
     if handle is None:
-        raise _wrong(device, "alloc gave no handle")
+        raise _wrong(device, "alloc", "alloc gave no handle")
     return wrap(device, handle)
 
 
-def _wrong(device: Device, fault: str) -> DeviceError:
-    return DeviceError(f"{type(device).__name__}: {fault}", fix=REPORT)
+def _wrong(device: Device, call: str, fault: str) -> DeviceError:
+    error = DeviceError(f"{type(device).__name__}: {fault}", fix=REPORT)
+    error.call = call
+    return error
 
 
 def _kind(value: object) -> str:

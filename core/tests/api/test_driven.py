@@ -92,6 +92,35 @@ def test_costs_count_the_runs_that_are_known(reference: ReferenceDevice) -> None
     assert branches.lower(bu.bool, f64[9]).cost().flops == 18
 
 
+def test_a_loop_of_known_length_is_not_asked_whether_it_goes_on(
+    reference: ReferenceDevice,
+) -> None:
+    run = bu.jit(lambda x: bu.fori_loop(0, 3, lambda _, v: bu.sin(v), x))
+    x = bu.asarray(np.ones(4))
+    expected = np.sin(np.sin(np.sin(np.ones(4))))
+    assert np.allclose(run(x), expected)
+    reference.ran.clear()
+    result = run(x)
+    ran = list(reference.ran)
+    assert ran.count("sin") == 3
+    assert "compare" not in ran
+    assert np.allclose(result, expected)
+    lowered = run.lower(x)
+    assert len(lowered.programs) == 2, "what stands round it, and the body"
+    assert lowered.cost().kernels == len(ran)
+
+
+def test_a_condition_that_prints_is_asked(
+    reference: ReferenceDevice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes_on(state: Any) -> Any:
+        bu.debug.print("at {}", state[0])
+        return state[0] < 2
+
+    bu.jit(lambda x: bu.while_loop(goes_on, lambda s: (s[0] + 1, s[1] * 2), (0, x)))(np.ones(2))
+    assert capsys.readouterr().out == "at 0\nat 1\nat 2\n"
+
+
 def test_only_the_branch_taken_runs(reference: ReferenceDevice) -> None:
     run = bu.jit(lambda k, x: bu.switch(k, [bu.sin, bu.exp, bu.tanh], x))
     x = bu.asarray(np.ones(3))

@@ -17,6 +17,7 @@ from bringup.errors import (
     BringupError,
     CompileError,
     DeviceError,
+    DeviceTimeoutError,
     OutOfMemoryError,
 )
 from bringup.runtime import devices
@@ -101,6 +102,18 @@ def test_foreign_exceptions_of_memory_become_ours(way: Any, method: str) -> None
             way()
         assert got.value.__cause__ is error
         assert f"Failing.{method}" in str(got.value)
+        assert got.value.location is not None
+        assert got.value.location.file == __file__
+
+
+def test_foreign_exceptions_of_waits_become_ours() -> None:
+    for error, ours in ((OSError("boom"), DeviceError), (TimeoutError("boom"), DeviceTimeoutError)):
+        with devices.use(opened(failing("synchronize", error))):
+            x = bu.asarray(X)
+            with pytest.raises(ours, match=r"Failing\.synchronize: .*boom") as got:
+                bu.block_until_ready(x)
+        assert got.value.__cause__ is error
+        assert got.value.call == "synchronize"
         assert got.value.location is not None
         assert got.value.location.file == __file__
 

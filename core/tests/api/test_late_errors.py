@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.backend import Capabilities, DeviceInfo, OpsDevice, SimpleBackend, claims, current_step
+from bringup.backend import (
+    Capabilities,
+    DeviceInfo,
+    OpsDevice,
+    SimpleBackend,
+    claims,
+    current_step,
+    step_locator,
+)
 from bringup.dtypes import f32
 from bringup.errors import DeviceError, DeviceLostError
 from bringup.runtime import async_errors
@@ -23,6 +31,7 @@ class Queue(OpsDevice):
     """A queue that runs at the next wait.
 
     names: whether errors name their steps.  fails: ops that fail with an error of this class.
+    later: whether it asks for the step of what fails alone.
     """
 
     capabilities = Capabilities(
@@ -31,7 +40,7 @@ class Queue(OpsDevice):
 
     def __init__(self) -> None:
         self.queue: list[Callable[[], None]] = []
-        self.names = True
+        self.names, self.later = True, False
         self.fails: dict[str, type[DeviceError]] = {}
         self.ops = {
             "add": self.late("add", np.add),
@@ -42,12 +51,14 @@ class Queue(OpsDevice):
 
     def late(self, name: str, function: Any) -> Callable[..., None]:
         def issue(*views: Any, out: Any) -> None:
-            step, kind = current_step(), self.fails.get(name)
+            locate, kind = step_locator(), self.fails.get(name)
+            step = None if self.later else current_step()
 
             def work() -> None:
                 if kind is not None:
                     error = kind(f"{name} failed late")
-                    error.step = step if self.names else None
+                    found = locate() if self.later else step
+                    error.step = found if self.names else None
                     raise error
                 host(out)[...] = function(*map(host, views))
 
@@ -92,9 +103,11 @@ def host(view: Any) -> Any:
     return data.reshape(view.type.shape)
 
 
-@pytest.fixture
-def queue() -> Queue:
-    return Queue()
+@pytest.fixture(params=["at once", "later"])
+def queue(request: pytest.FixtureRequest) -> Queue:
+    made = Queue()
+    made.later = request.param == "later"
+    return made
 
 
 @pytest.fixture
@@ -149,6 +162,18 @@ def test_each_result_has_its_own_error(queue: Queue, device: OpenDevice) -> None
         second.tolist()
     with pytest.raises(DeviceError, match="exp failed late"):
         first.tolist()
+
+
+def test_one_wait_hears_of_all_that_failed_before_it(queue: Queue, device: OpenDevice) -> None:
+    x = bu.asarray(X, device=device)
+    queue.fails["exp"] = DeviceError
+    lost = [bu.jit(lambda x, n=n: bu.exp(x) + n, device=device)(x) for n in range(4)]
+    queue.fails.clear()
+    for number, each in enumerate(lost):
+        if number:
+            queue.synchronize()  # has nothing left to tell
+        with pytest.raises(DeviceError, match="exp failed late"):
+            each.tolist()
 
 
 def test_an_error_without_a_step_is_told_at_the_wait(queue: Queue, device: OpenDevice) -> None:

@@ -203,6 +203,24 @@ def run_cut(graph: Graph, cut: Partition, home: str, inputs: Sequence[Array]) ->
     return [memory[home][v] for v in graph.outputs]
 
 
+def test_what_is_read_later_is_computed_there_unless_more_has_to_last() -> None:
+    """``max`` makes fewer bytes than it reads of ``-x``, which nothing else keeps."""
+    with Builder() as b:
+        x, y = b.input(f32[4]), b.input(f32[1])
+        wide = emit("broadcast_in_dim", y, shape=(4,), dims=(0,))
+        least = emit("reduce", emit("neg", x), kind="max", dims=(0,))
+        other = emit("exp", x)
+        total = emit("reduce", other, kind="add", dims=(0,))
+        graph = b.build([emit("add", other, wide), emit("mul", least, total)])
+    names = ("neg", "add", "mul", "broadcast_in_dim", "reduce.max", "reduce.add")
+    cut = partition(graph, Device("chip", ops(*names)), Device("host", ops("exp")))
+    assert [[instr.op.name for instr in s.graph.instrs] for s in cut.segments] == [
+        ["neg", "reduce"],
+        ["exp"],
+        ["broadcast_in_dim", "reduce", "add", "mul"],
+    ]
+
+
 NAMES = ("neg", "abs", "floor", "add", "mul", "max", "constant")
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from toolchain import Compiled
 
+from bringup.c import OPENCL, render_c
+from bringup.loops import parse_func
 from bringup.loops.schedule import Schedule, apply
 
 sys.path.append(str(Path(__file__).parents[1] / "loops"))
@@ -57,3 +59,26 @@ def test_products_have_vectors(compiled: Compiled) -> None:
     text = compiled.source.partition(f"void {IDS[number]}(")[2].partition("\nvoid ")[0]
     assert "bu_f32x8 r0_11 = {0};" in text
     assert "bu_muladd_f32(" in text
+
+
+def test_what_is_known_of_lanes_is_not_asked() -> None:
+    func = parse_func(
+        """
+        func f(x: in f32[17], y: out f32[17]) {
+          alloc r: register f32[32]
+          for i in 2 unroll {
+            for l in 16 until -16*i + 17 vector {
+              %0: f32 = x[16*i + l]
+              r[16*i + l] = %0
+            }
+          }
+          for n in 17 {
+            %1: f32 = r[n]
+            y[n] = %1
+          }
+        }
+        """
+    )
+    text = render_c(func, OPENCL)
+    assert text.count("l = 0; l < 1; l++") == 2
+    assert "if (-l" not in text
