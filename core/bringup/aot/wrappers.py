@@ -148,7 +148,7 @@ unsafe extern "C" fn run_parts(
     let context = Context(context);
     let grains = (count + grain - 1) / grain;
     let each = (grains + THREADS - 1) / THREADS * grain;
-    let called: [AtomicBool; THREADS] = Default::default();
+    let called = [const { AtomicBool::new(false) }; THREADS];
     let one = |n: usize| {
         if n >= THREADS || called[n].swap(true, Relaxed) { return; }
         let begin = n as i64 * each;
