@@ -2,6 +2,7 @@
 
     pip install onnx onnxruntime iree-base-compiler iree-base-runtime apache-tvm emx-onnx-cgen
     python benchmarks/libraries.py [--rounds N] [--small]
+    python benchmarks/libraries.py --sizes
 
 One picture, one thread.  Code is what is in the file beyond the weights.  Times are of the
 processor, medians of rounds by turns: of a loop of C round the library, of `iree-benchmark-module`,
@@ -24,10 +25,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import ObjectFileRef
 
 import bringup as bu
 from bringup.aot.toolchain import host_compiler
 
+PROCESSORS = (
+    "x86_64-linux-gnu", "aarch64-linux-gnu", "aarch64-linux-gnu+sve", "riscv64-linux-gnu",
+    "riscv64-linux-gnu+v", "wasm32", "thumbv7em-none-eabihf",
+)  # fmt: skip
 Arrays = dict[str, np.ndarray[Any, Any]]
 _RNG = np.random.default_rng(0)
 
@@ -288,13 +294,33 @@ def _transformer(folder: Path) -> None:
     print(f"the transformer of the examples, x86-64-v3: built in {statistics.median(times):.2f} s")
 
 
+def _print_sizes() -> None:
+    """The code of LeNet for every processor: what of its object file a program loads."""
+    for target in PROCESSORS:
+        fn, shape = bu.jit(lenet), (1, 1, 28, 28)
+        library = fn.export("model", bu.float32[shape], target=target, weights="external")
+        data = library.files["model.o"]
+        assert isinstance(data, bytes)
+        size = len(data)  # a module of WebAssembly is loaded whole
+        if not target.startswith("wasm"):
+            sections = ObjectFileRef.from_data(data).sections()
+            named = [(each.name() or b"", each.size()) for each in sections]
+            loaded = (b".text", b".rodata", b".data.rel.ro")
+            size = sum(n for name, n in named if name.startswith(loaded))
+        print(f"{target:24} {size:8,} bytes")
+
+
 def main() -> None:
     """Print a row for each library."""
     options = argparse.ArgumentParser()
+    options.add_argument("--sizes", action="store_true", help="of every processor, and no more")
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--small", action="store_true", help="little code before speed")
     options.add_argument("--targets", nargs="*", default=["x86_64-linux-gnu", "x86-64-v3", "c11"])
     given = options.parse_args()
+    if given.sizes:
+        _print_sizes()
+        return
     for bar in (_call, _transformer):
         with TemporaryDirectory() as folder:
             bar(Path(folder))

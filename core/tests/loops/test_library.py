@@ -131,3 +131,14 @@ def test_within_bounds(name: str, machine: dict[str, Any]) -> None:
         loops = loops_of(name, arrays, 2, machine, **attrs)
         results = run_loops(loops, arrays, interpret)
         assert not judge(name, arrays, results, attrs), (attrs, arrays, results)
+
+
+def test_blocks_without_a_place_are_not_multiplied() -> None:
+    """With rows of no elements: C's compilers warned of a buffer that nothing is written to."""
+    places = np.zeros(3, np.int32)
+    arrays = [np.zeros((3, 0), np.float32), np.ones((3, 2, 2), np.float32), places, places]
+    attrs = {"features": 4, "per_row": 3, "per_column": 3, "precision": "highest"}
+    loops = loops_of("block_sparse_dot", arrays, 1, {}, **attrs)
+    (found,) = run_loops(loops, arrays, interpret)
+    assert found.tolist() == np.zeros((3, 4)).tolist()
+    assert " = panels[" not in "".join(map(str, loops.funcs))

@@ -67,6 +67,7 @@ class _Form:
         target, dtype = call.target, wide(x.dtype)
         count, height, width = blocks.shape
         rows, inner = math.prod(x.shape[:-1]), x.shape[-1]
+        count = count if inner else 0  # else no block has a place
         lanes = math.gcd(width, usual_lanes(call, dtype))
         sums = target.registers * 3 // 4
         most = 4 if target.registers >= 32 else 2
