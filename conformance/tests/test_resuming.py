@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -135,7 +136,14 @@ def test_a_run_goes_on_on_its_own_device(tmp_path: Path, monkeypatch: pytest.Mon
     other = declaring(lambda given: given, name="reference")
     with pytest.raises(BringupError, match="the device is another: 'other', and was 'reference'"):
         run(right("other"), "ops", report=tmp_path, resume=True)
-    assert run(other, "ops", report=tmp_path, resume=True).ok
+    limits = replace(other.capabilities.limits, rank=8)
+    lower = declaring(lambda given: replace(given, limits=limits), name="reference")
+    with pytest.raises(BringupError, match="the device's declaration is another"):
+        run(lower, "ops", report=tmp_path, resume=True)
+    # Some drivers count only the memory that is free.
+    limits = replace(other.capabilities.limits, memory_bytes=1 << 30)
+    fuller = declaring(lambda given: replace(given, limits=limits), name="reference")
+    assert run(fuller, "ops", report=tmp_path, resume=True).ok
     monkeypatch.setattr(certificate, "sources_hash", lambda: "others")
     with pytest.raises(BringupError, match="the sources of the suite or of the SDK have changed"):
         run(right(), "ops", report=tmp_path, resume=True)
