@@ -305,7 +305,10 @@ class BodyBuilder(ElementWalk):
     def _part(self, operand: Value, source: Source, mask: Mask) -> Value:
         result = self.memo[(operand, source.index, joined(mask, source.bounds))]
         for element in source.inside:
-            fits = lookup("compare")(self._raw(element), self._clamped(element), direction="eq")
+            raw, kept = self._raw(element), self._clamped(element)
+            if kept is raw:  # its dtype has no other values
+                continue
+            fits = lookup("compare")(raw, kept, direction="eq")
             zero = lookup("constant")(value=Literal.splat(0, result.type))
             result = lookup("select")(fits, result, zero)
         return result

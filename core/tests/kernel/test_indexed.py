@@ -196,6 +196,13 @@ def test_the_text_of_a_gather() -> None:
     assert str(launch.kernel) == inspect.cleandoc(text)
 
 
+def test_an_index_that_cannot_lie_outside_is_not_asked() -> None:
+    (launch,) = fused(lambda x, i: elements_of(x, i, "fill"), f32[300], u8[9])
+    assert launch.kernel is not None
+    (stage,) = launch.kernel.stages
+    assert [instr.op.name for instr in stage.body.instrs] == ["load", "load"]
+
+
 def test_an_index_that_only_a_mask_keeps_in_range_is_loaded_under_it() -> None:
     (launch,) = fused(padded_rows, f32[5, 7], i32[4])
     assert launch.kernel is not None
