@@ -112,6 +112,20 @@ def test_the_search_finds_constants_that_change_on_their_way() -> None:
     assert "a constant of type f32[2] comes back with other bits" in cause.what
 
 
+def test_the_search_looks_at_each_of_several_constants() -> None:
+    def but_ones(_device: Any, inner: Callable[..., Any], handle: Any, data: Any) -> None:
+        if np.frombuffer(data, np.float32)[0] != 1:
+            inner(handle, data)
+
+    constants = """graph g() {
+  %0: f32[2] = constant() {value=f32[2](1.0, 2.0)}
+  %1: f32[2] = constant() {value=f32[2](3.0, 4.0)}
+  return %0, %1
+}"""
+    cause = locate(opened(with_method("upload", but_ones)(Reference(2))), case(constants))
+    assert cause.title == "the device's upload or download"
+
+
 def test_a_download_that_does_not_wait_is_told_from_a_wrong_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

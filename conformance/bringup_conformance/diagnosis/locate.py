@@ -333,13 +333,13 @@ class _Search:
         there.
         """
         device, constants = self.device.device, self.planned[1].constants
-        moved = {
-            f"input {number} of type {value.type}": inputs[number]
+        moved = [
+            (f"input {number} of type {value.type}", inputs[number])
             for inputs in self.sets
             for number, value in enumerate(self.case.graph.inputs)
-        }
-        moved |= {f"a constant of type {each.type}": each.array() for each in constants}
-        for there, array in moved.items():
+        ]
+        moved += [(f"a constant of type {each.type}", each.array()) for each in constants]
+        for there, array in moved:
             type_ = TensorType(array.shape, as_dtype(array.dtype))
             self.suspect(Cause("call", "upload", f"the device died at an upload of {there}"))
             try:
