@@ -296,8 +296,8 @@ def _transformer(folder: Path) -> None:
 
 def _print_sizes() -> None:
     """The code of LeNet for every processor: what of its object file a program loads."""
+    fn, shape = bu.jit(lenet), (1, 1, 28, 28)
     for target in PROCESSORS:
-        fn, shape = bu.jit(lenet), (1, 1, 28, 28)
         library = fn.export("model", bu.float32[shape], target=target, weights="external")
         data = library.files["model.o"]
         assert isinstance(data, bytes)

@@ -103,6 +103,8 @@ class Pool:
     def _forget(self, workers: list[WorkerProcess]) -> int:
         """End some workers and forget all tasks; returns how many these were."""
         tasks = len(self._queue) + len(self._retries) + sum(len(w.tasks) for w in workers)
+        for worker in workers:
+            worker.connection.close()  # at which all close their devices, before one is waited for
         for worker in [*workers]:
             self._workers.remove(worker)
             worker.end()

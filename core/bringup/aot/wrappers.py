@@ -190,10 +190,11 @@ def _rust_function(library: Interface, function: Function, arena_bytes: int) -> 
         yield f"    if {WEIGHTS}.len() < {library.file_bytes} {{ return Err({wrong}); }}"
     yield f"    let args_: [*const c_void; {len(arguments)}] = [{', '.join(arguments)}];"
     yield f"    let results_: [*mut c_void; {len(results)}] = [{', '.join(results)}];"
+    runner = ""
     if pool:
         yield "    let runner_ = pool_.as_ref().map(|own| Runner { run: run_parts, own });"
-        pool = ", runner_.as_ref().map_or(core::ptr::null(), |it| it)"
-    call = f"{symbol}(args_.as_ptr(), results_.as_ptr(), arena_.as_mut_ptr().cast(){pool})"
+        runner = ", runner_.as_ref().map_or(core::ptr::null(), |it| it)"
+    call = f"{symbol}(args_.as_ptr(), results_.as_ptr(), arena_.as_mut_ptr().cast(){runner})"
     yield f"    match unsafe {{ {call} }} {{ 0 => Ok(()), code => Err(code) }}"
     yield "}"
 

@@ -161,12 +161,11 @@ class StepsExecutable:
         inputs, outputs = len(program.inputs), len(program.outputs)
         first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
         calls = [c for c in calls if any(slot.type.size for slot in c.step.results)]
-        self._calls = calls  # which keep the code that they run
         slots = dict.fromkeys(s for call in calls for _, taken in call.launches for s in taken)
         numbers = {slot: number for number, slot in enumerate(slots)}
         self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
         self._launches = [
-            (call.step, run, [numbers[slot] for slot in taken])
+            (call, run, [numbers[slot] for slot in taken])
             for call in calls
             for run, taken in call.launches
         ]
@@ -216,9 +215,10 @@ class StepsExecutable:
         """
         span, locate, first = _spans[0], locator(), not self._has_run
         views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
-        submitting, step = _submitting, None
+        submitting, call = _submitting, None
         try:
-            for step, run, numbers in self._launches:
+            for call, run, numbers in self._launches:
+                step = call.step
                 submitting.issue = (locate, step)
                 taken = [views[n] for n in numbers]
                 observed = span(step, first)
@@ -229,10 +229,9 @@ class StepsExecutable:
                         run(taken)
             self._has_run = True
         except Exception as error:
-            assert step is not None
-            wrapped = device_error(error, step)
+            assert call is not None
+            wrapped = device_error(error, call.step)
             if isinstance(wrapped, BringupError):
-                (call,) = (each for each in self._calls if each.step is step)
                 wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
                 raise
@@ -243,19 +242,15 @@ class StepsExecutable:
     def _alloc(self, nbytes: int, output: int = -1) -> Handle:
         """output: its number; negative for the arena."""
         try:
-            return self._device.alloc(nbytes)
-        except Exception:  # noqa: BLE001  (it is raised again, as what it is)
+            with vendor_call(self._device, "alloc"):
+                return self._device.alloc(nbytes)
+        except BringupError as error:
             purpose = "the arena"
             if output >= 0:
                 purpose = f"output {output} of type {self._program.outputs[output]}"
-            try:
-                with vendor_call(self._device, "alloc"):
-                    raise
-            except BringupError as error:
-                error.notes = (
-                    *error.notes, f"{nbytes} bytes for {purpose} of {self._program.name}"
-                )  # fmt: skip
-                raise
+            note = f"{nbytes} bytes for {purpose} of {self._program.name}"
+            error.notes = (*error.notes, note)
+            raise
 
 
 def device_error(error: Exception, step: Step) -> Exception:

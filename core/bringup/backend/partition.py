@@ -159,11 +159,11 @@ def _next_to_readers(
         for value in instr.results
     } | dict.fromkeys((*graph.inputs, *graph.outputs), len(parts))
     for instr in reversed(every):
-        readers = [place[u] for value in instr.results for u in users[value]]
-        if not readers or has_effects(instr.op, instr.attrs) or parts[place[instr]][0] == _HOST:
-            continue
         home = parts[place[instr]][0]
-        *_, number = [n for n in range(min(readers) + 1) if parts[n][0] == home]
+        readers = [place[u] for value in instr.results for u in users[value]]
+        if not readers or has_effects(instr.op, instr.attrs) or home == _HOST:
+            continue
+        number = max(n for n in range(min(readers) + 1) if parts[n][0] == home)
         kept = sum(v.type.nbytes for v in instr.operands if last_read.get(v, number) < number)
         if kept <= sum(value.type.nbytes for value in instr.results):
             place[instr] = number

@@ -303,12 +303,13 @@ class BodyBuilder(ElementWalk):
         return result
 
     def _part(self, operand: Value, source: Source, mask: Mask) -> Value:
+        from bringup.ops._windows import fits_in
+
         result = self.memo[(operand, source.index, joined(mask, source.bounds))]
         for element in source.inside:
-            raw, kept = self._raw(element), self._clamped(element)
-            if kept is raw:  # its dtype has no other values
+            fits = fits_in(self._raw(element), element.last)
+            if fits is None:
                 continue
-            fits = lookup("compare")(raw, kept, direction="eq")
             zero = lookup("constant")(value=Literal.splat(0, result.type))
             result = lookup("select")(fits, result, zero)
         return result

@@ -275,6 +275,12 @@ def clamped(index: Value, last: int) -> Value:
     return index if last >= info.max else rows.min(index, build.like(index, last))
 
 
+def fits_in(index: Value, last: int) -> Value | None:
+    """Whether an index lies in ``0 … last``; None if every value of its dtype does."""
+    kept = clamped(index, last)
+    return None if kept is index else build.compare("eq", index, kept)
+
+
 @record
 class Targets:
     """The rows form of indices.
@@ -328,11 +334,11 @@ def targets(windows: Windows, indices: Value) -> Targets:
     for raw, d, last in zip(
         components(windows, indices), windows.index_map, windows.last_starts, strict=True
     ):
-        start = clamped(raw, last)
-        fits = build.compare("eq", raw, start)
-        inside = fits if inside is None else rows.and_(inside, fits)
+        fits = fits_in(raw, last)
+        if fits is not None:
+            inside = fits if inside is None else rows.and_(inside, fits)
         if d in steps:
-            wide = build.convert(start, dtype)
+            wide = build.convert(clamped(raw, last), dtype)
             places = rows.add(places, rows.mul(wide, build.like(wide, steps[d])))
     return Targets(_per_element(windows, places, steps), inside)
 

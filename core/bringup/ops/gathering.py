@@ -24,6 +24,7 @@ from bringup.ops._windows import (
     clamped,
     components,
     coordinates,
+    fits_in,
     spread_inside,
     spread_positions,
     starts_in,
@@ -66,12 +67,13 @@ def _gather_reference(x: Array, indices: Array, *, mode: str, sizes: Ints, **att
 
 
 def inside_of(windows: Windows, indices: Value) -> Value | None:
-    """Whether each window lies inside, by position; None without components."""
+    """Whether each window lies inside, by position; None if all do, whatever the indices are."""
     inside: Value | None = None
     parts = components(windows, indices)
     for raw, last in zip(parts, windows.last_starts, strict=True):
-        fits = build.compare("eq", raw, clamped(raw, last))
-        inside = fits if inside is None else rows.and_(inside, fits)
+        fits = fits_in(raw, last)
+        if fits is not None:
+            inside = fits if inside is None else rows.and_(inside, fits)
     return inside
 
 

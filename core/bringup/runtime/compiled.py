@@ -45,8 +45,8 @@ class Compiled:
     """
 
     __slots__ = (
-        "_cost", "_lower", "_lowered", "_placement", "donated", "executable", "graph", "optimized",
-        "programs", "scheduled",
+        "_cost", "_lower", "_lowered", "_placement", "_scheduled", "_steps", "donated",
+        "executable", "graph", "optimized", "programs",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,8 @@ class Compiled:
         self.donated = programs[0].donated if cost is None else frozenset[int]()
         self._lower = lower
         self._lowered: Lowered | None = None
-        self.scheduled = scheduled
+        self._scheduled = scheduled
+        self._steps: Sequence[ScheduledStep] | None = None
         self._placement = placement
         self._cost = cost
 
@@ -101,6 +102,12 @@ class Compiled:
     def kernels(self) -> tuple[Kernel, ...]:
         """The fused kernels, in order of launch."""
         return tuple(kernel for program in self.programs for kernel in program.kernels)
+
+    def scheduled(self) -> Sequence[ScheduledStep]:
+        """Every step at the loop level, those of loops and branches among them, in order."""
+        if self._steps is None:
+            self._steps = self._scheduled()
+        return self._steps
 
     @property
     def loops(self) -> tuple[Func, ...]:

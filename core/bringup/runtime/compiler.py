@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +364,9 @@ def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
     return launch
 
 
+_told: list[Callable[[Program], object]] = []
+
+
 @contextmanager
 def observing_programs(told: Callable[[Program], object]) -> Iterator[None]:
     """Tell of each program before any device is given it, in whatever thread, inside the block."""
@@ -371,9 +375,6 @@ def observing_programs(told: Callable[[Program], object]) -> Iterator[None]:
         yield
     finally:
         _told.remove(told)
-
-
-_told: list[Callable[[Program], object]] = []
 
 
 def executable_of(device: OpenDevice, program: Program) -> Executable:
@@ -461,17 +462,17 @@ def _dump(
 
     write("89-fusion", *report)
     write("90-program", program)
-    kernels = [each for each in scheduled if isinstance(each.step, KernelStep)]
-    for number, (kernel, each) in enumerate(zip(program.kernels, kernels, strict=True)):
-        write(f"91-kernel-{number:02}", kernel)
-        write(f"92-loops-{number:02}", *each.loops)
-        if each.schedules:
-            write(f"93-schedule-{number:02}", *each.schedules)
+    numbers = count()
     for each in scheduled:
-        for func in each.loops if isinstance(each.step, OpStep) else ():
-            write(f"92-loops-{func.name}", func)
-        for steps in each.schedules if isinstance(each.step, OpStep) else ():
-            write(f"93-schedule-{steps.before.name}", steps)
+        if isinstance(each.step, KernelStep):
+            names = [f"{next(numbers):02}"]
+            write(f"91-kernel-{names[0]}", each.step.kernel)
+        else:
+            names = [func.name for func in each.loops]
+        for name, func in zip(names, each.loops, strict=True):
+            write(f"92-loops-{name}", func)
+        for name, steps in zip(names, each.schedules, strict=False):  # of all, or of none
+            write(f"93-schedule-{name}", steps)
 
 
 __all__ = [
