@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import BufferView, Capabilities, LibraryClaims, Limits, LoopsDevice, Target
-from bringup.backend.capabilities import LOOP_CLAIMS
+from bringup.backend import (
+    LOOP_CLAIMS,
+    BufferView,
+    Capabilities,
+    LibraryClaims,
+    Limits,
+    LoopsDevice,
+    Target,
+)
 from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.loops import Func
 from bringup.types import TensorType

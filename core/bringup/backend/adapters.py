@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from bringup import config
@@ -52,6 +52,7 @@ from bringup.backend.launches import (
     PlannedLaunch,
     Renderable,
     StepLaunches,
+    copies_before,
     joined,
     places_of_runs,
 )
@@ -300,14 +301,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         """What a program launches, with several launches as one where that is better."""
         return planned
 
-    def _copies(self, step: LoopStep, prefix: str) -> Iterator[PlannedLaunch[_Code]]:
-        """Launches that copy the parts of a state which a loop then changes where they are."""
-        if step.updated:
-            raise self._no_control(step)
-        return iter(())
-
     def _bind(self, program: Program) -> tuple[list[Call], tuple[Literal, ...]]:
-        flat, constants = self._planned(program, program.arena_bytes, "")
+        flat, constants = self._planned(program, program.arena_bytes)
         planned = self._joined(program, flat)
         launches = {id(each.code): each for each in planned if isinstance(each, PlannedLaunch)}
         keys = {number: each.code.content for number, each in launches.items()}
@@ -320,48 +315,56 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         return calls, constants
 
     def _planned(
-        self, program: Program, behind: int, prefix: str
+        self, program: Program, behind: int, prefix: str = ""
     ) -> tuple[list[Planned[_Code]], tuple[Literal, ...]]:
         """What a program launches and calls, that of its loops for each run, and its constants.
 
-        behind: where the arena of the whole call ends.  prefix: of the names of code.
+        behind: where the arena of the whole program ends.  prefix: of the names of code.
         """
         planned: list[Planned[_Code]] = []
         constants = program.constants
         for number, step in enumerate(program.steps):
-            if isinstance(step, ControlStep):
-                if not isinstance(step, LoopStep) or step.trips is None:
-                    raise self._no_control(step)
-                own = f"{prefix}s{number}_"
-                body, more = self._planned(step.body, behind, own)
-                planned += self._copies(step, own)
-                for place in places_of_runs(step, len(constants)):
-                    planned += [each.placed(place, behind) for each in body]
+            if isinstance(step, LoopStep) and step.trips is not None:
+                inner = f"{prefix}s{number}_"
+                body, more = self._planned(step.body, behind, inner)
+                for copy in copies_before(step, inner):
+                    own = StepLaunches([(self.lower_step(copy), range(2))])
+                    planned += self._step_launches(copy, own, behind, "")
+                for place in places_of_runs(step, len(constants), behind):
+                    planned += [each.placed(place) for each in body]
                 constants += more
                 continue
+            if isinstance(step, ControlStep):
+                raise self._no_control(step)
             text = str(step.kernel) if isinstance(step, KernelStep) else step.name
             with _located_at(step), _errors_of("lowering", [step.name], text):
                 launches = self._launches(program, number)
-            if launches is None:
+            if launches is not None:
+                planned += self._step_launches(step, launches, behind, prefix)
+            else:
                 assert isinstance(step, OpStep)
                 planned.append(self._bind_op(step))
-                continue
-            # Steps run one after the other, so all have the same piece behind the planned slots.
-            alignment = self.capabilities.alignment
-            temporaries, end = _slots_behind(launches.temporaries, behind, alignment)
-            slots = (*step.slots, *temporaries)
-            for code, numbers in launches.launches:
-                named = replace(code, name=prefix + code.name) if prefix else code
-                planned.append(
-                    PlannedLaunch((step,), named, tuple([slots[n] for n in numbers]), end)
-                )
         return planned, constants
+
+    def _step_launches(
+        self, step: KernelStep | OpStep, each: StepLaunches[_Code], behind: int, prefix: str
+    ) -> Iterator[PlannedLaunch[_Code]]:
+        # Steps run one after the other, so all have the same piece behind the planned slots.
+        temporaries, end = _slots_behind(each.temporaries, behind, self.capabilities.alignment)
+        slots = (*step.slots, *temporaries)
+        for code, numbers in each.launches:
+            named: Any = code
+            if prefix:
+                named = replace(named, name=prefix + code.name)
+            yield PlannedLaunch((step,), named, tuple([slots[n] for n in numbers]), end)
 
     def _call(self, each: PlannedLaunch[_Code], code: _Loaded) -> Call:
         slots = each.slots
         if code.scratch:
             slots = (*slots, Slot("arena", 0, each.end, TensorType((code.scratch,), u8)))
-        return Call(each.steps, partial(self.launch, code.handle, each.code), slots, code.source, code)
+        return Call(
+            each.steps, partial(self.launch, code.handle, each.code), slots, code.source, code
+        )
 
     def _load_all(
         self, keys: Sequence[str], pairs: Sequence[tuple[Step, _Code]], optimize: bool
@@ -500,21 +503,6 @@ class LoopsDevice(RenderingDevice["Func"]):
         self, program: Program, planned: Sequence[Planned[Func]]
     ) -> Sequence[Planned[Func]]:
         return joined(program, planned, self.target)
-
-    def _copies(self, step: LoopStep, prefix: str) -> Iterator[PlannedLaunch[Func]]:
-        from bringup.loops import parse_func
-
-        pairs = zip(step.updated, step.results[len(step.carried) :], strict=False)
-        for number, (operand, result) in enumerate(pairs):
-            source, type_ = step.operands[operand], result.type.with_shape((result.type.size,))
-            if source == result or not type_.size:
-                continue
-            copy = parse_func(
-                f"func {prefix}copy{number}(x: in {type_}, y: out {type_}) {{\n"
-                f"  for i in {type_.size} parallel {{\n"
-                f"    %0: {type_.dtype} = x[i]\n    y[i] = %0\n  }}\n}}"
-            )
-            yield PlannedLaunch((step,), copy, (source, result), 0)
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:

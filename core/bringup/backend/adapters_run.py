@@ -49,7 +49,8 @@ _spans: list[Span] = [lambda _steps, _first: None]
 def observe_steps(span: Span) -> None:
     """Issue every launch inside ``span(steps, first)`` from now on, where that is not None.
 
-    steps: what it runs.  first: whether their program runs for the first time, in which some drivers compile.
+    steps: what it runs, mostly one.  first: whether their program runs for the first time, in which
+    some drivers compile.
     """
     _spans[0] = span
 
@@ -141,9 +142,9 @@ class Call:
     source: str = ""
     code: object = None
 
-    def placed(self, place: Callable[[Slot], Slot], behind: int) -> Call:
-        """The call in a run of a loop."""
-        return replace(self, slots=tuple([place(slot) for slot in self.slots]))
+    def placed(self, place: Callable[[Slot], Slot]) -> Call:
+        """The call in a run of a loop.  place: gives a slot of the program for one of the body."""
+        return replace(self, slots=tuple(map(place, self.slots)))
 
 
 class StepsExecutable:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from bringup.backend.adapters_run import Call
-from bringup.program.program import LoopStep, Program, Slot, Step
+from bringup.graph import Builder
+from bringup.graph.index import Axis, Expr
+from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
+from bringup.kernel.ops import load
+from bringup.program.program import KernelStep, LoopStep, Program, Slot, Step
 from bringup.records import record
 from bringup.target import Target
 from bringup.types import TensorType
@@ -57,6 +61,7 @@ class StepLaunches(Generic[_Code]):
         self.temporaries = temporaries
 
 
+#: Where a slot of the body of a loop stands in the program of the loop, in one run.
 Place = Callable[[Slot], Slot]
 
 
@@ -80,27 +85,23 @@ class PlannedLaunch(Generic[_Code]):
     ) -> None:
         self.steps, self.code, self.slots, self.end, self.runs = steps, code, slots, end, runs
 
-    def placed(self, place: Place, behind: int) -> PlannedLaunch[_Code]:
-        """The launch in a run of a loop.  behind: where memory begins that no run has for itself."""
-        slots = placed_slots(self.slots, place, behind)
-        return PlannedLaunch(self.steps, self.code, slots, self.end, (*self.runs, place))
+    def placed(self, place: Place) -> PlannedLaunch[_Code]:
+        """The launch in a run of a loop."""
+        slots, runs = tuple(map(place, self.slots)), (*self.runs, place)
+        return PlannedLaunch(self.steps, self.code, slots, self.end, runs)
 
 
-def placed_slots(slots: Sequence[Slot], place: Place, behind: int) -> tuple[Slot, ...]:
-    """Slots of a loop's body as slots of the program that holds the loop."""
-    is_kept = [slot.space == "arena" and slot.offset >= behind for slot in slots]
-    return tuple([s if kept else place(s) for s, kept in zip(slots, is_kept, strict=True)])
-
-
-#: A launch, or a call of a function of the device, which stays between what is before and after it.
+#: A launch, or a call of a function of the device.
 Planned = PlannedLaunch[_Code] | Call
 
 
-def places_of_runs(step: LoopStep, constants: int) -> Iterator[Place]:
+def places_of_runs(step: LoopStep, constants: int, behind: int) -> Iterator[Place]:
     """Where slots of the body of a loop of known length stand in its program, for each run.
 
     constants: the number that the first constant of the body has there.
-    The last run writes the results, each before it the memory that the next one does not write.
+    behind: where temporaries of launches begin, which all runs have in common.
+    Runs write the carried parts alternately to the spare memory and to the results, the last one to
+    the results.
     """
     assert step.trips is not None
     count = len(step.carried)
@@ -114,8 +115,8 @@ def places_of_runs(step: LoopStep, constants: int) -> Iterator[Place]:
         for index in step.stacks:
             state[index] = _row(step.operands[index], row)
         target = step.spare if (step.trips - run) % 2 == 0 else step.results[:count]
-        rows = [_row(stack, row) for stack in stacks]
-        yield partial(_placed, tuple(state), (*target, *updated, *rows), step.scratch, constants)
+        outputs = (*target, *updated, *[_row(stack, row) for stack in stacks])
+        yield partial(_placed, tuple(state), outputs, step.scratch, constants, behind)
         for index, slot in zip(step.carried, target, strict=True):
             state[index] = slot
 
@@ -126,14 +127,42 @@ def _row(stack: Slot, number: int) -> Slot:
 
 
 def _placed(
-    inputs: Sequence[Slot], outputs: Sequence[Slot], scratch: Slot, constants: int, slot: Slot
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    scratch: Slot,
+    constants: int,
+    behind: int,
+    slot: Slot,
 ) -> Slot:
     if slot.space == "constant":
         return replace(slot, index=constants + slot.index)
-    around = scratch
-    if slot.space != "arena":
+    if slot.space == "arena":
+        around = scratch
+        if slot.offset >= behind:
+            return slot
+    else:
         around = (inputs if slot.space == "input" else outputs)[slot.index]
     return replace(around, offset=around.offset + slot.offset, type=slot.type)
+
+
+def copies_before(step: LoopStep, prefix: str) -> Iterator[KernelStep]:
+    """What brings the parts of the state that a loop changes where they are to its results.
+
+    prefix: of the names of the kernels.
+    """
+    results = step.results[len(step.carried) :]
+    for number, (index, result) in enumerate(zip(step.updated, results, strict=False)):
+        source, axis = step.operands[index], Axis(0, result.type.size)
+        if source == result:
+            continue
+        with Builder() as builder:
+            element = load(buffer=0, dtype=result.type.dtype, index=Expr.of(axis), mask=())
+            body = builder.build([element])
+        flat = TensorType((axis.size,), result.type.dtype)
+        buffers = (BufferDecl(flat, "in"), BufferDecl(flat, "out"))
+        stage = Stage((), body, (Store(1, Expr.of(axis)),))
+        kernel = Kernel(f"{prefix}copy{number}", (axis,), buffers, (stage,))
+        yield KernelStep(kernel, (source, result), step.location)
 
 
 def joined(
@@ -145,43 +174,59 @@ def joined(
     """
     if not target.launch_instructions:
         return planned
+    outputs = ((("output", n), ("input", number)) for n, number in program.aliases)
+    memory = dict[tuple[str, int], tuple[str, int]](outputs)
+    codes = {id(each.code): each.code for each in planned if isinstance(each, PlannedLaunch)}
+    short = {number for number, func in codes.items() if _is_short(func, target)}
     groups: list[_Group | Call] = []
     for each in planned:
         last = groups[-1] if groups else None
         if isinstance(each, Call):
             groups.append(each)
         elif not isinstance(last, _Group) or not last.takes(each):
-            groups.append(_Group(program, each, target))
+            groups.append(_Group(each, short, memory))
     made: dict[object, Func] = {}
     return [group if isinstance(group, Call) else group.launch(made) for group in groups]
 
 
+def _is_short(func: Func, target: Target) -> bool:
+    """Whether one thread runs a function in less time than a launch takes."""
+    from bringup.loops.contents import contents
+    from bringup.loops.sequence import instructions
+
+    nbytes = sum(param.buffer.type.nbytes for param in func.params)
+    work = instructions(func.body, target.lanes(32)) + nbytes / _BYTES
+    return work <= target.launch_instructions and "thread" not in contents(func).kinds
+
+
 @record
-class _Place:
-    """What a parameter stands for: memory, its first byte there and that behind it, its elements."""
+class _Region:
+    """What a parameter stands for: memory, its first byte there, that behind it, its elements."""
 
     memory: tuple[str, int]
     begin: int
     end: int
     dtype: DType
 
-    def meets(self, other: _Place) -> bool:
+    def meets(self, other: _Region) -> bool:
         """Whether they have bytes in common."""
-        return (
-            self.memory == other.memory and self.begin < other.end and other.begin < self.end
-        )
+        return self.memory == other.memory and self.begin < other.end and other.begin < self.end
 
 
 class _Group:
     """Launches that are joined, whose parameters are the same memory or have none in common."""
 
-    def __init__(self, program: Program, first: PlannedLaunch[Func], target: Target) -> None:
-        outputs = ((("output", n), ("input", number)) for n, number in program.aliases)
-        self._memory = dict[tuple[str, int], tuple[str, int]](outputs)
-        self._target = target
+    def __init__(
+        self,
+        first: PlannedLaunch[Func],
+        short: Set[int],
+        memory: Mapping[tuple[str, int], tuple[str, int]],
+    ) -> None:
+        """short: the functions that one thread runs.  memory: the inputs that some outputs are."""
+        self._short, self._memory = short, memory
         self._launches = [first]
-        self._slots: dict[_Place, Slot] = {}
-        self._is_open = self._is_short(first.code) and self._has_room(first)
+        self._slots: dict[_Region, Slot] = {}
+        self._is_open = id(first.code) in short and self._has_room(first)
 
     def takes(self, launch: PlannedLaunch[Func]) -> bool:
         """Whether the next launch becomes one of the group."""
@@ -190,37 +235,30 @@ class _Group:
             and len(self._launches) < _MOST_LAUNCHES
             # So that the runs of a loop have their code in common.
             and launch.runs == self._launches[-1].runs
-            and self._is_short(launch.code)
+            and id(launch.code) in self._short
             and self._has_room(launch)
         )
         if takes:
             self._launches.append(launch)
         return takes
 
-    def _is_short(self, func: Func) -> bool:
-        from bringup.loops.sequence import instructions
-
-        nbytes = sum(param.buffer.type.nbytes for param in func.params)
-        work = instructions(func.body, self._target.lanes(32)) + nbytes / _BYTES
-        return work <= self._target.launch_instructions
-
     def _has_room(self, launch: PlannedLaunch[Func]) -> bool:
         """Whether the parameters of a launch fit the others, which it is then among."""
         slots = dict(self._slots)
-        for place, slot in zip(self._places(launch), launch.slots, strict=True):
-            if place not in slots and any(place.meets(other) for other in slots):
+        for region, slot in zip(self._regions(launch), launch.slots, strict=True):
+            if region not in slots and any(region.meets(other) for other in slots):
                 return False
-            slots.setdefault(place, slot)
+            slots.setdefault(region, slot)
         if len(slots) > _MOST_PARAMS:
             return False
         self._slots = slots
         return True
 
-    def _places(self, launch: PlannedLaunch[Func]) -> Iterator[_Place]:
+    def _regions(self, launch: PlannedLaunch[Func]) -> Iterator[_Region]:
         for slot, param in zip(launch.slots, launch.code.params, strict=True):
             memory, begin = (slot.space, slot.index), slot.offset
             end = begin + param.buffer.type.nbytes
-            yield _Place(self._memory.get(memory, memory), begin, end, param.buffer.dtype)
+            yield _Region(self._memory.get(memory, memory), begin, end, param.buffer.dtype)
 
     def launch(self, made: dict[object, Func]) -> PlannedLaunch[Func]:
         """The group as one launch.  made: the functions of groups before it."""
@@ -229,16 +267,16 @@ class _Group:
         first, *others = self._launches
         if not others:
             return first
-        order = {place: number for number, place in enumerate(self._slots)}
+        order = {region: number for number, region in enumerate(self._slots)}
         funcs = [each.code for each in self._launches]
-        places = tuple([tuple([order[p] for p in self._places(each)]) for each in self._launches])
+        places = tuple([tuple([order[r] for r in self._regions(each)]) for each in self._launches])
         key = (tuple(map(id, funcs)), places)
         if key not in made:
             name = f"j{len(made)}_{first.code.name}_and_{len(others)}_more"
             made[key] = in_sequence(name, funcs, places)
         steps = {id(step): step for each in self._launches for step in each.steps}
         end = max(each.end for each in self._launches)
-        return PlannedLaunch(tuple(steps.values()), made[key], tuple(self._slots.values()), end, first.runs)
+        return PlannedLaunch(tuple(steps.values()), made[key], tuple(self._slots.values()), end)
 
 
 __all__ = [
@@ -246,7 +284,7 @@ __all__ = [
     "PlannedLaunch",
     "Renderable",
     "StepLaunches",
+    "copies_before",
     "joined",
-    "placed_slots",
     "places_of_runs",
 ]

@@ -23,7 +23,8 @@ from bringup.loops.schedule.rewrite import Names, Substitution, map_statements, 
 def in_sequence(name: str, funcs: Sequence[Func], places: Sequence[Sequence[int]]) -> Func:
     """A function that does what several do, in their order.
 
-    Its parameters are called ``b0, b1, …``, so that equal sequences have equal text.
+    Its parameters are called ``b0, b1, …``, so that equal sequences have equal text.  No parallel
+    loop is round everything any more, so one thread runs it.
     places: of each function, the numbers of the parameters that its own stand for.  No two of them
     share memory.
 
@@ -59,7 +60,8 @@ def in_sequence(name: str, funcs: Sequence[Func], places: Sequence[Sequence[int]
                 role = _role(params[number].role, param.role)
             params[number] = Param(buffer, role)
     ordered = tuple(params[number] for number in range(len(params)))
-    names, body = Names(Func(name, ordered, ())), []
+    names = Names(Func(name, ordered, ()))
+    body: list[Stmt] = []
     for func, numbers in zip(funcs, places, strict=True):
         table = {
             param.buffer: params[number].buffer
