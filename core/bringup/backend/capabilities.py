@@ -20,8 +20,9 @@ OPSET = 1
 
 #: Dtypes by claim: an op (``"add"``), or one kind of it (``"reduce.add"``).
 Claims = Mapping[str, frozenset[DType]]
-#: Those of loops, and of loops and branches, of a device that runs them as wholes.
+#: Those of loops, of a device that runs them as wholes, or step by step with `Limits.loop_runs`.
 LOOP_CLAIMS: Claims = dict.fromkeys(("while", "scan"), frozenset(STORED))
+#: Those of loops and branches, of a device that runs them as wholes.
 CONTROL_CLAIMS: Claims = {**LOOP_CLAIMS, "case": frozenset(STORED)}
 
 
