@@ -182,6 +182,7 @@ class _StepsDevice(Device):
         data = dense_bytes(literal)
 
         def run(views: list[BufferView]) -> None:
+            assert not views[0].offset
             with vendor_call(self, "upload"):
                 self.upload(views[0].handle, data)
 
@@ -362,9 +363,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         slots = each.slots
         if code.scratch:
             slots = (*slots, Slot("arena", 0, each.end, TensorType((code.scratch,), u8)))
-        return Call(
-            each.steps, partial(self.launch, code.handle, each.code), slots, code.source, code
-        )
+        run = partial(self.launch, code.handle, each.code)
+        return Call(each.steps, run, slots, code.source, code)
 
     def _load_all(
         self, keys: Sequence[str], pairs: Sequence[tuple[Step, _Code]], optimize: bool

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bringup.backend.adapters_run import step_text
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import ALL, DType
+from bringup.dtypes import STORED, DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, has_effects
 from bringup.graph.printer import Numbering, format_instr
@@ -172,4 +172,4 @@ def _names(dtypes: Iterable[DType]) -> str:
 
 
 def _sorted(dtypes: Iterable[DType]) -> list[DType]:
-    return sorted(dtypes, key=ALL.index)
+    return sorted(dtypes, key=STORED.index)

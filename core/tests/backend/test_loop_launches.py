@@ -22,8 +22,8 @@ from bringup.backend import LOOP_CLAIMS, BufferView, Capabilities, DeviceInfo, L
 from bringup.backend.adapters import SimpleBackend
 from bringup.backend.launches import places_of_runs
 from bringup.c import C11, c_claims
-from bringup.dtypes import f32, u8
-from bringup.errors import DeviceError
+from bringup.dtypes import f32, f64, u8
+from bringup.errors import DeviceError, UnsupportedError
 from bringup.graph import Literal
 from bringup.loops import Func
 from bringup.program.program import KernelStep, LoopStep
@@ -195,6 +195,22 @@ def test_constants_of_a_body_are_those_of_the_program() -> None:
     assert chip.take(z, rows.type).tolist() == [(-ARRAYS[0]).tolist()] * 2
     assert chip.take(other, V).tolist() == (-ARRAYS[1]).tolist()
     assert chip.launched == ["k0", "s1_k0", "s1_k0"]
+
+
+def test_a_loop_of_elements_that_no_kernel_holds_is_refused() -> None:
+    kernels = {name: dtypes - {f64} for name, dtypes in KERNELS.items()}
+    ops = {**LibraryClaims(kernels), **LOOP_CLAIMS}
+    chip = Steps()
+    chip.capabilities = replace(Steps.capabilities, kernels=kernels, ops=ops)
+
+    def function(x: Any) -> Any:
+        def body(total: Any, row: Any) -> Any:
+            return total + row, bu.full((4,), 2.5, dtype=bu.float64)
+
+        return bu.scan(body, x[0], x)[1]
+
+    with pytest.raises(UnsupportedError, match=r"claims 'reshape' for .*f8e5m2, not for f64"):
+        on(chip, function, np.zeros((3, 4), np.float32))
 
 
 # Short functions
