@@ -120,7 +120,10 @@ def aliasing_free(func: Func) -> frozenset[Buffer]:
 
 def _reads_elsewhere(func: Func, source: Buffer, target: Buffer) -> bool:
     """Whether a unit surely reads an element of ``source`` in whose place it writes none of
-    ``target``: the first one that units with one index of 1 and others of 0 read.
+    ``target``.
+
+    Units with one index of 1 and others of 0 are looked at, and of what they read the first element
+    and the next one along each loop.
     """
     loops, _ = nest(func.body, ("parallel", "block"))
     found = list(accesses(func))
@@ -132,12 +135,15 @@ def _reads_elsewhere(func: Func, source: Buffer, target: Buffer) -> bool:
         and stmt.index.is_affine
         and not (stmt.mask or stmt.operands or scope.mask or scope.guarded)
     ]
-    units = ({l.axis: Expr(int(l is one)) for l in loops} for one in loops if one.axis.size > 1)
-    return any(
-        not any(_may_be(place.substitute(unit), index.substitute(unit).const) for place in written)
-        for unit in units
-        for index in read
-    )
+    for one in (loop for loop in loops if loop.axis.size > 1):
+        unit = {loop.axis: Expr(int(loop is one)) for loop in loops}
+        places = [index.substitute(unit) for index in written]
+        for index in (index.substitute(unit) for index in read):
+            steps = [0, *(factor * min(1, atom.last) for atom, factor in index.terms)]
+            elements = (index.const + step for step in steps)
+            if not all(any(_may_be(place, e) for place in places) for e in elements):
+                return True
+    return False
 
 
 def _may_be(index: Expr, element: int) -> bool:

@@ -653,9 +653,12 @@ class _Function(Indices):
         tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
         head = f"if ({conjunction(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
-        if stmt.fold and self.folds_vectors(stmt):
+        if stmt.fold and self.folds_vectors(stmt) and buffer in self.vectors:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif stmt.fold and self.folds_vectors(stmt):
+            before = self.names.fresh(f"{buffer.name}_before")
+            yield from block(head.rstrip(), self.folded_in_memory(stmt, before, loop))
         elif not stmt.fold and buffer in self.vectors and self.dialect.vector_fma:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.splat(stmt.value, loop)};"
@@ -668,12 +671,21 @@ class _Function(Indices):
             yield head + self.copy(self.dialect.vector_store, value, stmt, loop)
 
     def folds_vectors(self, stmt: Store) -> bool:
-        """Whether a fold is one operation on vectors in registers."""
-        is_whole = stmt.buffer in self.vectors and stmt.buffer.dtype.name in WIDE
-        return bool(self.dialect.vector_fma) and is_whole and stmt.fold in OPERATORS
+        """Whether a fold is one operation on vectors."""
+        is_wide = stmt.buffer.dtype.name in WIDE
+        return bool(self.dialect.vector_fma) and is_wide and stmt.fold in OPERATORS
+
+    def folded_in_memory(self, stmt: Store, before: str, loop: For) -> Iterator[str]:
+        """A fold of a vector that is read and written whole: later loads of vectors wait for stores
+        of parts.
+        """
+        yield f"{self.vector_of(stmt.buffer.dtype, loop)} {before};"
+        yield self.copy(self.dialect.vector_load, before, stmt, loop)
+        yield f"{before} = {self.folded(stmt, before, loop)};"
+        yield self.copy(self.dialect.vector_store, before, stmt, loop)
 
     def folded(self, stmt: Store, register: str, loop: For) -> str:
-        """What a vector in registers becomes by a fold."""
+        """What a vector becomes by a fold."""
         operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
         xs = [self.splat(v, loop) for v in operands]
         if stmt.factor is not None:

@@ -39,23 +39,26 @@ def squares(loop: For, known: Set[Buffer], dialect: Dialect) -> tuple[list[Squar
         return found, loop
     body: list[Stmt] = []
     for inner in loop.body:
-        if isinstance(inner, For) and inner.kind == "vector" and inner.end is None:
-            mine = {square.load: square for square in _squares(loop, inner, known, dialect)}
-            found += mine.values()
-            column = Expr.of(loop.axis) * inner.axis.size + Expr.of(inner.axis)
-            stmts = (
-                Load(stmt.result, mine[stmt].buffer, column)
-                if isinstance(stmt, Load) and stmt in mine
-                else stmt
-                for stmt in inner.body
-            )
-            inner = replace(inner, body=tuple(stmts))
-        body.append(inner)
+        if not isinstance(inner, For):
+            body.append(inner)
+            continue
+        mine = {square.load: square for square in _squares(loop, inner, known, dialect)}
+        column = Expr.of(loop.axis) * inner.axis.size + Expr.of(inner.axis)
+        stmts = (
+            Load(stmt.result, mine[stmt].buffer, column)
+            if isinstance(stmt, Load) and stmt in mine
+            else stmt
+            for stmt in inner.body
+        )
+        found += mine.values()
+        body.append(replace(inner, body=tuple(stmts)))
     return found, replace(loop, body=tuple(body))
 
 
 def _squares(loop: For, inner: For, known: Set[Buffer], dialect: Dialect) -> Iterator[Square]:
     copies, lane, size = loop.axis, inner.axis, inner.axis.size
+    if inner.kind != "vector" or inner.end is not None:
+        return
     if copies.size != size or not is_length(size, dialect):
         return
     for stmt in inner.body:
