@@ -153,6 +153,7 @@ def transposed(down: int, across: int) -> Func:
     units = {"i": (down, 4 * columns, 4), "j": (across, 4, 4 * rows)}
     loops = {name: each for name, each in units.items() if each[0] > 1}
     head = "".join(f"for {name} in {count} parallel {{\n" for name, (count, _, _) in loops.items())
+    tail = "}\n" * len(loops)
     x, y = ("".join(f"{each[n]}*{name} + " for name, each in loops.items()) for n in (1, 2))
     return parse_func(f"""
 func transposed(x: in f32[{size}], y: out f32[{size}]) {{
@@ -164,7 +165,7 @@ func transposed(x: in f32[{size}], y: out f32[{size}]) {{
       y[{y}{rows}*u + v] = %1
     }}
   }}
-  {"}\n" * len(loops)}
+  {tail}
 }}""")
 
 
