@@ -19,13 +19,6 @@ _SHUFFLES = {
 }
 #: Dtypes that all of these take.
 _SHUFFLED = ("i32", "u32", "i64", "u64", "f32", "f64")
-#: What clang has beyond OpenCL C, and drivers of processors are made of it: accesses that stay whole
-#: where the functions of drivers go from element to element, and orders that it keeps as they are.
-_CLANG = {
-    "vector_load": "__builtin_memcpy(&{name}, &{first}, sizeof {name});",
-    "vector_store": "__builtin_memcpy(&{first}, &{name}, sizeof {name});",
-    "vector_order": "__builtin_shufflevector({x}, {y}, {order})",
-}
 #: Work items of a usual group: two to eight of them fit on a compute unit of any vendor.
 _GROUP = 256
 #: Work items that keep a compute unit of a GPU busy.
@@ -78,7 +71,14 @@ def dialect_of(machine: Machine) -> Dialect:
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
     if machine.kind == "cpu":
-        dialect = replace(dialect, **_CLANG)
+        # Drivers of processors are made of clang.  Its own functions take vectors whole, where those
+        # of drivers go from element to element, and leave orders as they are written.
+        dialect = replace(
+            dialect,
+            vector_load="__builtin_memcpy(&{name}, &{first}, sizeof {name});",
+            vector_store="__builtin_memcpy(&{first}, &{name}, sizeof {name});",
+            vector_order="__builtin_shufflevector({x}, {y}, {order})",
+        )
     if machine.kind == "cpu" and machine.vector_bits > 256:
         # It halves such vectors where loops of lanes become some, unless a function asks.
         hint = f"__attribute__((min_vector_width({machine.vector_bits}))) void"

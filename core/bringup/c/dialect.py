@@ -47,7 +47,7 @@ class Dialect:
     vector_zero: the value of which every element is 0.
     vector_load, vector_store: the statement that copies the elements from ``{first}`` on.
     vector_order: the vector of elements of ``{x}`` and ``{y}`` in an ``{order}`` of numbers, or of
-    ``{lanes}``, which are the same as expressions; nothing where columns are not read by rows.
+    ``{lanes}``, which are the same as expressions; nothing where the dialect has none.
     vector_fma: the vector ``{x} * {y} + {z}``, rounded once; nothing where elements are computed
     one by one.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
