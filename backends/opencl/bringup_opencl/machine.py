@@ -71,8 +71,8 @@ def dialect_of(machine: Machine) -> Dialect:
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
     if machine.kind == "cpu":
-        # Drivers of processors are made of clang.  Its own functions take vectors whole, where those
-        # of drivers go from element to element, and leave orders as they are written.
+        # Drivers of processors are made of clang.  Its own functions take vectors whole, where
+        # those of drivers go from element to element, and leave orders as they are written.
         dialect = replace(
             dialect,
             vector_load="__builtin_memcpy(&{name}, &{first}, sizeof {name});",
