@@ -86,6 +86,11 @@ CHECKED: dict[str, tuple[str, str]] = {
         "`lifetime.reusable`, `limits.past-31-bits`",
         "Too high or 0: large cases end in a shortage of memory. Too low: they are not run.",
     ),
+    "Limits.loop_runs": (
+        "runs loops of known length, whose launches are then those of one program",
+        "Too high: programs with many launches, which take long to compile. Too low, or 0 on a "
+        "device that does not claim loops: core runs each body as a program of its own.",
+    ),
     "Numerics.flush_subnormals": (
         "allows 0 for subnormal operands and results",
         "False on a device that flushes: failures at special values. True on one that does not: "
@@ -339,6 +344,11 @@ CHECKED: dict[str, tuple[str, str]] = {
     "Target.instructions": (
         "runs kernels that use them",
         "One too many: the device's compiler refuses the kernel. One missing: slower kernels.",
+    ),
+    "Target.launch_instructions": (
+        "runs programs of short functions, which are then launched together",
+        "Too high: one thread does what several had done sooner. Too low: launches that cost more "
+        "than what they run.",
     ),
 }
 

@@ -33,6 +33,9 @@ class Target:
     op library asks for ``atomic``, ``later`` and ``matrices``: atomic folds of blocks of threads,
     copies to shared memory that nobody waits for, and warps of 32 that multiply tiles of 16 rows by
     8 columns by 32 bytes.
+    launch_instructions: how many instructions a thread runs in the time of a launch.  Functions of
+    fewer are launched together with those before and after them, to be run by one thread; 0 for a
+    machine that has each launched alone.
 
     >>> Target("x86-64-v3", vector_bits=256, registers=16).lanes(32)
     8
@@ -51,6 +54,7 @@ class Target:
     shared_bytes: int = 0
     multiprocessors: int = 1
     instructions: tuple[str, ...] = ()
+    launch_instructions: int = 0
 
     @property
     def tile_bytes(self) -> int:

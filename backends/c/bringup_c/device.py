@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import BufferView, Capabilities, LibraryClaims, LoopsDevice
+from bringup.backend import (
+    LOOP_CLAIMS,
+    BufferView,
+    Capabilities,
+    LibraryClaims,
+    Limits,
+    LoopsDevice,
+    Target,
+)
 from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.loops import Func
 from bringup.types import TensorType
@@ -17,7 +25,13 @@ from bringup_c import compiler
 Array = np.ndarray[Any, Any]
 
 KERNELS = c_claims(C11)
-CAPABILITIES = Capabilities(kernels=KERNELS, ops=LibraryClaims(KERNELS))
+CAPABILITIES = Capabilities(
+    kernels=KERNELS,
+    ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
+    limits=Limits(loop_runs=256),
+)
+#: A call takes some microseconds.
+TARGET = Target(launch_instructions=20_000)
 
 
 def render(func: Func) -> str:
@@ -29,6 +43,7 @@ class CDevice(LoopsDevice):
     """The processor, by way of a C compiler.  A handle is an array of bytes."""
 
     capabilities = CAPABILITIES
+    target = TARGET
     refcounted_handles = True
 
     def alloc(self, nbytes: int) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bringup.backend import Backend, DeviceInfo, Handshake, SimpleBackend, hookimpl
 from bringup_c.compiler import command, version
-from bringup_c.device import CAPABILITIES, CDevice, render
+from bringup_c.device import CAPABILITIES, TARGET, CDevice, render
 
 
 @hookimpl
@@ -18,7 +18,9 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """The backend, whose source can be looked at without a compiler."""
-    return SimpleBackend("c", lambda index: CDevice(), CAPABILITIES, _devices, render=render)
+    return SimpleBackend(
+        "c", lambda index: CDevice(), CAPABILITIES, _devices, render=render, target=TARGET
+    )
 
 
 def _devices() -> Sequence[DeviceInfo]:

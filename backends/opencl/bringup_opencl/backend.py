@@ -49,7 +49,10 @@ class OpenCLBackend(ChosenLoopsBackend):
         controls.  Raises UnsupportedError.
         """
         own = capabilities_of(_machine(target))
-        return replace(own, ops={**own.ops, **CONTROL_CLAIMS}) if target else own
+        if not target:
+            return own
+        limits = replace(own.limits, loop_runs=0)
+        return replace(own, ops={**own.ops, **CONTROL_CLAIMS}, limits=limits)
 
     def target(self, name: str = "") -> Target:
         """The row of the first device, or of a kind."""

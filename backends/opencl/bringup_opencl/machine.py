@@ -6,7 +6,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
-from bringup.backend import Capabilities, LibraryClaims, Limits, Numerics, Shapes, Target
+from bringup.backend import (
+    LOOP_CLAIMS,
+    Capabilities,
+    LibraryClaims,
+    Limits,
+    Numerics,
+    Shapes,
+    Target,
+)
 from bringup.c import OPENCL, Dialect, c_claims
 from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
 from bringup.records import record
@@ -23,6 +31,10 @@ _SHUFFLED = ("i32", "u32", "i64", "u64", "f32", "f64")
 _GROUP = 256
 #: Work items that keep a compute unit of a GPU busy.
 _RESIDENT = 1024
+#: Instructions of one thread in the time in which a processor's threads wake for a launch.
+_LAUNCH = 450_000
+#: Of longer loops core runs each body, which costs little beside so many launches.
+_LOOP_RUNS = 256
 #: Rows of several stages stay in the second-level cache of a processor.
 _ROW_ELEMENTS = 1 << 18
 
@@ -116,6 +128,7 @@ def target_of(machine: Machine) -> Target:
             registers=32 if machine.vector_bits == 512 else 16,
             line_bytes=machine.line_bytes,
             threads=machine.units,
+            launch_instructions=_LAUNCH,
         )
     if machine.kind == "other":
         return Target(threads=machine.units)
@@ -134,7 +147,9 @@ def target_of(machine: Machine) -> Target:
 def capabilities_of(machine: Machine) -> Capabilities:
     """What kernels may hold, and how large they and arrays may be."""
     kernels, target = c_claims(dialect_of(machine)), target_of(machine)
-    limits = Limits(row_elements=_ROW_ELEMENTS, memory_bytes=machine.memory_bytes)
+    limits = Limits(
+        row_elements=_ROW_ELEMENTS, memory_bytes=machine.memory_bytes, loop_runs=_LOOP_RUNS
+    )
     shapes = Shapes()
     if machine.kind == "gpu":
         tiles = target.tile_bytes
@@ -149,7 +164,7 @@ def capabilities_of(machine: Machine) -> Capabilities:
         )
     return Capabilities(
         kernels=kernels,
-        ops=LibraryClaims(kernels),
+        ops={**LibraryClaims(kernels), **LOOP_CLAIMS},
         limits=limits,
         numerics=Numerics(
             flush_subnormals=machine.flushes_subnormals,

@@ -51,7 +51,7 @@ def start(descriptor: int) -> None:
     """Show signs of life from now on, in the page of the `Watchdog` whose descriptor this is."""
     global _page  # noqa: PLW0603  (a process has one watchdog)
     _page = memoryview(mmap.mmap(descriptor, _PAGE_BYTES)).cast("Q")
-    observe_steps(lambda _step, _first: phase("launching"))
+    observe_steps(lambda _steps, _first: phase("launching"))
 
 
 def clear_phase() -> None:

@@ -19,6 +19,7 @@ from bringup.backend.adapters import (
 from bringup.backend.adapters_run import current_step, located, step_locator
 from bringup.backend.capabilities import (
     API_LEVEL,
+    LOOP_CLAIMS,
     OPSET,
     Capabilities,
     Claims,
@@ -50,6 +51,7 @@ from bringup.target import Target
 __all__ = [
     "API_LEVEL",
     "GROUP",
+    "LOOP_CLAIMS",
     "OPSET",
     "Backend",
     "BackendStatus",

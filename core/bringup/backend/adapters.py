@@ -37,15 +37,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from bringup import config
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo, Lowered
+from bringup.backend.launches import (
+    Planned,
+    PlannedLaunch,
+    Renderable,
+    StepLaunches,
+    copies_before,
+    joined,
+    places_of_runs,
+)
 from bringup.backend.vendor_errors import REPORT, describe_error, is_vendor_error, vendor_call
 from bringup.dtypes import DType, as_dtype, u8
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
@@ -53,7 +63,15 @@ from bringup.graph import Literal
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.ops.table import all_ops, find, opdef
-from bringup.program.program import ControlStep, KernelStep, OpStep, Program, Slot, Step
+from bringup.program.program import (
+    ControlStep,
+    KernelStep,
+    LoopStep,
+    OpStep,
+    Program,
+    Slot,
+    Step,
+)
 from bringup.target import UNKNOWN, Target
 from bringup.types import TensorType
 
@@ -63,6 +81,7 @@ if TYPE_CHECKING:  # importing bringup loads nothing of loops but their targets
 
 #: ``function(*operands, out=result, **attrs)`` on views of buffers; see `OpsDevice`.
 OpFunction = Callable[..., object]
+_Code = TypeVar("_Code", bound=Renderable)
 
 
 def claims(names: Iterable[str], dtypes: Iterable[DType | str]) -> dict[str, frozenset[DType]]:
@@ -108,22 +127,31 @@ class _StepsDevice(Device):
 
     def compile(self, program: Program) -> StepsExecutable:
         """Bind every step, upload the constants.  Raises UnsupportedError, CompileError."""
-        for step in program.steps:
-            if isinstance(step, ControlStep):
-                raise UnsupportedError(
-                    f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
-                    location=step.location,
-                    fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
-                )
-        rendered = self._bind_rendered(program)
+        calls, constants = self._bind(program)
+        return StepsExecutable(self, replace(program, constants=constants), calls)
+
+    def _bind(self, program: Program) -> tuple[list[Call], tuple[Literal, ...]]:
+        """The calls of a program, and all constants that they take."""
         calls = []
-        for number, step in enumerate(program.steps):
-            call = rendered.get(number)
-            if call is None:
-                assert isinstance(step, OpStep)
-                call = self._bind_op(step)
-            calls.append(call)
-        return StepsExecutable(self, program, calls)
+        for step in program.steps:
+            if isinstance(step, KernelStep):
+                raise UnsupportedError(
+                    f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
+                    location=step.location,
+                    fix="leave Capabilities.kernels empty, or derive from KernelsDevice or "
+                    "LoopsDevice",
+                )
+            if isinstance(step, ControlStep):
+                raise self._no_control(step)
+            calls.append(self._bind_op(step))
+        return calls, program.constants
+
+    def _no_control(self, step: ControlStep) -> UnsupportedError:
+        return UnsupportedError(
+            f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
+            location=step.location,
+            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
+        )
 
     def _bind_op(self, step: OpStep) -> Call:
         op = opdef(step)
@@ -136,14 +164,14 @@ class _StepsDevice(Device):
             literal = step.attrs.get("value")
             # `upload` reaches the start of a buffer alone, not the middle of the arena.
             if isinstance(literal, Literal) and step.results[0].space == "output":
-                return Call(step, [(self._upload_constant(literal), step.slots)])
+                return Call((step,), self._upload_constant(literal), step.slots)
             raise UnsupportedError(
                 f"{claim}: {type(self).__name__} has no function for it",
                 location=step.location,
                 fix=f"add {claim!r} to the table of ops, or do not claim it in Capabilities.ops",
             )
         run = _op_runner(function, len(step.operands), len(step.results), attrs)
-        return Call(step, [(run, step.slots)])
+        return Call((step,), run, step.slots)
 
     def _function_of(self, step: OpStep) -> OpFunction | None:
         """The function of an op in the device's table."""
@@ -158,18 +186,6 @@ class _StepsDevice(Device):
                 self.upload(views[0].handle, data)
 
         return run
-
-    def _bind_rendered(self, program: Program) -> dict[int, Call]:
-        """The calls of the steps that code is rendered for, by their numbers."""
-        for step in program.steps:
-            if isinstance(step, KernelStep):
-                raise UnsupportedError(
-                    f"{type(self).__name__} takes ops, and the program holds kernel {step.name}",
-                    location=step.location,
-                    fix="leave Capabilities.kernels empty, or derive from KernelsDevice or "
-                    "LoopsDevice",
-                )
-        return {}
 
 
 def _op_runner(
@@ -213,39 +229,6 @@ def _slots_behind(
         slots.append(Slot("arena", 0, end, type_))
         end = round_up(end + type_.nbytes, alignment)
     return slots, end
-
-
-class Renderable(Protocol):
-    """What a renderer takes: `Kernel` or `bringup.loops.Func`."""
-
-    @property
-    def name(self) -> str:
-        """Of the function to render."""
-
-    @property
-    def content(self) -> str:
-        """The text but for the name: equal for what does the same."""
-
-
-_Code = TypeVar("_Code", bound=Renderable)
-
-
-class StepLaunches(Generic[_Code]):
-    """What a step launches, one after the other.
-
-    launches: code, and which of the step's slots and ``temporaries``, counted on, it takes.
-    temporaries: the types of memory that lasts from the first launch to the last.
-    """
-
-    __slots__ = ("launches", "temporaries")
-
-    def __init__(
-        self,
-        launches: Sequence[tuple[_Code, Sequence[int]]],
-        temporaries: Sequence[TensorType] = (),
-    ) -> None:
-        self.launches = launches
-        self.temporaries = temporaries
 
 
 class RenderingDevice(_StepsDevice, Generic[_Code]):
@@ -312,41 +295,81 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
             return None
         return StepLaunches([(self.lower_step(step), range(len(step.slots)))])
 
-    def _bind_rendered(self, program: Program) -> dict[int, Call]:
-        every: dict[int, StepLaunches[_Code]] = {}
+    def _joined(
+        self, program: Program, planned: Sequence[Planned[_Code]]
+    ) -> Sequence[Planned[_Code]]:
+        """What a program launches, with several launches as one where that is better."""
+        return planned
+
+    def _bind(self, program: Program) -> tuple[list[Call], tuple[Literal, ...]]:
+        flat, constants = self._planned(program, program.arena_bytes)
+        planned = self._joined(program, flat)
+        launches = {id(each.code): each for each in planned if isinstance(each, PlannedLaunch)}
+        keys = {number: each.code.content for number, each in launches.items()}
+        pairs = [(each.steps[0], each.code) for each in launches.values()]
+        loaded = self._load_all([*keys.values()], pairs, program.optimize)
+        calls = [
+            each if isinstance(each, Call) else self._call(each, loaded[keys[id(each.code)]])
+            for each in planned
+        ]
+        return calls, constants
+
+    def _planned(
+        self, program: Program, behind: int, prefix: str = ""
+    ) -> tuple[list[Planned[_Code]], tuple[Literal, ...]]:
+        """What a program launches and calls, that of its loops for each run, and its constants.
+
+        behind: where the arena of the whole program ends.  prefix: of the names of code.
+        """
+        planned: list[Planned[_Code]] = []
+        constants = program.constants
         for number, step in enumerate(program.steps):
+            if isinstance(step, LoopStep) and step.trips is not None:
+                inner = f"{prefix}s{number}_"
+                body, more = self._planned(step.body, behind, inner)
+                for copy in copies_before(step, inner):
+                    own = StepLaunches([(self.lower_step(copy), range(2))])
+                    planned += self._step_launches(copy, own, behind, "")
+                for place in places_of_runs(step, len(constants), behind):
+                    planned += [each.placed(place) for each in body]
+                constants += more
+                continue
+            if isinstance(step, ControlStep):
+                raise self._no_control(step)
             text = str(step.kernel) if isinstance(step, KernelStep) else step.name
             with _located_at(step), _errors_of("lowering", [step.name], text):
                 launches = self._launches(program, number)
             if launches is not None:
-                every[number] = launches
-        pairs = [(program.steps[n], code) for n, each in every.items() for code, _ in each.launches]
-        loaded = self._load_all(pairs, program.optimize)
-        return {number: self._call(program, number, each, loaded) for number, each in every.items()}
+                planned += self._step_launches(step, launches, behind, prefix)
+            else:
+                assert isinstance(step, OpStep)
+                planned.append(self._bind_op(step))
+        return planned, constants
 
-    def _call(
-        self,
-        program: Program,
-        number: int,
-        each: StepLaunches[_Code],
-        loaded: Mapping[str, _Loaded],
-    ) -> Call:
-        step, alignment = program.steps[number], self.capabilities.alignment
+    def _step_launches(
+        self, step: KernelStep | OpStep, each: StepLaunches[_Code], behind: int, prefix: str
+    ) -> Iterator[PlannedLaunch[_Code]]:
         # Steps run one after the other, so all have the same piece behind the planned slots.
-        temporaries, end = _slots_behind(each.temporaries, program.arena_bytes, alignment)
-        slots, launches, codes = (*step.slots, *temporaries), [], []
+        temporaries, end = _slots_behind(each.temporaries, behind, self.capabilities.alignment)
+        slots = (*step.slots, *temporaries)
         for code, numbers in each.launches:
-            codes.append(loaded[code.content])
-            taken, size = [slots[n] for n in numbers], codes[-1].scratch
-            if size:
-                taken.append(Slot("arena", 0, end, TensorType((size,), u8)))
-            launches.append((partial(self.launch, codes[-1].handle, code), taken))
-        sources = "\n\n".join(dict.fromkeys(code.source for code in codes))
-        return Call(step, launches, sources, codes)
+            named: Any = code
+            if prefix:
+                named = replace(named, name=prefix + code.name)
+            yield PlannedLaunch((step,), named, tuple([slots[n] for n in numbers]), end)
 
-    def _load_all(self, pairs: Sequence[tuple[Step, _Code]], optimize: bool) -> dict[str, _Loaded]:
-        """All code, loaded, by its content."""
-        keys = [code.content for _, code in pairs]
+    def _call(self, each: PlannedLaunch[_Code], code: _Loaded) -> Call:
+        slots = each.slots
+        if code.scratch:
+            slots = (*slots, Slot("arena", 0, each.end, TensorType((code.scratch,), u8)))
+        return Call(
+            each.steps, partial(self.launch, code.handle, each.code), slots, code.source, code
+        )
+
+    def _load_all(
+        self, keys: Sequence[str], pairs: Sequence[tuple[Step, _Code]], optimize: bool
+    ) -> dict[str, _Loaded]:
+        """All code, loaded, by its content.  keys: the contents."""
         same = type(self).build_quickly is RenderingDevice.build_quickly
         fast = optimize or same
         # Subclasses need not call an __init__ of ours.
@@ -475,6 +498,11 @@ class LoopsDevice(RenderingDevice["Func"]):
         funcs = [scheduled_func(func, self.schedule).after for func in loops.funcs]
         launches = list(zip(funcs, loops.numbers, strict=True))
         return StepLaunches(launches, [buffer.type for buffer in loops.temporaries])
+
+    def _joined(
+        self, program: Program, planned: Sequence[Planned[Func]]
+    ) -> Sequence[Planned[Func]]:
+        return joined(program, planned, self.target)
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:

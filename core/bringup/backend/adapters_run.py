@@ -42,14 +42,15 @@ class _Submitting(threading.local):
 _submitting = _Submitting()
 
 # The timeline stands above this layer, and hands its spans down.
-Span = Callable[[Step, bool], contextlib.AbstractContextManager[object] | None]
-_spans: list[Span] = [lambda _step, _first: None]
+Span = Callable[[Sequence[Step], bool], contextlib.AbstractContextManager[object] | None]
+_spans: list[Span] = [lambda _steps, _first: None]
 
 
 def observe_steps(span: Span) -> None:
-    """Issue every step inside ``span(step, first)`` from now on, where that is not None.
+    """Issue every launch inside ``span(steps, first)`` from now on, where that is not None.
 
-    first: whether its program runs for the first time, in which some drivers compile.
+    steps: what it runs, mostly one.  first: whether their program runs for the first time, in which
+    some drivers compile.
     """
     _spans[0] = span
 
@@ -128,17 +129,22 @@ def _meanwhile(name: str, value: object) -> Iterator[None]:
 
 @record
 class Call:
-    """A step bound to what runs it.
+    """A launch or a call of a function, bound to what it takes.
 
-    launches: functions of views, one after the other, each with the slots that it gets views of;
-    what is no slot of the program lies behind its arena.
+    steps: those of the program that it runs, in order; mostly one, and a step may have several.
+    run: takes a view of each slot; what is no slot of the program lies behind its arena.
     source: of a rendered kernel.  code: what has to last as long as the call.
     """
 
-    step: Step
-    launches: Sequence[tuple[Callable[[list[BufferView]], object], Sequence[Slot]]]
+    steps: Sequence[Step]
+    run: Callable[[list[BufferView]], object]
+    slots: Sequence[Slot]
     source: str = ""
-    code: Sequence[object] = ()
+    code: object = None
+
+    def placed(self, place: Callable[[Slot], Slot]) -> Call:
+        """The call in a run of a loop.  place: gives a slot of the program for one of the body."""
+        return replace(self, slots=tuple(map(place, self.slots)))
 
 
 class StepsExecutable:
@@ -160,15 +166,11 @@ class StepsExecutable:
         # All that a launch needs but the handles of a run, and where those stand in its list.
         inputs, outputs = len(program.inputs), len(program.outputs)
         first = {"arena": 0, "input": 1, "output": 1 + inputs, "constant": 1 + inputs + outputs}
-        calls = [c for c in calls if any(slot.type.size for slot in c.step.results)]
-        slots = dict.fromkeys(s for call in calls for _, taken in call.launches for s in taken)
+        calls = [c for c in calls if any(s.type.size for step in c.steps for s in step.results)]
+        slots = dict.fromkeys(slot for call in calls for slot in call.slots)
         numbers = {slot: number for number, slot in enumerate(slots)}
         self._windows = [(first[s.space] + s.index, s.offset, s.type) for s in slots]
-        self._launches = [
-            (call, run, [numbers[slot] for slot in taken])
-            for call in calls
-            for run, taken in call.launches
-        ]
+        self._calls = [(call, [numbers[slot] for slot in call.slots]) for call in calls]
         ends = (slot.offset + slot.type.nbytes for slot in slots if slot.space == "arena")
         self._arena_bytes = max(program.arena_bytes, *ends, 0)
 
@@ -217,20 +219,19 @@ class StepsExecutable:
         views = [BufferView(handles[n], offset, type_) for n, offset, type_ in self._windows]
         submitting, call = _submitting, None
         try:
-            for call, run, numbers in self._launches:
-                step = call.step
-                submitting.issue = (locate, step)
+            for call, numbers in self._calls:
+                submitting.issue = (locate, call.steps[0])
                 taken = [views[n] for n in numbers]
-                observed = span(step, first)
+                observed = span(call.steps, first)
                 if observed is None:
-                    run(taken)
+                    call.run(taken)
                 else:
                     with observed:
-                        run(taken)
+                        call.run(taken)
             self._has_run = True
         except Exception as error:
             assert call is not None
-            wrapped = device_error(error, call.step)
+            wrapped = device_error(error, *call.steps)
             if isinstance(wrapped, BringupError):
                 wrapped.call = wrapped.call or ("launch" if call.source else "function")
             if wrapped is error:
@@ -253,18 +254,22 @@ class StepsExecutable:
             raise
 
 
-def device_error(error: Exception, step: Step) -> Exception:
+def device_error(error: Exception, step: Step, *others: Step) -> Exception:
     """The error to raise for what a vendor's code raised while a step was issued.
 
     One of ours stays the same object and gains the user's line and the instruction.
+    others: steps that were launched together with it.
     """
+    instruction = step_text(step)
+    if others:
+        instruction += f" and {len(others)} more in one launch"
     if isinstance(error, BringupError):
         error.location = error.location or step.location
-        error.instruction = error.instruction or step_text(step)
+        error.instruction = error.instruction or instruction
     if not is_vendor_error(error):
         return error
     return error_class_for(error)(
-        f"{step.name}: {describe_error(error)}", location=step.location, instruction=step_text(step)
+        f"{step.name}: {describe_error(error)}", location=step.location, instruction=instruction
     )
 
 

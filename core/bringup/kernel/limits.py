@@ -16,6 +16,9 @@ class Limits:
     row_elements: of a row that several stages may revisit (what stays in cache or scratchpad).
     tile_bytes: scratch of one grid point.
     memory_bytes: of the device, 0 if unknown.
+    loop_runs: how often the bodies of a loop may run, those of loops within it together, for a
+    device that claims loops and runs step by step: core gives it each run's launches.  Such a loop
+    has a known length.  0 for a device that runs any loop as a whole.
     """
 
     rank: int = 32
@@ -25,3 +28,4 @@ class Limits:
     row_elements: int = 1 << 16
     tile_bytes: int = 1 << 18
     memory_bytes: int = 0
+    loop_runs: int = 0

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
@@ -182,15 +183,20 @@ def span(name: str, category: str, **args: Any) -> Span:
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
 
 
-def launch(step: Step, first: bool) -> Span | None:
-    """The span of a step, with what `step_facts` says of it; None if tracing is off.
+def launch(steps: Sequence[Step], first: bool) -> Span | None:
+    """The span of a launch, with what `step_facts` says of its steps; None if tracing is off.
 
     first: whether its program runs for the first time, which the span then says, too.
     """
     if _recorder is None:
         return None
-    facts = {"first": True} if first else {}
-    return _LiveSpan(_recorder, step.name, "kernel", facts | step_facts(step))
+    every = [step_facts(step) for step in steps]
+    facts = ({"first": True} if first else {}) | every[0]
+    name, others = steps[0].name, len(steps) - 1
+    if others:
+        name += f" and {others} more"
+        facts |= {key: sum(each.get(key, 0) for each in every) for key in ("bytes", "flops")}
+    return _LiveSpan(_recorder, name, "kernel", facts)
 
 
 def step_facts(step: Step) -> dict[str, Any]:
