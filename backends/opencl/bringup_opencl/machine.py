@@ -82,8 +82,17 @@ def dialect_of(machine: Machine) -> Dialect:
     dialect = without_quirks(OPENCL, quirks_of(machine.platform, machine.version))
     if "cl_khr_fp64" not in machine.extensions:
         dialect = replace(dialect, missing=frozenset({"f64"}))
+    if machine.kind == "cpu":
+        # Drivers of processors are made of clang.  Its own functions take vectors whole, where
+        # those of drivers go from element to element, and leave orders as they are written.
+        dialect = replace(
+            dialect,
+            vector_load="__builtin_memcpy(&{name}, &{first}, sizeof {name});",
+            vector_store="__builtin_memcpy(&{first}, &{name}, sizeof {name});",
+            vector_order="__builtin_shufflevector({x}, {y}, {order})",
+        )
     if machine.kind == "cpu" and machine.vector_bits > 256:
-        # Clang halves such vectors where loops of lanes become some, unless a function asks.
+        # It halves such vectors where loops of lanes become some, unless a function asks.
         hint = f"__attribute__((min_vector_width({machine.vector_bits}))) void"
         dialect = replace(dialect, kernel=dialect.kernel.replace("void", hint, 1))
     if machine.kind != "gpu":

@@ -54,7 +54,7 @@ def test_results_are_those_of_numpy(kind: str, tmp_path: Path) -> None:
 def test_processors_get_vectors_and_gpus_groups() -> None:
     """A processor has no local memory and groups of one; both take memory and an offset."""
     cpu, gpu = (library(kind).files["suite.cl"].decode() for kind in ("cpu", "gpu"))
-    assert "vload" in cpu
+    assert "__builtin_memcpy(&v" in cpu
     assert "__local" not in cpu
     assert "__local" in gpu
     assert "ulong bu_offset0" in cpu

@@ -59,6 +59,18 @@ def test_a_thread_of_a_processor_runs_units_that_follow_each_other() -> None:
     assert "share" not in render_c(softmax(GPU), dialect_of(GPU))
 
 
+def test_a_processor_reads_columns_by_rows_and_copies_vectors_whole() -> None:
+    lowered = bu.jit(lambda x: x.T + 1).lower(F32[512, 512])
+    (step,) = (s for s in lowered.program.steps if isinstance(s, KernelStep))
+    func = scheduled_for(step, target_of(POCL)).after
+    source = render_c(func, dialect_of(POCL))
+    assert source.count("bu_exchange8_f32x16(&") == 8
+    assert "__builtin_shufflevector(first, second, 0, 16, 2, 18," in source
+    assert "__builtin_memcpy(&v1, &b0[" in source
+    assert "vload" not in source
+    assert "__builtin" not in render_c(func, dialect_of(GPU))
+
+
 def test_what_lanes_have_in_common_is_outside_of_their_loops() -> None:
     lowered = bu.jit(lambda x, s: bu.pad(x * s[:, None], 1)).lower(F32[8, 200], F32[8])
     (step,) = (s for s in lowered.program.steps if isinstance(s, KernelStep))

@@ -46,6 +46,8 @@ class Dialect:
     lane: an element of the vector ``{name}``, to read and to write.
     vector_zero: the value of which every element is 0.
     vector_load, vector_store: the statement that copies the elements from ``{first}`` on.
+    vector_order: the vector of elements of ``{x}`` and ``{y}`` in an ``{order}`` of numbers, or of
+    ``{lanes}``, which are the same as expressions; nothing where the dialect has none.
     vector_fma: the vector ``{x} * {y} + {z}``, rounded once; nothing where elements are computed
     one by one.
     barrier: the statement at which threads of a block meet; nothing if it has no threads.
@@ -89,6 +91,7 @@ class Dialect:
     vector_zero: str = "{{0}}"
     vector_load: str = "memcpy(&{name}, &{first}, sizeof {name});"
     vector_store: str = "memcpy(&{first}, &{name}, sizeof {name});"
+    vector_order: str = ""
     vector_fma: str = ""
     barrier: str = ""
     shuffle: Mapping[str, str]
@@ -175,6 +178,7 @@ C11 = Dialect(
     restrict="restrict ",
     vector="typedef {type} {name} __attribute__((vector_size({bytes})));",
     vector_bytes=32,
+    vector_order="({type}){{{lanes}}}",
     shuffle={},
     ids={},
     functions=_suffixed(
@@ -212,6 +216,7 @@ OPENCL = Dialect(
     vector_zero="({type})(0)",
     vector_load="{name} = vload{lanes}(0, &{first});",
     vector_store="vstore{lanes}({name}, 0, &{first});",
+    vector_order="({type})({lanes})",
     vector_fma="fma({x}, {y}, {z})",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     shuffle={},

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from bringup.c.dialect import WIDE, Dialect
+from bringup.c.squares import orders
 from bringup.dtypes import BY_NAME, DType, f32, f64, i64, u32, u64
 from bringup.errors import UnsupportedError
 from bringup.records import record
@@ -85,6 +86,28 @@ class Library:
             text = self.dialect.vector.format(type=type_, name=name, lanes=lanes, bytes=bytes_)
             self.texts[name] = text
         return name
+
+    def exchange(self, dtype: DType, lanes: int, distance: int) -> str:
+        """The function that makes one step of rows to columns (`bringup.c.squares`) of two vectors,
+        defined when it is first asked for.
+        """
+        type_, element = self.vector_type(dtype, lanes), self.memory_type(dtype)
+        name = f"exchange{distance}_{dtype.name}x{lanes}"
+        if name not in self.texts:
+            body = [f"const {type_} first = *x, second = *y;"]
+            for row, order in zip("xy", orders(lanes, distance), strict=True):
+                ends = [("first", n) if n < lanes else ("second", n - lanes) for n in order]
+                each = (self.dialect.lane.format(name=v, index=n, type=element) for v, n in ends)
+                text = self.dialect.vector_order.format(
+                    x="first",
+                    y="second",
+                    type=type_,
+                    order=", ".join(map(str, order)),
+                    lanes=", ".join(each),
+                )
+                body.append(f"*{row} = {text};")
+            self.texts[name] = self.function(name, "void", [f"{type_} *x", f"{type_} *y"], body)
+        return f"{PREFIX}{name}"
 
     def unsigned(self, dtype: DType) -> str:
         """The unsigned type as wide as a dtype."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import product
 
+from bringup.c.geometry import nest
 from bringup.c.vectors import unrolled_axes
 from bringup.dtypes import DType, i64
 from bringup.graph.index import Axis, Div, Dyn, Expr, Mod
@@ -106,15 +108,58 @@ def _largest(expr: Expr) -> int:
 
 def aliasing_free(func: Func) -> frozenset[Buffer]:
     """The parameters that share memory with no other: no ``in`` and ``out`` buffer of one size in
-    elements of one width.
+    elements of one width, of which each unit reads only elements that it alone writes.
     """
+    shared: set[Buffer] = set()
+    for source, target in product(func.inputs, func.outputs):
+        is_alike = (source.size, source.dtype.itemsize) == (target.size, target.dtype.itemsize)
+        if is_alike and not _reads_elsewhere(func, source, target):
+            shared |= {source, target}
+    return frozenset(param.buffer for param in func.params) - shared
 
-    def shapes(buffers: Sequence[Buffer]) -> set[tuple[int, int]]:
-        return {(buffer.size, buffer.dtype.itemsize) for buffer in buffers}
 
-    common = shapes(func.inputs) & shapes(func.outputs)
-    buffers = (param.buffer for param in func.params)
-    return frozenset(b for b in buffers if (b.size, b.dtype.itemsize) not in common)
+def _reads_elsewhere(func: Func, source: Buffer, target: Buffer) -> bool:
+    """Whether a unit surely reads an element of ``source`` in whose place it writes none of
+    ``target``.
+
+    Units with one index of 1 and others of 0 are looked at, and of what they read the first element
+    and the next one along each loop.
+    """
+    loops, _ = nest(func.body, ("parallel", "block"))
+    found = list(accesses(func))
+    written = [stmt.index for stmt, _ in found if isinstance(stmt, Store) and stmt.buffer == target]
+    read = [
+        stmt.index
+        for stmt, scope in found
+        if stmt.buffer == source
+        and stmt.index.is_affine
+        and not (stmt.mask or stmt.operands or scope.mask or scope.guarded)
+    ]
+    for one in (loop for loop in loops if loop.axis.size > 1):
+        unit = {loop.axis: Expr(int(loop is one)) for loop in loops}
+        places = [index.substitute(unit) for index in written]
+        for index in (index.substitute(unit) for index in read):
+            steps = [0, *(factor * min(1, atom.last) for atom, factor in index.terms)]
+            elements = (index.const + step for step in steps)
+            if not all(any(_may_be(place, e) for place in places) for e in elements):
+                return True
+    return False
+
+
+def _may_be(index: Expr, element: int) -> bool:
+    """Whether an index may have a value: not if none of its digits is as large as a step of the
+    next one, and the rest that they leave is not 0.
+    """
+    rest, reach = element - index.const, 0
+    if not index.is_affine:
+        return True
+    for atom, factor in sorted(index.terms, key=lambda term: term[1]):
+        if factor <= reach:
+            return True
+        reach += factor * atom.last
+    for atom, factor in sorted(index.terms, key=lambda term: -term[1]):
+        rest -= factor * min(max(rest // factor, 0), atom.last)
+    return rest == 0
 
 
 def scalar_registers(func: Func) -> frozenset[Buffer]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -18,11 +19,13 @@ from bringup.c import scalar
 from bringup.c.circular import CIRCULAR_FAMILIES
 from bringup.c.dialect import WIDE, Dialect
 from bringup.c.geometry import geometry, nest, threads_of, units
+from bringup.c.indices import Indices
 from bringup.c.library import Library
 from bringup.c.maths import OWN_FAMILIES
 from bringup.c.memory import aliasing_free, index_dtype, live, scalar_registers, scratch_layout
 from bringup.c.names import Names
-from bringup.c.text import block, conjunction, indented, parenthesised
+from bringup.c.squares import Square, exchanges, squares
+from bringup.c.text import block, conjunction, indented
 from bringup.c.vectors import (
     OPERATORS,
     at_ends,
@@ -38,7 +41,7 @@ from bringup.c.vectors import (
 )
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import UnsupportedError
-from bringup.graph.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
+from bringup.graph.index import Axis, Bound, Expr
 from bringup.loops.form import (
     Alloc,
     Barrier,
@@ -112,23 +115,19 @@ def scratch_bytes(func: Func, dialect: Dialect) -> int:
 LINE = 100
 
 
-class _Function:
+class _Function(Indices):
     """The text of one function."""
 
     def __init__(self, func: Func, lib: Library) -> None:
+        super().__init__(lib, index_dtype(func, BY_NAME[lib.dialect.index]))
         self.func = func
-        self.lib = lib
         self.dialect = lib.dialect
-        self.names = Names(self.dialect)
         self.symbol = self.names.fresh(func.name)
-        self.index_dtype = index_dtype(func, BY_NAME[lib.dialect.index])
-        self.index = lib.type(self.index_dtype)
         self.layout = scratch_layout(func, shared=bool(self.dialect.spaces["shared"]))
         self.unaliased = aliasing_free(func)
         self.scalars = scalar_registers(func)
         self.vectors = vector_registers(func, self.dialect)
         self.live = live(func)
-        self.constants: dict[Axis, Expr] = {}
         #: The constant that a scalar is.
         self.literals: dict[Scalar, str] = {}
         #: The straight loop that is being written, and the scalars that are vectors in it.
@@ -654,9 +653,12 @@ class _Function:
         tests = self.tests(stmt.mask) + self.storing(stmt.buffer)
         head = f"if ({conjunction(tests)}) " if tests else ""
         buffer, value = stmt.buffer, f"v{stmt.value.name}"
-        if stmt.fold and self.folds_vectors(stmt):
+        if stmt.fold and self.folds_vectors(stmt) and buffer in self.vectors:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.folded(stmt, register, loop)};"
+        elif stmt.fold and self.folds_vectors(stmt):
+            before = self.names.fresh(f"{buffer.name}_before")
+            yield from block(head.rstrip(), self.folded_in_memory(stmt, before, loop))
         elif not stmt.fold and buffer in self.vectors and self.dialect.vector_fma:
             register = self.register(buffer, stmt.index.substitute(self.constants))
             yield f"{head}{register} = {self.splat(stmt.value, loop)};"
@@ -669,12 +671,21 @@ class _Function:
             yield head + self.copy(self.dialect.vector_store, value, stmt, loop)
 
     def folds_vectors(self, stmt: Store) -> bool:
-        """Whether a fold is one operation on vectors in registers."""
-        is_whole = stmt.buffer in self.vectors and stmt.buffer.dtype.name in WIDE
-        return bool(self.dialect.vector_fma) and is_whole and stmt.fold in OPERATORS
+        """Whether a fold is one operation on vectors."""
+        is_wide = stmt.buffer.dtype.name in WIDE
+        return bool(self.dialect.vector_fma) and is_wide and stmt.fold in OPERATORS
+
+    def folded_in_memory(self, stmt: Store, before: str, loop: For) -> Iterator[str]:
+        """A fold of a vector that is read and written whole: later loads of vectors wait for stores
+        of parts.
+        """
+        yield f"{self.vector_of(stmt.buffer.dtype, loop)} {before};"
+        yield self.copy(self.dialect.vector_load, before, stmt, loop)
+        yield f"{before} = {self.folded(stmt, before, loop)};"
+        yield self.copy(self.dialect.vector_store, before, stmt, loop)
 
     def folded(self, stmt: Store, register: str, loop: For) -> str:
-        """What a vector in registers becomes by a fold."""
+        """What a vector becomes by a fold."""
         operands = [stmt.value, *([] if stmt.factor is None else [stmt.factor])]
         xs = [self.splat(v, loop) for v in operands]
         if stmt.factor is not None:
@@ -694,11 +705,27 @@ class _Function:
 
     def copies(self, stmt: For) -> Iterator[str]:
         """The iterations of a loop one after the other, its index a constant in each."""
+        found, by_columns = squares(stmt, self.unaliased & {*self.func.inputs}, self.dialect)
+        found = [square for square in found if square.load.result in self.live]
+        if found:
+            rows = chain.from_iterable(map(self.square, found))
+            yield from block("", [*rows, *self.copies(by_columns)])
+            return
         for n in range(stmt.axis.size):
             self.constants[stmt.axis] = Expr(n)
             tests = self.tests(stmt.bounds)
             yield from block(f"if ({conjunction(tests)})" if tests else "", self.body(stmt.body))
         self.constants.pop(stmt.axis, None)
+
+    def square(self, square: Square) -> Iterator[str]:
+        """Rows in registers, which become columns."""
+        buffer, size = square.buffer, square.rows.axis.size
+        self.vectors[buffer], self.live = size, self.live | {buffer}
+        yield from self.alloc(buffer)
+        yield from self.loop(square.rows)
+        for one, other, distance in exchanges(size):
+            x, y = (self.register(buffer, Expr(row * size)) for row in (one, other))
+            yield f"{self.lib.exchange(buffer.dtype, size, distance)}(&{x}, &{y});"
 
     def thread(self, stmt: For) -> Iterator[str]:
         """The iteration of this thread; threads that the loop does not need go past it."""
@@ -742,57 +769,6 @@ class _Function:
         self.present.append(present)
         yield from self.body(stmt.body)
         self.present.pop()
-
-    # -- indices -----------------------------------------------------------------------------------
-
-    def tests(self, mask: Sequence[Bound], operands: Sequence[Scalar] = ()) -> list[str]:
-        """The conditions ``low <= expr < high``, but for sides that always hold."""
-        tests: list[str] = []
-        for bound in mask:
-            expr = bound.expr.substitute(self.constants)
-            text = self.expr(expr, operands)
-            if expr.first < bound.low:
-                tests.append(f"{text} >= {bound.low}")
-            if expr.last >= bound.high:
-                tests.append(f"{text} < {bound.high}")
-        return list(dict.fromkeys(tests))
-
-    def expr(self, expr: Expr, operands: Sequence[Scalar]) -> str:
-        """An index expression; none of its parts leaves the range of its type."""
-        expr = expr.substitute(self.constants) if self.constants else expr
-        text = ""
-        for atom, factor in expr.terms:
-            size = abs(factor)
-            part = self.atom(atom, operands)
-            part = part if size == 1 else f"{size} * {part}"
-            if not text:
-                text = part if factor > 0 else f"-{part}"
-            else:
-                text += f" + {part}" if factor > 0 else f" - {part}"
-        if not text:
-            return str(expr.const)
-        if expr.const:
-            text += f" + {expr.const}" if expr.const > 0 else f" - {-expr.const}"
-        return text
-
-    def atom(self, atom: Atom, operands: Sequence[Scalar]) -> str:
-        match atom:
-            case Axis():
-                return self.names.of(atom, atom.name)
-            case Dyn():
-                operand = operands[atom.operand]
-                text = self.value(operand)
-                return text if operand.dtype is self.index_dtype else f"({self.index}){text}"
-            case Div() | Mod():
-                return self.divided(atom, self.expr(atom.of, operands))
-        raise AssertionError(f"{atom} stands in no function")
-
-    def divided(self, atom: Div | Mod, text: str) -> str:
-        """C divides towards 0, and indices are divided downwards."""
-        sign, family = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_rem")
-        if atom.of.first < 0:
-            return self.lib.call(f"{family}_{self.index_dtype}", text, str(atom.by))
-        return f"({parenthesised(text)} {sign} {atom.by})"
 
 
 __all__ = ["render_all", "render_c", "scratch_bytes", "symbol"]

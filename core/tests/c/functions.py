@@ -195,6 +195,34 @@ func vectors(a: in f32[60], b: in f32[160], h: in f16[32], y: out f32[64], z: ou
   }
 }
 """,
+    # Copies read side by side what lanes read far apart: rows of squares become columns.
+    "squares": """
+func squares(x: in f32[72], b: in bool[64], y: out f32[64], z: out u8[64]) {
+  for i in 2 parallel {
+    for j in 2 parallel {
+      for u in 4 unroll {
+        %0: f32 = 2.0
+        for v in 4 vector {
+          %1: f32 = x[4*i + u + 32*j + 8*v + -8] if 1 <= 4*j + v < 8
+          %2: f32 = x[4*i + u + 32*j + 8*v + -3] if 3 <= 4*i + u < 8
+          %3: f32 = mul(%1, %0)
+          %4: f32 = sub(%3, %2)
+          y[32*i + 8*u + 4*j + v] = %4
+        }
+      }
+      for u in 4 unroll {
+        for v in 4 vector {
+          %5: bool = b[4*i + u + -32*j + -8*v + 56]
+          %6: bool = b[32*i + 8*u + 4*j + v]
+          %7: bool = xor(%5, %6)
+          %8: u8 = convert(%7) {dtype=u8}
+          z[32*i + 8*u + 4*j + v] = %8
+        }
+      }
+    }
+  }
+}
+""",
     # Threads of a block that meet, and memory that they share.
     # A loop that ends where a register is false.
     "powers": """

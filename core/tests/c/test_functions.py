@@ -147,6 +147,74 @@ func shifted(x: in f32[64], y: out f32[64], z: out f32[8]) {
     np.testing.assert_array_equal(x[:56], 2 * np.arange(1, 57))
 
 
+def transposed(down: int, across: int) -> Func:
+    """``y = x.T``, of so many squares of four in each direction, a unit for each."""
+    size, rows, columns = 16 * across * down, 4 * down, 4 * across
+    units = {"i": (down, 4 * columns, 4), "j": (across, 4, 4 * rows)}
+    loops = {name: each for name, each in units.items() if each[0] > 1}
+    head = "".join(f"for {name} in {count} parallel {{\n" for name, (count, _, _) in loops.items())
+    tail = "}\n" * len(loops)
+    x, y = ("".join(f"{each[n]}*{name} + " for name, each in loops.items()) for n in (1, 2))
+    return parse_func(f"""
+func transposed(x: in f32[{size}], y: out f32[{size}]) {{
+  {head}
+  for u in 4 unroll {{
+    for v in 4 vector {{
+      %0: f32 = x[{x}u + {columns}*v]
+      %1: f32 = add(%0, %0)
+      y[{y}{rows}*u + v] = %1
+    }}
+  }}
+  {tail}
+}}""")
+
+
+@pytest.mark.parametrize(("down", "across"), [(2, 2), (3, 1), (1, 3), (2, 3)])
+def test_an_input_that_a_unit_reads_where_others_write_is_no_output(down: int, across: int) -> None:
+    func = transposed(down, across)
+    source = render_c(func, C11)
+    assert "const float *restrict x" in source
+    assert "bu_exchange2_f32x4(&square0_1, &square0_3);" in source
+    arrays = arrays_of(func, 1)
+    Compiled([func]).run("transposed", arrays, 2)
+    check(func, arrays, 1)
+
+
+def test_a_square_that_an_output_replaces_is_read_element_by_element() -> None:
+    func = transposed(1, 1)
+    assert "restrict" not in render_c(func, C11)
+    x = np.arange(16, dtype=np.float32)
+    wanted = x.copy()
+    for u, v in np.ndindex(4, 4):
+        wanted[4 * u + v] = 2 * wanted[u + 4 * v]
+    Compiled([func]).run("transposed", [x, x])
+    np.testing.assert_array_equal(x, wanted)
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("x[i + 4]", "i + 2*j + 3*k"),  # steps that overlap
+        ("x[i + 8]", "(4*i + j)//2 + 8*i"),  # not linear
+        ("x[i + 9] if 0 <= i < 3", "4*i + j"),  # nothing where others write
+        ("x[4*i + j + 16]", "4*i + j + 16"),
+    ],
+)
+def test_an_input_that_may_be_an_output_is_not_said_to_be_none(read: str, written: str) -> None:
+    func = parse_func(f"""
+func f(x: in f32[40], y: out f32[40]) {{
+  for i in 4 parallel {{
+    for j in 4 {{
+      for k in 2 {{
+        %0: f32 = {read}
+        y[{written}] = %0
+      }}
+    }}
+  }}
+}}""")
+    assert "restrict" not in render_c(func, C11).partition("void f(")[2]
+
+
 def test_indices_are_narrow_only_where_all_of_them_fit() -> None:
     text = "func f(y: out i8[{n}]) {{\n  for i in {n} parallel {{\n    %0: i8 = 1\n"
     text += "    y[i] = %0\n  }}\n}}"
