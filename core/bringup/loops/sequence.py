@@ -53,7 +53,9 @@ def in_sequence(name: str, funcs: Sequence[Func], places: Sequence[Sequence[int]
     """
     params: dict[int, Param] = {}
     for func, numbers in zip(funcs, places, strict=True):
-        for number, param in zip(numbers, func.params, strict=True):
+        pairs = zip(numbers, func.params, strict=True)
+        # What one function reads and writes, it reads first, whatever the order of its parameters.
+        for number, param in sorted(pairs, key=lambda pair: pair[1].role != "in"):
             buffer = replace(param.buffer, name=f"b{number}")
             role = param.role
             if number in params:

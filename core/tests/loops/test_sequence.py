@@ -27,6 +27,15 @@ func add(x: in f32[4], y: inout f32[4]) {
     y[i] add= %0
   }
 }""")
+BOTH = parse_func("""
+func both(x: in f32[4], y: out f32[4], z: in f32[4]) {
+  for i in 4 {
+    %0: f32 = x[i]
+    %1: f32 = z[i]
+    %2: f32 = add(%0, %1)
+    y[i] = %2
+  }
+}""")
 REVERSE = parse_func("""
 func reverse(x: in f32[4], y: out f32[4]) {
   alloc x_tile: scratch f32[4]
@@ -47,6 +56,8 @@ func reverse(x: in f32[4], y: out f32[4]) {
         ((NEGATE, NEGATE), ((0, 1), (1, 2)), "in out out"),
         ((NEGATE, NEGATE), ((0, 1), (1, 0)), "inout out"),
         ((NEGATE,), ((0, 0),), "inout"),
+        ((BOTH,), ((0, 1, 1),), "in inout"),
+        ((NEGATE, BOTH), ((0, 1), (0, 1, 1)), "in out"),
         ((NEGATE, ADD), ((0, 1), (0, 1)), "in out"),
         ((ADD, NEGATE), ((0, 1), (0, 1)), "in inout"),
         ((ADD, NEGATE), ((0, 1), (1, 0)), "inout inout"),
