@@ -150,7 +150,8 @@ class _StepsDevice(Device):
         return UnsupportedError(
             f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
             location=step.location,
-            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
+            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device. Devices "
+            "of kernels or loops may claim loops if Limits.loop_runs is not 0",
         )
 
     def _bind_op(self, step: OpStep) -> Call:
@@ -325,10 +326,10 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         planned: list[Planned[_Code]] = []
         constants = program.constants
         for number, step in enumerate(program.steps):
-            if isinstance(step, LoopStep) and step.trips is not None:
+            if isinstance(step, LoopStep) and self._takes(step):
                 inner = f"{prefix}s{number}_"
                 body, more = self._planned(step.body, behind, inner)
-                for copy in copies_before(step, inner):
+                for copy in copies_before(program, step, inner):
                     own = StepLaunches([(self.lower_step(copy), range(2))])
                     planned += self._step_launches(copy, own, behind, "")
                 for place in places_of_runs(step, len(constants), behind):
@@ -346,6 +347,10 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
                 assert isinstance(step, OpStep)
                 planned.append(self._bind_op(step))
         return planned, constants
+
+    def _takes(self, step: LoopStep) -> bool:
+        runs = self.capabilities.limits.loop_runs
+        return step.trips is not None and 0 < step.trips <= runs
 
     def _step_launches(
         self, step: KernelStep | OpStep, each: StepLaunches[_Code], behind: int, prefix: str

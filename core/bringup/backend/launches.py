@@ -12,6 +12,7 @@ from bringup.graph import Builder
 from bringup.graph.index import Axis, Expr
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.ops import load
+from bringup.program.in_place import is_one_memory
 from bringup.program.program import KernelStep, LoopStep, Program, Slot, Step
 from bringup.records import record
 from bringup.target import Target
@@ -145,15 +146,16 @@ def _placed(
     return replace(around, offset=around.offset + slot.offset, type=slot.type)
 
 
-def copies_before(step: LoopStep, prefix: str) -> Iterator[KernelStep]:
-    """What brings the parts of the state that a loop changes where they are to its results.
+def copies_before(program: Program, step: LoopStep, prefix: str) -> Iterator[KernelStep]:
+    """What brings the parts of the state that a loop changes where they are to its results, where
+    they do not have that memory already.
 
     prefix: of the names of the kernels.
     """
-    results = step.results[len(step.carried) :]
+    results, aliases = step.results[len(step.carried) :], dict(program.aliases)
     for number, (index, result) in enumerate(zip(step.updated, results, strict=False)):
         source, axis = step.operands[index], Axis(0, result.type.size)
-        if source == result:
+        if is_one_memory(source, result, aliases):
             continue
         with Builder() as builder:
             element = load(buffer=0, dtype=result.type.dtype, index=Expr.of(axis), mask=())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bringup.graph import Graph, Instr, Operation, Value
 from bringup.ops.table import OpDef, Trait, opdef
-from bringup.program.program import LoopStep, OpStep
+from bringup.program.program import LoopStep, OpStep, Slot
 
 #: An update this many times smaller than its array is worth a step of its own.
 _SMALL_PART = 4
@@ -36,6 +36,17 @@ def loop_replaces(
     return list(reads).count(source) == 1 and (source, target) in pairs
 
 
+def is_one_memory(source: Slot, target: Slot, aliases: Mapping[int, int]) -> bool:
+    """Whether an operand and a result of a step are one slot, or a donated input and the output in
+    its place.
+
+    aliases: the input in whose memory an output is.
+    """
+    if (source.space, target.space) == ("input", "output"):
+        return aliases.get(target.index) == source.index
+    return source == target
+
+
 def changed_bytes(step: OpStep, aliases: Mapping[int, int]) -> int | None:
     """How much a step writes that changes the memory of its first operand; None if it does not.
 
@@ -44,8 +55,7 @@ def changed_bytes(step: OpStep, aliases: Mapping[int, int]) -> int | None:
     if not replaces(step.op, step.operands, step.operands[0]):
         return None
     source, target = step.operands[0], step.results[0]
-    donated = target.space == "output" and source.space == "input"
-    if source != target and not (donated and aliases.get(target.index) == source.index):
+    if not is_one_memory(source, target, aliases):
         return None
     parts = [s.type.nbytes for s in step.operands[1:] if s.type.dtype is target.type.dtype]
     return min(max(parts, default=0), target.type.nbytes)
@@ -96,4 +106,4 @@ def _part(instr: Instr) -> int:
     return max((v.type.size for v in values), default=0)
 
 
-__all__ = ["changed_bytes", "find_inplace_updates", "loop_replaces", "replaces"]
+__all__ = ["changed_bytes", "find_inplace_updates", "is_one_memory", "loop_replaces", "replaces"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bringup.loops import Func
 from bringup.loops.library import StepLoops, library_loops
+from bringup.program.in_place import is_one_memory
 from bringup.program.program import ControlStep, KernelStep, OpStep, Program
 from bringup.target import UNKNOWN, Target
 
@@ -44,10 +45,7 @@ def numbered_loops(program: Program, number: int, target: Target = UNKNOWN) -> S
 
 def is_in_place(program: Program, step: OpStep) -> bool:
     """Whether the first result of a step has the memory of the first operand."""
-    source, target = step.operands[0], step.results[0]
-    if (source.space, target.space) == ("input", "output"):
-        return (target.index, source.index) in program.aliases
-    return source == target
+    return is_one_memory(step.operands[0], step.results[0], dict(program.aliases))
 
 
 def program_loops(

@@ -183,6 +183,28 @@ def test_core_runs_a_loop_round_one_whose_length_only_the_data_know() -> None:
     assert len(lowered.programs) > 1
 
 
+def test_a_donated_state_that_a_loop_changes_in_place_is_not_copied() -> None:
+    x = np.random.default_rng(3).normal(size=(3, 8)).astype(np.float32)
+    chip = Steps()
+    device = opened(chip)
+    result = bu.jit(in_place, device=device, donate_argnums=0)(bu.asarray(x, device=device))
+    np.testing.assert_array_equal(np.asarray(result), on(Without(), in_place, x)[0])
+    assert [name for name in chip.launched if name.startswith("s1_copy")] == []
+    kept = Steps()
+    on(kept, in_place, x)
+    assert [name for name in kept.launched if name.startswith("s1_copy")] == ["s1_copy0"]
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+def test_loops_without_a_limit_are_refused(trips: int) -> None:
+    chip = Steps()
+    chip.capabilities = replace(Steps.capabilities, limits=Limits())
+    with pytest.raises(UnsupportedError) as caught:
+        on(chip, lambda x: bu.fori_loop(0, trips, lambda _, y: bu.sin(y), x), ARRAYS[0])
+    assert "Steps runs step by step, and the program holds a scan" in str(caught.value)
+    assert "may claim loops if Limits.loop_runs is not 0" in str(caught.value)
+
+
 def test_constants_of_a_body_are_those_of_the_program() -> None:
     given, second = Literal.of(ARRAYS[0].tolist(), f32), slot("output", V, 1)
     body = replace(program([KernelStep(negation("k0"), (C, Z), HERE)]), constants=(given,))
