@@ -507,7 +507,7 @@ class LoopsDevice(RenderingDevice["Func"]):
     def _joined(
         self, program: Program, planned: Sequence[Planned[Func]]
     ) -> Sequence[Planned[Func]]:
-        return joined(program, planned, self.target)
+        return joined(program, planned, self.target, self.capabilities.limits.buffers)
 
     @abstractmethod
     def render(self, func: Func, /) -> str | bytes:

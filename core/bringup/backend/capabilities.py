@@ -235,20 +235,18 @@ class Capabilities:
         return not stepwise or self._runs(instr) in range(1, self.limits.loop_runs + 1)
 
     def _runs(self, instr: Instr) -> int:
-        """How often the bodies of a loop run on a device that runs step by step; 0 where it takes
-        none of it, as rows are not aligned.
+        """How often the bodies of a loop run, those of loops within it together, on a device that
+        runs step by step; 0 if it does not take the loop.
         """
-        trips = trips_of(instr) if is_loop(instr) else None
+        trips = trips_of(instr) if is_loop(instr) and _claimed(self.ops, instr) else None
         if trips is None:
             return 0
         first = loop_parts(instr).first_stack
         stacks = [*instr.operands[first:], *instr.results[len(carried(instr)) :]]
         if trips > 1 and any(v.type.nbytes // trips % self.alignment for v in stacks):
             return 0
-        inner = [i for i in instr.attrs["body"].instrs if is_control(i)]
-        if not all(map(self.runs_op, inner)):
-            return 0
-        return trips * max([self._runs(i) for i in inner], default=1)
+        inner = [self._runs(i) for i in instr.attrs["body"].instrs if is_control(i)]
+        return 0 if 0 in inner else trips * max(inner, default=1)
 
     def fuses(self, instr: Instr) -> bool:
         """Whether this instruction may stand inside a kernel."""

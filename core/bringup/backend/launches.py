@@ -22,9 +22,8 @@ if TYPE_CHECKING:  # importing bringup loads nothing of loops
     from bringup.dtypes import DType
     from bringup.loops.form import Func
 
-#: Launches and parameters of what is launched together: compilers take long for long functions,
-#: and drivers of small devices take 128 pointers.
-_MOST_LAUNCHES, _MOST_PARAMS = 32, 64
+#: Launches of what is launched together: compilers take long for long functions.
+_MOST_LAUNCHES = 32
 #: Bytes of memory that take as long as an instruction.
 _BYTES = 2
 
@@ -168,10 +167,11 @@ def copies_before(program: Program, step: LoopStep, prefix: str) -> Iterator[Ker
 
 
 def joined(
-    program: Program, planned: Sequence[Planned[Func]], target: Target
+    program: Program, planned: Sequence[Planned[Func]], target: Target, buffers: int
 ) -> Sequence[Planned[Func]]:
     """The launches with neighbours as one where each is done before another could begin.
 
+    buffers: how many one launch may take.
     What is joined has no parallel loop round everything, so that one thread runs it.
     """
     if not target.launch_instructions:
@@ -186,7 +186,7 @@ def joined(
         if isinstance(each, Call):
             groups.append(each)
         elif not isinstance(last, _Group) or not last.takes(each):
-            groups.append(_Group(each, short, memory))
+            groups.append(_Group(each, short, memory, buffers))
     made: dict[object, Func] = {}
     return [group if isinstance(group, Call) else group.launch(made) for group in groups]
 
@@ -223,9 +223,12 @@ class _Group:
         first: PlannedLaunch[Func],
         short: Set[int],
         memory: Mapping[tuple[str, int], tuple[str, int]],
+        buffers: int,
     ) -> None:
-        """short: the functions that one thread runs.  memory: the inputs that some outputs are."""
-        self._short, self._memory = short, memory
+        """short: the functions that one thread runs.  memory: the inputs that some outputs are.
+        buffers: how many the group may take.
+        """
+        self._short, self._memory, self._buffers = short, memory, buffers
         self._launches = [first]
         self._slots: dict[_Region, Slot] = {}
         self._is_open = id(first.code) in short and self._has_room(first)
@@ -251,7 +254,7 @@ class _Group:
             if region not in slots and any(region.meets(other) for other in slots):
                 return False
             slots.setdefault(region, slot)
-        if len(slots) > _MOST_PARAMS:
+        if len(slots) > self._buffers:
             return False
         self._slots = slots
         return True

@@ -263,6 +263,15 @@ def test_a_function_that_takes_longer_than_a_launch_is_launched_alone() -> None:
     assert chip.launched == ["k0", "k1"]
 
 
+def test_what_is_launched_together_takes_no_more_buffers_than_the_device() -> None:
+    chip = Joining()
+    chip.capabilities = replace(Joining.capabilities, limits=Limits(buffers=3))
+    places = [slot("arena", V, offset=64 * n) for n in range(4)]
+    run = chip.compile(program(chain(X, *places, Z), arena_bytes=256))
+    assert chip.take(run([chip.put(ARRAYS[0])])[0], V).tolist() == (-ARRAYS[0]).tolist()
+    assert chip.launched == ["j0_k0_and_1_more", "j1_k2_and_1_more", "k4"]
+
+
 @pytest.mark.parametrize(
     ("offset", "launched"),
     [(64, ["j0_k0_and_3_more"]), (72, ["j0_k0_and_1_more", "j1_k2_and_1_more"])],
