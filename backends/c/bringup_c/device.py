@@ -28,7 +28,7 @@ KERNELS = c_claims(C11)
 CAPABILITIES = Capabilities(
     kernels=KERNELS,
     ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
-    limits=Limits(loop_runs=256),
+    limits=Limits(loop_runs=1024),
 )
 #: A call takes some microseconds.
 TARGET = Target(launch_instructions=20_000)

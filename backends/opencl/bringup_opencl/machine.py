@@ -34,7 +34,7 @@ _RESIDENT = 1024
 #: Instructions of one thread in the time in which a processor's threads wake for a launch.
 _LAUNCH = 450_000
 #: Of longer loops core runs each body, which costs little beside so many launches.
-_LOOP_RUNS = 256
+_LOOP_RUNS = 1024
 #: Rows of several stages stay in the second-level cache of a processor.
 _ROW_ELEMENTS = 1 << 18
 
