@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bringup.backend import (
-    LOOP_CLAIMS,
     BufferView,
     Capabilities,
     LibraryClaims,
@@ -27,7 +26,7 @@ Array = np.ndarray[Any, Any]
 KERNELS = c_claims(C11)
 CAPABILITIES = Capabilities(
     kernels=KERNELS,
-    ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
+    ops=LibraryClaims(KERNELS),
     limits=Limits(loop_runs=1024),
 )
 #: A call takes some microseconds.

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Literal
 
 from bringup.backend import (
-    LOOP_CLAIMS,
     Capabilities,
     LibraryClaims,
     Limits,
@@ -164,7 +163,7 @@ def capabilities_of(machine: Machine) -> Capabilities:
         )
     return Capabilities(
         kernels=kernels,
-        ops={**LibraryClaims(kernels), **LOOP_CLAIMS},
+        ops=LibraryClaims(kernels),
         limits=limits,
         numerics=Numerics(
             flush_subnormals=machine.flushes_subnormals,

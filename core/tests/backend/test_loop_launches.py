@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parent))
 from test_adapters import ARRAYS, HERE, C, LoopsChip, T, V, X, Z, negation, program, slot
 
 import bringup as bu
-from bringup.backend import LOOP_CLAIMS, BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
+from bringup.backend import BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
 from bringup.backend.adapters import SimpleBackend
 from bringup.backend.launches import places_of_runs
 from bringup.c import C11, c_claims
@@ -40,7 +40,7 @@ class Steps(LoopsChip):
 
     capabilities = Capabilities(
         kernels=KERNELS,
-        ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
+        ops=LibraryClaims(KERNELS),
         limits=Limits(loop_runs=RUNS),
         alignment=16,
     )
@@ -67,7 +67,7 @@ class Steps(LoopsChip):
 class Without(Steps):
     """The same without loops: core runs their bodies."""
 
-    capabilities = replace(Steps.capabilities, ops=LibraryClaims(KERNELS))
+    capabilities = replace(Steps.capabilities, limits=Limits())
 
 
 class Joining(Steps):
@@ -199,9 +199,8 @@ def test_constants_of_a_body_are_those_of_the_program() -> None:
 
 def test_a_loop_of_elements_that_no_kernel_holds_is_refused() -> None:
     kernels = {name: dtypes - {f64} for name, dtypes in KERNELS.items()}
-    ops = {**LibraryClaims(kernels), **LOOP_CLAIMS}
     chip = Steps()
-    chip.capabilities = replace(Steps.capabilities, kernels=kernels, ops=ops)
+    chip.capabilities = replace(Steps.capabilities, kernels=kernels, ops=LibraryClaims(kernels))
 
     def function(x: Any) -> Any:
         def body(total: Any, row: Any) -> Any:
