@@ -88,8 +88,8 @@ CHECKED: dict[str, tuple[str, str]] = {
     ),
     "Limits.loop_runs": (
         "runs loops of known length, whose launches are then those of one program",
-        "Too high: programs with many launches, which take long to compile. Too low, or 0 on a "
-        "device that does not claim loops: core runs each body as a program of its own.",
+        "Too high: programs with many launches, which take memory. Too low: core runs each body as "
+        "a program of its own.",
     ),
     "Numerics.flush_subnormals": (
         "allows 0 for subnormal operands and results",

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bringup.backend import (
-    LOOP_CLAIMS,
     BufferView,
     Capabilities,
     LibraryClaims,
@@ -27,8 +26,8 @@ Array = np.ndarray[Any, Any]
 KERNELS = c_claims(C11)
 CAPABILITIES = Capabilities(
     kernels=KERNELS,
-    ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
-    limits=Limits(loop_runs=256),
+    ops=LibraryClaims(KERNELS),
+    limits=Limits(loop_runs=1024),
 )
 #: A call takes some microseconds.
 TARGET = Target(launch_instructions=20_000)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Literal
 
 from bringup.backend import (
-    LOOP_CLAIMS,
     Capabilities,
     LibraryClaims,
     Limits,
@@ -34,7 +33,7 @@ _RESIDENT = 1024
 #: Instructions of one thread in the time in which a processor's threads wake for a launch.
 _LAUNCH = 450_000
 #: Of longer loops core runs each body, which costs little beside so many launches.
-_LOOP_RUNS = 256
+_LOOP_RUNS = 1024
 #: Rows of several stages stay in the second-level cache of a processor.
 _ROW_ELEMENTS = 1 << 18
 
@@ -164,7 +163,7 @@ def capabilities_of(machine: Machine) -> Capabilities:
         )
     return Capabilities(
         kernels=kernels,
-        ops={**LibraryClaims(kernels), **LOOP_CLAIMS},
+        ops=LibraryClaims(kernels),
         limits=limits,
         numerics=Numerics(
             flush_subnormals=machine.flushes_subnormals,

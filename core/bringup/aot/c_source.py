@@ -26,8 +26,9 @@ from bringup.dtypes import BY_NAME, bool_
 from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.llvm.loops.kernel import scheduled_kernel
-from bringup.loops.form import For, Func, If, Stmt
+from bringup.loops.form import Func
 from bringup.loops.schedule import Scheduled
+from bringup.loops.sequence import instructions
 from bringup.program.loops import numbered_loops
 from bringup.program.program import BranchStep, KernelStep, LoopStep, Program, Slot
 from bringup.target import Target
@@ -213,7 +214,7 @@ class _File:
         func = self.loops.add(func)
         name, size, count = symbol(func, DIALECT), scratch_bytes(func, DIALECT), units(func)
         own = f"scratch + {scratch}" if scratch else "scratch"
-        work = _work(func.body)
+        work = int(instructions(func.body, 1))
         yield "{"
         yield from (f"  {line}" for line in table("void *const ", "v", addresses))
         if self.has_pool and count > 1 and work >= _PARALLEL_WORK:
@@ -285,16 +286,6 @@ class _Frame:
             return self.constants[id(program)][slot.index]
         first = len(program.inputs) if slot.space == "output" else 0
         return f"buffers[{first + slot.index}]"
-
-
-def _work(body: Sequence[Stmt]) -> int:
-    """About how many statements a function runs."""
-    return sum(
-        _work(stmt.body) * (stmt.axis.size if isinstance(stmt, For) else 1)
-        if isinstance(stmt, For | If)
-        else 1
-        for stmt in body
-    )
 
 
 # -- text ------------------------------------------------------------------------------------------

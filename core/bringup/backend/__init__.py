@@ -19,7 +19,6 @@ from bringup.backend.adapters import (
 from bringup.backend.adapters_run import current_step, located, step_locator
 from bringup.backend.capabilities import (
     API_LEVEL,
-    LOOP_CLAIMS,
     OPSET,
     Capabilities,
     Claims,
@@ -51,7 +50,6 @@ from bringup.target import Target
 __all__ = [
     "API_LEVEL",
     "GROUP",
-    "LOOP_CLAIMS",
     "OPSET",
     "Backend",
     "BackendStatus",

@@ -150,8 +150,7 @@ class _StepsDevice(Device):
         return UnsupportedError(
             f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
             location=step.location,
-            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device. Devices "
-            "of kernels or loops may claim loops if Limits.loop_runs is not 0",
+            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
         )
 
     def _bind_op(self, step: OpStep) -> Call:

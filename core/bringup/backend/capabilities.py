@@ -20,10 +20,8 @@ OPSET = 1
 
 #: Dtypes by claim: an op (``"add"``), or one kind of it (``"reduce.add"``).
 Claims = Mapping[str, frozenset[DType]]
-#: Those of loops, of a device that runs them as wholes, or step by step with `Limits.loop_runs`.
-LOOP_CLAIMS: Claims = dict.fromkeys(("while", "scan"), frozenset(STORED))
 #: Those of loops and branches, of a device that runs them as wholes.
-CONTROL_CLAIMS: Claims = {**LOOP_CLAIMS, "case": frozenset(STORED)}
+CONTROL_CLAIMS: Claims = dict.fromkeys(("while", "scan", "case"), frozenset(STORED))
 
 
 class RowClaims(Claims):
@@ -228,17 +226,17 @@ class Capabilities:
             raise BackendError(what, fix="give the alignment of buffers in bytes, such as 64")
 
     def runs_op(self, instr: Instr) -> bool:
-        """Whether the device runs this instruction as an op call, or a loop or branch itself."""
-        if not _claimed(self.ops, instr):
-            return False
-        stepwise = self.limits.loop_runs and is_control(instr)
-        return not stepwise or self._runs(instr) in range(1, self.limits.loop_runs + 1)
+        """Whether the device runs this instruction as an op call, or a loop by steps."""
+        most = self.limits.loop_runs
+        if most and is_loop(instr):
+            return 0 < self._runs(instr) <= most
+        return _claimed(self.ops, instr)
 
     def _runs(self, instr: Instr) -> int:
         """How often the bodies of a loop run, those of loops within it together, on a device that
         runs step by step; 0 if it does not take the loop.
         """
-        trips = trips_of(instr) if is_loop(instr) and _claimed(self.ops, instr) else None
+        trips = trips_of(instr) if is_loop(instr) else None
         if trips is None:
             return 0
         first = loop_parts(instr).first_stack

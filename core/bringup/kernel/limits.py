@@ -16,9 +16,9 @@ class Limits:
     row_elements: of a row that several stages may revisit (what stays in cache or scratchpad).
     tile_bytes: scratch of one grid point.
     memory_bytes: of the device, 0 if unknown.
-    loop_runs: how often the bodies of a loop may run, those of loops within it together, for a
-    device that claims loops and runs step by step: core gives it each run's launches.  Such a loop
-    has a known length.  0 for a device that runs any loop as a whole.
+    loop_runs: how often the bodies of a loop of known length may run, those of loops within it
+    together, for a device of kernels or loops that runs step by step: its program then has the
+    launches of each run.  0 for a device that claims the loops that it runs, or none.
     """
 
     rank: int = 32

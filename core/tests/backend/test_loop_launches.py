@@ -18,8 +18,9 @@ sys.path.append(str(Path(__file__).parent))
 from test_adapters import ARRAYS, HERE, C, LoopsChip, T, V, X, Z, negation, program, slot
 
 import bringup as bu
-from bringup.backend import LOOP_CLAIMS, BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
+from bringup.backend import BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
 from bringup.backend.adapters import SimpleBackend
+from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.backend.launches import places_of_runs
 from bringup.c import C11, c_claims
 from bringup.dtypes import f32, f64, u8
@@ -40,7 +41,7 @@ class Steps(LoopsChip):
 
     capabilities = Capabilities(
         kernels=KERNELS,
-        ops={**LibraryClaims(KERNELS), **LOOP_CLAIMS},
+        ops=LibraryClaims(KERNELS),
         limits=Limits(loop_runs=RUNS),
         alignment=16,
     )
@@ -67,7 +68,7 @@ class Steps(LoopsChip):
 class Without(Steps):
     """The same without loops: core runs their bodies."""
 
-    capabilities = replace(Steps.capabilities, ops=LibraryClaims(KERNELS))
+    capabilities = replace(Steps.capabilities, limits=Limits())
 
 
 class Joining(Steps):
@@ -196,13 +197,15 @@ def test_a_donated_state_that_a_loop_changes_in_place_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 2])
-def test_loops_without_a_limit_are_refused(trips: int) -> None:
+def test_a_loop_that_is_claimed_without_a_limit_is_refused(trips: int) -> None:
     chip = Steps()
-    chip.capabilities = replace(Steps.capabilities, limits=Limits())
+    chip.capabilities = replace(
+        Steps.capabilities, ops={**LibraryClaims(KERNELS), **CONTROL_CLAIMS}, limits=Limits()
+    )
     with pytest.raises(UnsupportedError) as caught:
         on(chip, lambda x: bu.fori_loop(0, trips, lambda _, y: bu.sin(y), x), ARRAYS[0])
     assert "Steps runs step by step, and the program holds a scan" in str(caught.value)
-    assert "may claim loops if Limits.loop_runs is not 0" in str(caught.value)
+    assert "leave 'scan' out of Capabilities.ops: core runs it" in str(caught.value)
 
 
 def test_constants_of_a_body_are_those_of_the_program() -> None:
@@ -221,9 +224,8 @@ def test_constants_of_a_body_are_those_of_the_program() -> None:
 
 def test_a_loop_of_elements_that_no_kernel_holds_is_refused() -> None:
     kernels = {name: dtypes - {f64} for name, dtypes in KERNELS.items()}
-    ops = {**LibraryClaims(kernels), **LOOP_CLAIMS}
     chip = Steps()
-    chip.capabilities = replace(Steps.capabilities, kernels=kernels, ops=ops)
+    chip.capabilities = replace(Steps.capabilities, kernels=kernels, ops=LibraryClaims(kernels))
 
     def function(x: Any) -> Any:
         def body(total: Any, row: Any) -> Any:
