@@ -159,8 +159,7 @@ def copies_before(program: Program, step: LoopStep, prefix: str) -> Iterator[Ker
         with Builder() as builder:
             element = load(buffer=0, dtype=result.type.dtype, index=Expr.of(axis), mask=())
             body = builder.build([element])
-        flat = TensorType((axis.size,), result.type.dtype)
-        buffers = (BufferDecl(flat, "in"), BufferDecl(flat, "out"))
+        buffers = (BufferDecl(source.type, "in"), BufferDecl(result.type, "out"))
         stage = Stage((), body, (Store(1, Expr.of(axis)),))
         kernel = Kernel(f"{prefix}copy{number}", (axis,), buffers, (stage,))
         yield KernelStep(kernel, (source, result), step.location)

@@ -21,7 +21,7 @@ import bringup as bu
 from bringup.backend import BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
 from bringup.backend.adapters import SimpleBackend
 from bringup.backend.capabilities import CONTROL_CLAIMS
-from bringup.backend.launches import places_of_runs
+from bringup.backend.launches import copies_before, places_of_runs
 from bringup.c import C11, c_claims
 from bringup.dtypes import f32, f64, u8
 from bringup.errors import DeviceError, UnsupportedError
@@ -194,6 +194,13 @@ def test_a_donated_state_that_a_loop_changes_in_place_is_not_copied() -> None:
     kept = Steps()
     on(kept, in_place, x)
     assert [name for name in kept.launched if name.startswith("s1_copy")] == ["s1_copy0"]
+
+
+def test_views_have_the_types_of_the_buffers_of_a_kernel() -> None:
+    (program_,) = on(Steps(), in_place, np.zeros((3, 8), np.float32))[1].programs
+    (step,) = [s for s in program_.steps if isinstance(s, LoopStep)]
+    (copy,) = copies_before(program_, step, "")
+    assert [s.type for s in copy.slots] == [b.type for b in copy.kernel.buffers]
 
 
 @pytest.mark.parametrize("trips", [0, 2])
