@@ -150,7 +150,8 @@ class _StepsDevice(Device):
         return UnsupportedError(
             f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
             location=step.location,
-            fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
+            fix=f"leave {step.name!r} out of Capabilities.ops, and Limits.loop_runs at 0 if it "
+            "takes ops alone: core runs it on the device",
         )
 
     def _bind_op(self, step: OpStep) -> Call:

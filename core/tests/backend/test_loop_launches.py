@@ -15,7 +15,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from test_adapters import ARRAYS, HERE, C, LoopsChip, T, V, X, Z, negation, program, slot
+from test_adapters import ARRAYS, HERE, C, LoopsChip, T, Toy, V, X, Z, negation, program, slot
 
 import bringup as bu
 from bringup.backend import BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
@@ -212,7 +212,18 @@ def test_a_loop_that_is_claimed_without_a_limit_is_refused(trips: int) -> None:
     with pytest.raises(UnsupportedError) as caught:
         on(chip, lambda x: bu.fori_loop(0, trips, lambda _, y: bu.sin(y), x), ARRAYS[0])
     assert "Steps runs step by step, and the program holds a scan" in str(caught.value)
-    assert "leave 'scan' out of Capabilities.ops: core runs it" in str(caught.value)
+    assert "leave 'scan' out of Capabilities.ops, and " in str(caught.value)
+
+
+def test_a_device_of_ops_alone_has_no_number_of_runs() -> None:
+    toy = Toy()
+    toy.capabilities = replace(Toy.capabilities, limits=Limits(loop_runs=RUNS))
+    device = OpenDevice(
+        "toy", 0, SimpleBackend("toy", lambda _: toy, toy.capabilities), toy, DeviceInfo(0, "toy")
+    )
+    looped = bu.jit(lambda x, y: bu.scan(lambda z, row: (z * row, ()), x, y)[0], device=device)
+    with pytest.raises(UnsupportedError, match=r"Limits\.loop_runs at 0 if it takes ops alone"):
+        looped(np.ones(16, np.float32), np.ones((4, 16), np.float32))
 
 
 def test_constants_of_a_body_are_those_of_the_program() -> None:
