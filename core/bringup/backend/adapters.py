@@ -330,7 +330,8 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
                 inner = f"{prefix}s{number}_"
                 body, more = self._planned(step.body, behind, inner)
                 for copy in copies_before(program, step, inner):
-                    own = StepLaunches([(self.lower_step(copy), range(2))])
+                    with _located_at(copy), _errors_of("lowering", [copy.name], str(copy.kernel)):
+                        own = StepLaunches([(self.lower_step(copy), range(2))])
                     planned += self._step_launches(copy, own, behind, "")
                 for place in places_of_runs(step, len(constants), behind):
                     planned += [each.placed(place) for each in body]
@@ -369,7 +370,11 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         if code.scratch:
             slots = (*slots, Slot("arena", 0, each.end, TensorType((code.scratch,), u8)))
         run = partial(self.launch, code.handle, each.code)
-        return Call(each.steps, run, slots, code.source, code)
+        text = partial(self._rendered, each.code)
+        return Call(each.steps, run, slots, code.source, code, text)
+
+    def _rendered(self, code: _Code) -> str:
+        return _text(self.render(code), code)
 
     def _load_all(
         self, keys: Sequence[str], pairs: Sequence[tuple[Step, _Code]], optimize: bool

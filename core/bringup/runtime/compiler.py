@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bringup.backend.adapters_run import StepsExecutable
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.backend.partition import Partition, partition
@@ -169,7 +170,7 @@ def _compile(
     with timeline.span("backend compile", "compile", program=program.name):
         executable = executable_of(target, program)
     architectures = [name for name in [target.capabilities.target] if name]
-    lowered = partial(_lower, target.backend, program, *architectures)
+    lowered = partial(_lowered, executable, target.backend, program, *architectures)
     debug.compiled(program, (time.perf_counter() - start) * 1e3, lowered)
     scheduled = partial(_scheduled, target.backend, program, *architectures)
     report = partial(placement, optimized, target)
@@ -409,6 +410,14 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
     if not isinstance(lowered, Lowered):
         fault = f"{type(backend).__name__}.lower gave {type(lowered).__name__}, no Lowered"
         raise BackendError(fault, fix=REPORT)
+    return lowered
+
+
+def _lowered(executable: Executable, backend: Backend, program: Program, *target: str) -> Lowered:
+    """The texts of a program that a device has: those of what it launches."""
+    lowered = _lower(backend, program, *target)
+    if isinstance(executable, StepsExecutable) and executable.is_joined:
+        return replace(lowered, source=executable.launched())
     return lowered
 
 

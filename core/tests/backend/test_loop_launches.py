@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -326,6 +327,14 @@ def test_an_error_tells_how_many_were_launched_together() -> None:
         "  at model.py:12 (forward)\n"
         "  in instruction: kernel k0(f32[4], f32[4]) and 1 more in one launch"
     )
+
+
+def test_the_source_of_a_program_is_that_of_what_is_launched() -> None:
+    _, lowered = on(Joining(), lambda x: bu.cumsum(bu.sort(x)) + 1, np.zeros(8, np.float32))
+    (text,) = lowered.source.split("\n\n")
+    assert re.match(r"func j0_\w+_and_\d_more\(b0: in f32\[8\]", text)
+    _, apart = on(Steps(), lambda x: bu.cumsum(bu.sort(x)) + 1, np.zeros(8, np.float32))
+    assert "_more(" not in apart.source
 
 
 def test_the_timeline_adds_up_what_is_launched_together(tmp_path: Path) -> None:
