@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from bringup.c.library import Family, Library
 from bringup.dtypes import BY_NAME, DType
-from bringup.maths import arctangent, errorfunction, portable, power
+from bringup.maths import arctangent, errorfunction, exponential, portable, power
 from bringup.maths.arithmetic import Arithmetic
 from bringup.records import record
 
@@ -148,7 +148,7 @@ class Statements(Arithmetic[Term]):
 
 
 def _exp(m: Statements, x: Term) -> Term:
-    return portable.exp(m, x)
+    return exponential.exp(m, x, exponential.SPLIT_LN2[m.width])
 
 
 def _log(m: Statements, x: Term) -> Term:
@@ -167,6 +167,13 @@ def _exp_call(m: Statements, x: Term) -> Term:
     return m._let(call, m.float)
 
 
+def _exp_in_range(m: Statements, x: Term) -> Term:
+    """The dialect's own exponential, or that of normal results."""
+    if m.lib.native("exp", m.dtype):
+        return _exp_call(m, x)
+    return exponential.exp_in_range(m, x, exponential.SPLIT_LN2[m.width])
+
+
 def _logistic(m: Statements, x: Term) -> Term:
     """``1 / (1 + e^-|x|)`` on the right, ``e^-|x|`` times that on the left."""
     one = m.c(1.0)
@@ -182,7 +189,7 @@ OWN: dict[str, Callable[..., Term]] = {
     "logistic": _logistic,
     "atan": arctangent.atan,
     "atan2": arctangent.atan2,
-    "erf": lambda m, x: errorfunction.erf(m, x, lambda y: _exp_call(m, y)),
+    "erf": lambda m, x: errorfunction.erf(m, x, lambda y: _exp_in_range(m, y)),
     "pow": power.power,
 }
 _PARAMS = {"atan2": ("y", "x"), "pow": ("x", "y")}

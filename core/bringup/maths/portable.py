@@ -12,14 +12,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from bringup.maths.arithmetic import Arithmetic
+from bringup.maths.exponential import SPLIT_LN2
 
 V = TypeVar("V")
 
-# log 2, the upper part with trailing zeros: its multiples by exponents are exact.
-_LOG2 = {
-    32: (6.9313812256e-01, 9.0580006145e-06),
-    64: (6.93147180369123816490e-01, 1.90821492927058770002e-10),
-}
 # log((1 + s)/(1 - s)) = 2 s + s z p(z), z = s^2
 _LOG = {
     32: (0.66666662693, 0.40000972152, 0.28498786688, 0.24279078841),
@@ -60,14 +56,14 @@ def log(m: Arithmetic[V], x: V, above: V | None = None) -> V:
     square = m.mul(s, s)
     series = m.mul(square, polynomial(m, square, _LOG[m.width]))
     half = m.mul(m.mul(f, f), m.c(0.5))
-    high, low = _LOG2[m.width]
+    high, low = SPLIT_LN2[m.width]
     rest = m.add(m.mul(s, m.add(half, series)), m.mul(power, m.c(low)))
     return m.sub(m.mul(power, m.c(high)), m.sub(m.sub(half, rest), f))
 
 
 def exp(m: Arithmetic[V], x: V) -> V:
     """The exponential function, within 1 ULP where the result is normal; 0 far below."""
-    bias, (high, low) = m.format.bias, _LOG2[m.width]
+    bias, (high, low) = m.format.bias, SPLIT_LN2[m.width]
     x = m.at_most(m.at_least(x, -1.3 * bias), float(bias))
     # Round to the nearest integer: add 1/2 to the magnitude, and cut the fraction off.
     size = m.add(m.mul(m.abs(x), m.c(1 / (high + low))), m.c(0.5))

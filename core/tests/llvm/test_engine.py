@@ -5,6 +5,8 @@ import gc
 import os
 import platform
 import re
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -173,20 +175,27 @@ def test_a_missing_library_function_is_an_error_not_an_abort() -> None:
         engine().compile_native(text, ("f",))
 
 
+CALLING = (
+    "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+)
+
+
 def test_library_functions_are_found() -> None:
-    text = (
-        "declare i64 @labs(i64)\n"
-        "define i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+    assert call(engine().compile_native(CALLING, ("f",)), -4) == 4
+
+
+def test_library_functions_are_found_by_the_first_code_of_a_process() -> None:
+    program = (
+        "from bringup.llvm.host.engine import Engine\n"
+        f"print(len(Engine(None).compile_native({CALLING!r}, ('f',)).addresses))"
     )
-    assert call(engine().compile_native(text, ("f",)), -4) == 4
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_the_names_of_an_object() -> None:
-    text = (
-        "declare i64 @labs(i64)\n"
-        "define i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
-    )
-    code = engine().compile_native(text, ("f",))
+    code = engine().compile_native(CALLING, ("f",))
     symbols = symbols_of(code.object)
     assert symbols.undefined == {"labs"}
     assert len([name for name in symbols.defined if name.startswith("f.")]) == 1

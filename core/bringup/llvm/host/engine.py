@@ -214,6 +214,9 @@ class Engine:
     def _load(
         self, key: str, loadable: _Loadable, exports: Sequence[str], module: Emitted | Deferred
     ) -> Code:
+        if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
+            # The first one lets LLVM see the symbols of this process.
+            self._segment = _Segment(self._new_machine(self.level), self._dead)
         # LLVM's loader ends the process over a missing symbol.
         unknown = [n for n in loadable.needed if llvm.address_of_symbol(n) is None]
         if unknown:  # pragma: no cover - only wrong emitters
@@ -222,8 +225,6 @@ class Engine:
             raise CompileError(
                 f"compiled code calls what no library here has: {names}", source=source
             )
-        if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
-            self._segment = _Segment(self._new_machine(self.level), self._dead)
         addresses = self._segment.load(key, loadable.stored.data, exports)
         return Code(addresses, self._segment, loadable.stored)
 

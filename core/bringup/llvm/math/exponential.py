@@ -1,8 +1,4 @@
-"""exp, exp2 and expm1.
-
-x = n ln 2 + r, |r| <= ln 2 / 2, and e^x = 2^n e^r.  The reduction subtracts ln 2 in two parts by
-fma; the first step is exact.  Polynomials by ``core/tests/llvm/derive.py`` (exp, expm1).
-"""
+"""exp, exp2 and expm1: `bringup.maths.exponential` by fma."""
 
 from __future__ import annotations
 
@@ -11,81 +7,38 @@ from functools import reduce
 
 from bringup.llvm.math._lanes import Lanes
 from bringup.llvm.text import Builder, Val, const
+from bringup.maths import exponential
+from bringup.maths.exponential import FUSED_LN2, LOG2_E, exp_tail, remainder, times_two_to
 from bringup.maths.power import two_to
 
-_LOG2_E = 1.4426950408889634
-_LN2_32 = (0.6931471824645996, -1.9046542121259336e-09)
-_LN2_64 = (0.6931471805599453, 2.3190468138462996e-17)
-
-# e^r = 1 + r + r^2 p(r); the longer one for f32 is good for e^r - 1 too.
-_EXP_32 = (0.49999994, 0.16666521, 0.041668184, 0.008369324, 0.0013833714)
-_EXPM1_32 = (0.5, 0.16666666, 0.041666497, 0.008333531, 0.0013932885, 0.00019778534)
-_EXPM1_64 = (
-    0.5, 0.16666666666666677, 0.04166666666666669, 0.00833333333332181, 0.0013888888888884253,
-    0.00019841269884795186, 2.4801587286277462e-05, 2.7557246161583516e-06, 2.7557339204221596e-07,
-    2.5108217701805253e-08, 2.088581406236401e-09,
-)  # fmt: skip
 # Above this the result of the f32 function is normal.
 _SUBNORMAL_FROM = -86.5
 
 
 def reduce_exp(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
     """``x = n ln2 + r``: (n, bits with n at the low end, r)."""
-    n, n_bits = m.round(x, _LOG2_E)
-    return n, n_bits, _remainder(m, x, n)
-
-
-def _remainder(m: Lanes, x: Val, n: Val) -> Val:
-    """``x - n ln2``."""
-    high, low = _LN2_32 if m.is_f32 else _LN2_64
-    return m.fma(n, m.c(-low), m.fma(n, m.c(-high), x))
+    n, n_bits = m.round(x, LOG2_E)
+    return n, n_bits, remainder(m, x, n, FUSED_LN2[m.width])
 
 
 def _reduce_exactly(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
     """``x = n ln2 + r + r_low``: (n, r, r_low)."""
-    high, low = _LN2_32 if m.is_f32 else _LN2_64
-    n, _ = m.round(x, _LOG2_E)
+    high, low = FUSED_LN2[m.width]
+    n, _ = m.round(x, LOG2_E)
     exact = m.fma(n, m.c(-high), x)
     r = m.fma(n, m.c(-low), exact)
     return n, r, m.fma(n, m.c(-low), m.sub(exact, r))
 
 
-def _times_two_to(m: Lanes, p: Val, n: Val) -> Val:
-    """``p * 2**k`` rounded once, be it subnormal or infinite, where ``n`` has ``k`` and twice the
-    bias at the low end.  p: normal, within [1/2, 2]; NaN stays, whatever ``n`` is then.
-    """
-    b, mantissa = m.b, m.format.mantissa
-    half = b.and_(b.shl(n, m.i(mantissa - 1)), m.i(-1 << mantissa))
-    rest = b.sub(b.shl(n, m.i(mantissa)), half)
-    return m.mul(m.mul(p, m.from_bits(half)), m.from_bits(rest))
-
-
-def exp_tail(m: Lanes, r: Val) -> Val:
-    """``p(r)`` in ``e**r = 1 + r + r**2 p(r)``, good for ``e**r - 1`` too."""
-    return m.horner(r, _EXPM1_32 if m.is_f32 else _EXPM1_64)
-
-
 def exp_in_range(m: Lanes, x: Val) -> Val:
     """``e**x`` where the result is known to be normal."""
-    _, n_bits, r = reduce_exp(m, x)
-    p = _one_plus(m, r)
-    return m.from_bits(m.b.add(m.bits(p), m.b.shl(n_bits, m.i(m.format.mantissa))))
-
-
-def _one_plus(m: Lanes, r: Val) -> Val:
-    tail = m.horner(r, _EXP_32 if m.is_f32 else _EXPM1_64)
-    one = m.c(1.0)
-    return m.fma(m.fma(tail, r, one), r, one)
+    return exponential.exp_in_range(m, x, FUSED_LN2[m.width])
 
 
 def exp(b: Builder, x: Val) -> Val:
     """e^x; subnormal results included; overflow gives infinity, -inf gives 0."""
     m = Lanes(b, x.type)
-    # At the lower end both powers of two are 0: products that underflow cost machines many cycles,
-    # and -infinity is what masked scores are.
-    y = m.at_most(m.at_least(x, -176.0 if m.is_f32 else -1418.0), 89.0 if m.is_f32 else 710.0)
-    n, n_bits = m.round(y, _LOG2_E, 2 * m.format.bias)
-    return _times_two_to(m, _one_plus(m, _remainder(m, y, n)), n_bits)
+    return exponential.exp(m, x, FUSED_LN2[m.width])
 
 
 def exp_by_branch(b: Builder, x: Val) -> Val:
@@ -107,7 +60,7 @@ def exp2(b: Builder, x: Val) -> Val:
     m = Lanes(b, x.type)
     y = m.at_most(m.at_least(x, -254.0 if m.is_f32 else -2046.0), 129.0 if m.is_f32 else 1025.0)
     n, n_bits = m.round(y, 1.0, 2 * m.format.bias)
-    return _times_two_to(m, two_to(m, m.sub(y, n)), n_bits)
+    return times_two_to(m, two_to(m, m.sub(y, n)), n_bits)
 
 
 def _expm1_scaled(m: Lanes, n: Val, r: Val, r_low: Val) -> Val:
