@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from bringup.llvm.math._lanes import Lanes
-from bringup.llvm.math.exponential import exp_tail, reduce_exp
+from bringup.llvm.math.exponential import reduce_exp
 from bringup.llvm.text import Builder, Val
+from bringup.maths.exponential import exp_tail
 
 Pair = tuple[Val, Val]
 
