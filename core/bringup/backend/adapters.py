@@ -310,8 +310,9 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
         keys = {number: each.code.content for number, each in launches.items()}
         pairs = [(each.steps[0], each.code) for each in launches.values()]
         loaded = self._load_all([*keys.values()], pairs, program.optimize)
+        joins = len(planned) < len(flat)
         calls = [
-            each if isinstance(each, Call) else self._call(each, loaded[keys[id(each.code)]])
+            each if isinstance(each, Call) else self._call(each, loaded[keys[id(each.code)]], joins)
             for each in planned
         ]
         return calls, constants
@@ -365,12 +366,13 @@ class RenderingDevice(_StepsDevice, Generic[_Code]):
                 named = replace(named, name=prefix + code.name)
             yield PlannedLaunch((step,), named, tuple([slots[n] for n in numbers]), end)
 
-    def _call(self, each: PlannedLaunch[_Code], code: _Loaded) -> Call:
+    def _call(self, each: PlannedLaunch[_Code], code: _Loaded, joins: bool) -> Call:
+        """joins: whether the program launches some functions together."""
         slots = each.slots
         if code.scratch:
             slots = (*slots, Slot("arena", 0, each.end, TensorType((code.scratch,), u8)))
         run = partial(self.launch, code.handle, each.code)
-        text = partial(self._rendered, each.code)
+        text = partial(self._rendered, each.code) if joins else None
         return Call(each.steps, run, slots, code.source, code, text)
 
     def _rendered(self, code: _Code) -> str:

@@ -134,7 +134,8 @@ class Call:
     steps: those of the program that it runs, in order; mostly one, and a step may have several.
     run: takes a view of each slot; what is no slot of the program lies behind its arena.
     source: of a rendered kernel.  code: what has to last as long as the call.
-    text: gives what is rendered for this call alone, where anything is.
+    text: gives what is rendered for this call alone, in a program that launches some functions
+    together, which the device's backend shows apart.
     """
 
     steps: Sequence[Step]
@@ -153,7 +154,6 @@ class StepsExecutable:
     """A program as bound calls.  Safe to call from several threads if the device is.
 
     source: the rendered kernels, in the order of the program.
-    is_joined: whether some steps are launched together.
     """
 
     def __init__(self, device: Device, program: Program, calls: Sequence[Call]) -> None:
@@ -165,7 +165,6 @@ class StepsExecutable:
         # Exit handlers run last in, first out: before the one that closes the device.
         weakref.finalize(self, _release, device, self._constants)
         self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
-        self.is_joined = any(len(call.steps) > 1 for call in calls)
         self._texts = {id(call.code): call.text for call in calls if call.text is not None}
         self._has_run = False
         # All that a launch needs but the handles of a run, and where those stand in its list.
@@ -215,7 +214,9 @@ class StepsExecutable:
         return outputs
 
     def launched(self) -> str:
-        """What is rendered for each launch alone, equal code once."""
+        """What is rendered for each launch alone, equal code once; nothing where that is what the
+        device's backend shows.
+        """
         with vendor_call(self._device, "render"):
             return "\n\n".join(text() for text in self._texts.values())
 

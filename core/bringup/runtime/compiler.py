@@ -416,9 +416,8 @@ def _lower(backend: Backend, program: Program, *target: str) -> Lowered:
 def _lowered(executable: Executable, backend: Backend, program: Program, *target: str) -> Lowered:
     """The texts of a program that a device has: those of what it launches."""
     lowered = _lower(backend, program, *target)
-    if isinstance(executable, StepsExecutable) and executable.is_joined:
-        return replace(lowered, source=executable.launched())
-    return lowered
+    launched = executable.launched() if isinstance(executable, StepsExecutable) else ""
+    return replace(lowered, source=launched) if launched else lowered
 
 
 def _scheduled(backend: Backend, program: Program, *target: str) -> list[ScheduledStep]:
