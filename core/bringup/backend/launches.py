@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -22,8 +22,9 @@ if TYPE_CHECKING:  # importing bringup loads nothing of loops
     from bringup.dtypes import DType
     from bringup.loops.form import Func
 
-#: Launches of what is launched together: compilers take long for long functions.
-_MOST_LAUNCHES = 32
+#: Statements of what is launched together: compilers take more than twice as long for functions
+#: twice as long.
+_MOST_STATEMENTS = 2000
 #: Bytes of memory that take as long as an instruction.
 _BYTES = 2
 
@@ -175,10 +176,12 @@ def joined(
     """
     if not target.launch_instructions:
         return planned
+    from bringup.loops.sequence import written
+
     outputs = ((("output", n), ("input", number)) for n, number in program.aliases)
     memory = dict[tuple[str, int], tuple[str, int]](outputs)
     codes = {id(each.code): each.code for each in planned if isinstance(each, PlannedLaunch)}
-    short = {number for number, func in codes.items() if _is_short(func, target)}
+    short = {n: written(func.body) for n, func in codes.items() if _is_short(func, target)}
     groups: list[_Group | Call] = []
     for each in planned:
         last = groups[-1] if groups else None
@@ -220,30 +223,33 @@ class _Group:
     def __init__(
         self,
         first: PlannedLaunch[Func],
-        short: Set[int],
+        short: Mapping[int, int],
         memory: Mapping[tuple[str, int], tuple[str, int]],
         buffers: int,
     ) -> None:
-        """short: the functions that one thread runs.  memory: the inputs that some outputs are.
-        buffers: how many the group may take.
+        """short: how many statements those functions have that one thread runs.
+        memory: the inputs that some outputs are.  buffers: how many the group may take.
         """
         self._short, self._memory, self._buffers = short, memory, buffers
         self._launches = [first]
         self._slots: dict[_Region, Slot] = {}
+        self._statements = short.get(id(first.code), 0)
         self._is_open = id(first.code) in short and self._has_room(first)
 
     def takes(self, launch: PlannedLaunch[Func]) -> bool:
         """Whether the next launch becomes one of the group."""
+        statements = self._statements + self._short.get(id(launch.code), 0)
         takes = (
             self._is_open
-            and len(self._launches) < _MOST_LAUNCHES
+            and id(launch.code) in self._short
+            and statements <= _MOST_STATEMENTS
             # So that the runs of a loop have their code in common.
             and launch.runs == self._launches[-1].runs
-            and id(launch.code) in self._short
             and self._has_room(launch)
         )
         if takes:
             self._launches.append(launch)
+            self._statements = statements
         return takes
 
     def _has_room(self, launch: PlannedLaunch[Func]) -> bool:

@@ -110,4 +110,15 @@ def instructions(body: Sequence[Stmt], lanes: int) -> float:
     return total
 
 
-__all__ = ["in_sequence", "instructions"]
+def written(body: Sequence[Stmt]) -> int:
+    """How many statements a compiler gets, with the copies of loops that are written out."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, For):
+            total += (stmt.axis.size if stmt.kind == "unroll" else 1) * written(stmt.body)
+        else:
+            total += written(stmt.body) if isinstance(stmt, If) else 1
+    return total
+
+
+__all__ = ["in_sequence", "instructions", "written"]

@@ -20,6 +20,7 @@ from test_adapters import ARRAYS, HERE, C, LoopsChip, T, Toy, V, X, Z, negation,
 
 import bringup as bu
 from bringup.backend import BufferView, Capabilities, DeviceInfo, LibraryClaims, Limits
+from bringup.backend import launches as launches_module
 from bringup.backend.adapters import SimpleBackend
 from bringup.backend.capabilities import CONTROL_CLAIMS
 from bringup.backend.launches import copies_before, places_of_runs
@@ -291,6 +292,16 @@ def test_what_is_launched_together_takes_no_more_buffers_than_the_device() -> No
     run = chip.compile(program(chain(X, *places, Z), arena_bytes=256))
     assert chip.take(run([chip.put(ARRAYS[0])])[0], V).tolist() == (-ARRAYS[0]).tolist()
     assert chip.launched == ["j0_k0_and_1_more", "j1_k2_and_1_more", "k4"]
+
+
+def test_functions_that_are_long_together_are_launched_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One source of all factors of matrices took PoCL twelve times as long as one for each."""
+    monkeypatch.setattr(launches_module, "_MOST_STATEMENTS", 7)  # each has 3
+    chip, (z,) = launches(chain(X, T, Z, T, Z), arena_bytes=128)
+    assert chip.launched == ["j0_k0_and_1_more", "j1_k2_and_1_more"]
+    assert z == ARRAYS[0].tolist()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import bringup as bu
 from bringup.loops import Func, evaluate_func, lower_kernel, parse_func, verify_func
-from bringup.loops.sequence import in_sequence, instructions
+from bringup.loops.sequence import in_sequence, instructions, written
 from bringup.program.program import KernelStep
 
 NEGATE = parse_func("""
@@ -142,3 +142,6 @@ func f(x: in f32[8], y: out f32[8]) {
 }""")
     assert instructions(func.body, lanes=4) == 8 * 3 + 2 * 2
     assert instructions(func.body, lanes=1) == 8 * 3 + 8 * 2
+    assert written(func.body) == 3 + 2
+    copies = parse_func(str(func).replace("i in 8 {", "i in 8 unroll {"))
+    assert written(copies.body) == 8 * 3 + 2
