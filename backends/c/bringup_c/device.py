@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.backend import (
-    BufferView,
-    Capabilities,
-    LibraryClaims,
-    Limits,
-    LoopsDevice,
-    Target,
-)
+from bringup.backend import BufferView, Capabilities, LibraryClaims, Limits, LoopsDevice, Target
 from bringup.c import C11, c_claims, render_all, render_c, scratch_bytes, symbol, units
 from bringup.loops import Func
 from bringup.types import TensorType
@@ -25,9 +18,7 @@ Array = np.ndarray[Any, Any]
 
 KERNELS = c_claims(C11)
 CAPABILITIES = Capabilities(
-    kernels=KERNELS,
-    ops=LibraryClaims(KERNELS),
-    limits=Limits(loop_runs=1024),
+    kernels=KERNELS, ops=LibraryClaims(KERNELS), limits=Limits(loop_runs=1024)
 )
 #: A call takes some microseconds.
 TARGET = Target(launch_instructions=20_000)

@@ -6,14 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
-from bringup.backend import (
-    Capabilities,
-    LibraryClaims,
-    Limits,
-    Numerics,
-    Shapes,
-    Target,
-)
+from bringup.backend import Capabilities, LibraryClaims, Limits, Numerics, Shapes, Target
 from bringup.c import OPENCL, Dialect, c_claims
 from bringup.llvm.loops.heuristics import LONGEST_CHAIN, PRODUCTS
 from bringup.records import record

@@ -101,9 +101,8 @@ def places_of_runs(step: LoopStep, constants: int, behind: int) -> Iterator[Plac
 
     constants: the number that the first constant of the body has there.
     behind: where temporaries of launches begin, which all runs have in common.
-    Runs write the carried parts alternately to the spare memory and to the results, the last one to
-    the results.
     """
+    step = replace(step, programs=(step.body,), flag=None)  # nobody asks the condition
     assert step.trips is not None
     count = len(step.carried)
     first_stack = count + len(step.updated)
@@ -115,7 +114,7 @@ def places_of_runs(step: LoopStep, constants: int, behind: int) -> Iterator[Plac
         row = step.row(run)
         for index in step.stacks:
             state[index] = _row(step.operands[index], row)
-        target = step.spare if (step.trips - run) % 2 == 0 else step.results[:count]
+        target = step.spare if step.writes_spare(run) else step.results[:count]
         outputs = (*target, *updated, *[_row(stack, row) for stack in stacks])
         yield partial(_placed, tuple(state), outputs, step.scratch, constants, behind)
         for index, slot in zip(step.carried, target, strict=True):

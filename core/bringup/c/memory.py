@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from bringup.c.geometry import nest
@@ -24,7 +24,7 @@ from bringup.loops.form import (
     Store,
     statements,
 )
-from bringup.loops.scopes import accesses
+from bringup.loops.scopes import Scope, accesses
 from bringup.records import record
 
 #: Scratch buffers up to so many bytes are local arrays; others stand in the scratch of a call.
@@ -110,23 +110,30 @@ def aliasing_free(func: Func) -> frozenset[Buffer]:
     """The parameters that share memory with no other: no ``in`` and ``out`` buffer of one size in
     elements of one width, of which each unit reads only elements that it alone writes.
     """
+    alike = [
+        (source, target)
+        for source, target in product(func.inputs, func.outputs)
+        if (source.size, source.dtype.itemsize) == (target.size, target.dtype.itemsize)
+    ]
+    found = list(accesses(func)) if alike else []
     shared: set[Buffer] = set()
-    for source, target in product(func.inputs, func.outputs):
-        is_alike = (source.size, source.dtype.itemsize) == (target.size, target.dtype.itemsize)
-        if is_alike and not _reads_elsewhere(func, source, target):
+    for source, target in alike:
+        if not _reads_elsewhere(func, found, source, target):
             shared |= {source, target}
     return frozenset(param.buffer for param in func.params) - shared
 
 
-def _reads_elsewhere(func: Func, source: Buffer, target: Buffer) -> bool:
+def _reads_elsewhere(
+    func: Func, found: Sequence[tuple[Load | Store, Scope]], source: Buffer, target: Buffer
+) -> bool:
     """Whether a unit surely reads an element of ``source`` in whose place it writes none of
     ``target``.
 
+    found: the accesses of the function.
     Units with one index of 1 and others of 0 are looked at, and of what they read the first element
     and the next one along each loop.
     """
     loops, _ = nest(func.body, ("parallel", "block"))
-    found = list(accesses(func))
     written = [stmt.index for stmt, _ in found if isinstance(stmt, Store) and stmt.buffer == target]
     read = [
         stmt.index

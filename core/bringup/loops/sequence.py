@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bringup.loops.form import (
@@ -98,26 +98,22 @@ def _with_buffers(body: Body, table: dict[Buffer, Buffer], names: Names) -> Body
 
 def instructions(body: Sequence[Stmt], lanes: int) -> float:
     """About how many instructions a function runs, with so many elements in a vector."""
-    total = 0.0
-    for stmt in body:
-        if isinstance(stmt, For):
-            each = lanes if stmt.kind == "vector" else 1
-            total += stmt.axis.size / each * instructions(stmt.body, lanes)
-        elif isinstance(stmt, If):
-            total += instructions(stmt.body, lanes)
-        else:
-            total += 1
-    return total
+    return _count(body, lambda loop: loop.axis.size / (lanes if loop.kind == "vector" else 1))
 
 
 def written(body: Sequence[Stmt]) -> int:
     """How many statements a compiler gets, with the copies of loops that are written out."""
-    total = 0
+    return int(_count(body, lambda loop: loop.axis.size if loop.kind == "unroll" else 1))
+
+
+def _count(body: Sequence[Stmt], times: Callable[[For], float]) -> float:
+    """Statements without others in them, those of a loop so many times."""
+    total = 0.0
     for stmt in body:
         if isinstance(stmt, For):
-            total += (stmt.axis.size if stmt.kind == "unroll" else 1) * written(stmt.body)
+            total += times(stmt) * _count(stmt.body, times)
         else:
-            total += written(stmt.body) if isinstance(stmt, If) else 1
+            total += _count(stmt.body, times) if isinstance(stmt, If) else 1
     return total
 
 
